@@ -1,0 +1,18 @@
+"""What every command of tools/ and bin/ shares: one-line errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Call `main` and exit with its status; an expected failure becomes one `error:` line and exit 1."""
+    try:
+        status = main()
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status or 0)

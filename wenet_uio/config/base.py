@@ -1,0 +1,68 @@
+"""What every config section shares: strict keys, frozen values, all problems reported at once."""
+
+from __future__ import annotations
+
+import difflib
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the message lists every problem, one a line."""
+
+
+class Section(BaseModel):
+    """A group of yaml keys: unknown keys are errors, values are frozen, defaults live here only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
+    """Validate `values` as `section`; `where` (a file name) opens the error message.
+
+    Raises:
+        ConfigError: naming each bad key by its dotted path, what was found, and the nearest valid name.
+    """
+    try:
+        return section.model_validate(values)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_describe(section, problem)}" for problem in error.errors())
+        raise ConfigError(f"{where}: {error.error_count()} problem(s)\n{problems}") from None
+
+
+def _describe(section: type[Section], problem: dict[str, Any]) -> str:
+    path = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        key = str(problem["loc"][-1])
+        names = _keys_at(section, problem["loc"][:-1])
+        nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else "known: " + ", ".join(sorted(names))
+        return f"{path}: unknown key; {hint}"
+    if problem["type"] == "missing":
+        return f"{path}: required key is missing"
+    found = f", found {problem['input']!r}" if not isinstance(problem["input"], dict) else ""
+    return f"{path}: {problem['msg']}{found}"
+
+
+def _keys_at(section: type[Section], loc: tuple[Any, ...]) -> list[str]:
+    """Names of the fields of the section that `loc` leads to from `section`."""
+    candidates: list[type[Section]] = [section]
+    for part in loc:
+        found = [
+            child
+            for candidate in candidates
+            if part in candidate.model_fields
+            for child in _sections_in(candidate.model_fields[part].annotation)
+        ]
+        candidates = found or candidates  # a union's tag or a list index leads no deeper
+    return [name for candidate in candidates for name in candidate.model_fields]
+
+
+def _sections_in(annotation: Any) -> list[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    if get_origin(annotation) in (Union, UnionType, list, tuple, dict) or get_args(annotation):
+        return [child for argument in get_args(annotation) for child in _sections_in(argument)]
+    return []

@@ -1,0 +1,103 @@
+"""The types that carry the flow: SampleRef -> Utterance -> Example -> Batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+
+class SampleRef(NamedTuple):
+    """One planned sample: row `row` of shard `shard`, played at `speed`."""
+
+    shard: int
+    row: int
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """A sample as stored: encoded audio and its text."""
+
+    key: str
+    audio: bytes | memoryview | str
+    """Encoded bytes (shard mode) or the path of a file (raw mode)."""
+    text: str
+    start: float = 0.0
+    """Seconds into the audio."""
+    end: float | None = None
+    """Seconds; None reads to the end."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Every further field or member that came with the sample."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sample on its way through the chain; operators return changed copies."""
+
+    key: str
+    text: str
+    waveform: torch.Tensor | None
+    """(samples,) float32 on the scale of int16; None once features are computed."""
+    sample_rate: int
+    """Hz."""
+    random: int
+    """64-bit seed of everything drawn for this sample: a function of (seed, epoch, key) alone."""
+    speed: float = 1.0
+    feats: torch.Tensor | None = None
+    """(frames, bins) float32."""
+    tokens: tuple[str, ...] = ()
+    labels: tuple[int, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A sample left out while reading, and why."""
+
+    key: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass
+class Batch:
+    """Padded examples of one micro-batch, longest features first."""
+
+    keys: tuple[str, ...]
+    feats: torch.Tensor
+    """(B, T, F) float32, padded with 0."""
+    feats_lengths: torch.Tensor
+    """(B,) int64, frames."""
+    target: torch.Tensor
+    """(B, U) int64, padded with -1."""
+    target_lengths: torch.Tensor
+    """(B,) int64."""
+    seconds: float = 0.0
+    """Audio in the batch."""
+    skipped: tuple[Skipped, ...] = ()
+    """Samples planned for this batch that turned out bad."""
+    index: int = -1
+    """t: the batch's place in the epoch's plan."""
+    closes_step: bool = True
+    """False for all but the last micro-batch of one step (a batch split to hold its bound)."""
+    texts: tuple[str, ...] = ()
+    """Transcripts as stored, beside `keys`."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch with its tensors on `device` (non-blocking from pinned memory)."""
+        moved = {
+            name: getattr(self, name).to(device, non_blocking=True)
+            for name in ("feats", "feats_lengths", "target", "target_lengths")
+        }
+        return Batch(**{**self.__dict__, **moved})
+
+    def pin_memory(self) -> Batch:
+        """Called by the DataLoader's pinning thread."""
+        for name in ("feats", "feats_lengths", "target", "target_lengths"):
+            setattr(self, name, getattr(self, name).pin_memory())
+        return self
