@@ -1,0 +1,113 @@
+"""yaml -> typed config. The yaml has WeNet's shape, and WeNet's own files load."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import create_model, field_validator
+
+from wenet_uio.config.base import ConfigError, Section, parse
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.model import DECODER_CONFS, ENCODER_CONFS, CmvnConf, CtcConf, ModelConf
+from wenet_uio.config.text import TokenizerConf
+from wenet_uio.config.train import TrainKeys
+
+__all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
+
+
+class Config(TrainKeys):
+    """Everything one training run is made of.
+
+    `encoder_conf` and `decoder_conf` hold the keys of the encoder and decoder named beside them.
+    """
+
+    encoder: str = "conformer"
+    encoder_conf: Section = ENCODER_CONFS["conformer"]()
+    decoder: str = "bitransformer"
+    decoder_conf: Section = DECODER_CONFS["bitransformer"]()
+    ctc: str = "ctc"
+    ctc_conf: CtcConf = CtcConf()
+    cmvn: str | None = None
+    cmvn_conf: CmvnConf = CmvnConf()
+    model: str = "asr_model"
+    model_conf: ModelConf = ModelConf()
+    tokenizer: str = "char"
+    tokenizer_conf: TokenizerConf = TokenizerConf()
+    dataset: str = "asr"
+    dataset_conf: DatasetConf = DatasetConf()
+    input_dim: int | None = None
+    """Width of the features; derived from dataset_conf where absent."""
+    output_dim: int | None = None
+    """Size of the vocabulary; derived from the tokenizer where absent."""
+    vocab_size: int | None = None
+    """WeNet's second name of output_dim."""
+
+    @field_validator("encoder", "decoder", "ctc", "cmvn", "model", "tokenizer", "dataset")
+    @classmethod
+    def _is_known(cls, name: str | None, info: Any) -> str | None:
+        known = {
+            "encoder": list(ENCODER_CONFS),
+            "decoder": list(DECODER_CONFS),
+            "ctc": ["ctc"],
+            "cmvn": ["global_cmvn"],
+            "model": ["asr_model"],
+            "tokenizer": ["char", "bpe"],
+            "dataset": ["asr"],
+        }[info.field_name]
+        if name is None or name in known:
+            return name
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        raise ValueError(f"unknown; did you mean {nearest[0]!r}?" if nearest else f"unknown; known: {', '.join(known)}")
+
+
+def parse_config(values: dict[str, Any], where: str) -> Config:
+    """Validate a mapping shaped like a train.yaml; `where` opens the error message.
+
+    Raises:
+        ConfigError: naming every unknown key, wrong type and impossible value at once.
+    """
+    chosen: dict[str, Any] = {}
+    for role, sections in (("encoder", ENCODER_CONFS), ("decoder", DECODER_CONFS)):
+        name = values.get(role, Config.model_fields[role].default)
+        if isinstance(name, str) and name in sections:
+            chosen[f"{role}_conf"] = (sections[name], sections[name]())
+    return parse(create_model("Config", __base__=Config, **chosen), values, where)
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
+
+    Raises:
+        ConfigError: for what is not yaml, and for every problem parse_config finds.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not yaml: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
+    for override in overrides:
+        _apply(values, override)
+    return parse_config(values, str(path))
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    dotted, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError(f"--override_config {override}: expected key.subkey=value")
+    *parents, last = dotted.strip().split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
+    values[last] = yaml.safe_load(text)
+
+
+def save_config(config: Config, path: str | Path) -> None:
+    """Write the config, defaults included, so that load_config gives it back."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    Path(path).write_text(text, encoding="utf-8")

@@ -1,0 +1,203 @@
+"""`dataset_conf`: everything between a data list and a batch. Keys and defaults are WeNet's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from wenet_uio.config.base import Section
+
+Positive = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class FilterConf(Section):
+    """Which utterances take part in training."""
+
+    max_length: Positive = 10240
+    """Frames of 10 ms."""
+    min_length: NotNegative = 10
+    """Frames of 10 ms."""
+    token_max_length: Positive = 200
+    token_min_length: NotNegative = 1
+    min_output_input_ratio: float = 0.0005
+    """Tokens per frame of 10 ms."""
+    max_output_input_ratio: float = 1.0
+    """Tokens per frame of 10 ms."""
+
+    @model_validator(mode="after")
+    def _bounds_leave_room(self) -> FilterConf:
+        for low, high in (
+            ("min_length", "max_length"),
+            ("token_min_length", "token_max_length"),
+            ("min_output_input_ratio", "max_output_input_ratio"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise ValueError(f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing would pass")
+        return self
+
+
+class ResampleConf(Section):
+    resample_rate: Positive = 16000
+    """Hz that every waveform is brought to."""
+
+
+class SpeedPerturbConf(Section):
+    speeds: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = (0.9, 1.0, 1.1)
+    """One is drawn for each utterance and epoch, all alike."""
+
+
+class FbankConf(Section):
+    """Kaldi's mel filter banks."""
+
+    num_mel_bins: Positive = 23
+    frame_length: float = Field(25, gt=0)
+    """Milliseconds."""
+    frame_shift: float = Field(10, gt=0)
+    """Milliseconds."""
+    dither: float = Field(0.0, ge=0)
+    """Standard deviation of the noise, on the scale of int16; drawn in training only."""
+    window_type: Literal["povey", "hamming", "hanning", "rectangular", "blackman"] = "povey"
+    low_freq: float = Field(20.0, ge=0)
+    """Hz."""
+    high_freq: float = 0.0
+    """Hz; 0 or below: counted from half the sample rate."""
+    preemphasis_coefficient: Probability = 0.97
+    remove_dc_offset: bool = True
+    snip_edges: bool = True
+    """True: only whole frames; False: the edges are reflected."""
+
+
+class MfccConf(FbankConf):
+    """Kaldi's mel cepstra."""
+
+    num_ceps: Positive = 40
+    num_mel_bins: Positive = 40
+    high_freq: float = 0.0
+    low_freq: float = Field(20.0, ge=0)
+    cepstral_lifter: float = 22.0
+
+    @model_validator(mode="after")
+    def _fewer_cepstra_than_bins(self) -> MfccConf:
+        if self.num_ceps > self.num_mel_bins:
+            raise ValueError(f"num_ceps {self.num_ceps} is above num_mel_bins {self.num_mel_bins}")
+        return self
+
+
+class LogMelSpectrogramConf(Section):
+    """Whisper's features."""
+
+    n_fft: Positive = 400
+    hop_length: Positive = 160
+    num_mel_bins: Positive = 80
+    padding: NotNegative = 0
+    """Samples of silence put behind the waveform."""
+    pad_or_trim: bool = False
+    """Bring every waveform to `max_duration`."""
+    max_duration: Positive = 30
+    """Seconds."""
+
+
+class SpecAugConf(Section):
+    num_t_mask: NotNegative = 2
+    num_f_mask: NotNegative = 2
+    max_t: Positive = 50
+    """Frames."""
+    max_f: Positive = 10
+    """Bins."""
+    max_w: Positive = 80
+    """Read for compatibility: WeNet's files carry it and warp nothing."""
+
+
+class SpecSubConf(Section):
+    max_t: Positive = 20
+    """Frames."""
+    num_t_sub: NotNegative = 3
+
+
+class SpecTrimConf(Section):
+    max_t: Positive = 20
+    """Frames cut from the end at most."""
+
+
+class ShuffleConf(Section):
+    """Read for compatibility: the plan shuffles the whole corpus."""
+
+    shuffle_size: Positive = 1500
+
+
+class SortConf(Section):
+    """Read for compatibility: the plan sorts within groups of shards."""
+
+    sort_size: Positive = 500
+
+
+class BatchConf(Section):
+    batch_type: Literal["static", "dynamic", "bucket"] = "static"
+    batch_size: Positive = 16
+    """Utterances (static)."""
+    max_frames_in_batch: Positive = 12000
+    """Padded frames: longest utterance times number of utterances (dynamic)."""
+    bucket_boundaries: tuple[Positive, ...] = (500, 1000, 1500)
+    """Upper ends of the buckets in frames, exclusive; one bucket more for what is longer."""
+    bucket_batch_sizes: tuple[Positive, ...] = (128, 64, 32, 16)
+    """Utterances, one number a bucket."""
+
+    @model_validator(mode="after")
+    def _buckets_fit(self) -> BatchConf:
+        if len(self.bucket_batch_sizes) != len(self.bucket_boundaries) + 1:
+            raise ValueError(
+                f"bucket_batch_sizes needs {len(self.bucket_boundaries) + 1} numbers for "
+                f"{len(self.bucket_boundaries)} bucket_boundaries, found {len(self.bucket_batch_sizes)}"
+            )
+        if sorted(set(self.bucket_boundaries)) != list(self.bucket_boundaries):
+            raise ValueError(f"bucket_boundaries must rise, found {list(self.bucket_boundaries)}")
+        return self
+
+
+class ChannelConf(Section):
+    channel: NotNegative = 0
+    """Which channel of a file is read."""
+
+
+class DatasetConf(Section):
+    """From data list to batch; optional steps are absent from the chain unless switched on."""
+
+    filter_conf: FilterConf = FilterConf()
+    resample_conf: ResampleConf = ResampleConf()
+    singal_channel_conf: ChannelConf = ChannelConf()
+    """Spelt as WeNet spells it."""
+    speed_perturb: bool = False
+    speed_perturb_conf: SpeedPerturbConf = SpeedPerturbConf()
+    feats_type: Literal["fbank", "mfcc", "log_mel_spectrogram"] = "fbank"
+    fbank_conf: FbankConf = FbankConf()
+    mfcc_conf: MfccConf = MfccConf()
+    log_mel_spectrogram_conf: LogMelSpectrogramConf = LogMelSpectrogramConf()
+    spec_aug: bool = True
+    spec_aug_conf: SpecAugConf = SpecAugConf()
+    spec_sub: bool = False
+    spec_sub_conf: SpecSubConf = SpecSubConf()
+    spec_trim: bool = False
+    spec_trim_conf: SpecTrimConf = SpecTrimConf()
+    shuffle: bool = True
+    shuffle_conf: ShuffleConf = ShuffleConf()
+    list_shuffle: bool = True
+    list_shuffle_conf: ShuffleConf = ShuffleConf()
+    sort: bool = True
+    sort_conf: SortConf = SortConf()
+    batch_conf: BatchConf = BatchConf()
+    cycle: Literal[1] = 1
+    """An epoch is one pass; for more passes raise max_epoch."""
+    max_bad_ratio: Probability = 0.01
+    """Share of the utterances of an epoch that may turn out bad before the run stops."""
+
+    @property
+    def feature_dim(self) -> int:
+        """Width of the features that the chain computes."""
+        if self.feats_type == "mfcc":
+            return self.mfcc_conf.num_ceps
+        if self.feats_type == "log_mel_spectrogram":
+            return self.log_mel_spectrogram_conf.num_mel_bins
+        return self.fbank_conf.num_mel_bins

@@ -1,0 +1,65 @@
+"""A file of named numpy arrays that is mapped, not read: the form of every index.
+
+Layout: 8 bytes of magic, 8 bytes length of the header (little endian), a JSON header
+{"meta": {...}, "columns": {name: [dtype, count, offset]}}, then the columns, each aligned to 64 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+MAGIC = b"UIOIDX01"
+ALIGNMENT = 64
+
+
+def write_columns(file: BinaryIO, columns: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+    """Write one-dimensional arrays and a small JSON-able `meta` to an open binary file."""
+    entries = {name: [array.dtype.str, len(array), 0] for name, array in columns.items()}
+    offset = _aligned(len(_header(entries, meta)) + 16 * len(entries))  # room for the digits of the offsets
+    for name, array in columns.items():
+        entries[name][2] = offset
+        offset = _aligned(offset + array.nbytes)
+    header = _header(entries, meta)
+    file.write(header)
+    position = len(header)
+    for name, array in columns.items():
+        file.write(b"\0" * (entries[name][2] - position))
+        file.write(np.ascontiguousarray(array).data)
+        position = entries[name][2] + array.nbytes
+
+
+def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Map the columns of `path` read-only.
+
+    Raises:
+        ValueError: the file is no index, or is shorter than its header says.
+    """
+    with open(path, "rb") as file:
+        prefix = file.read(16)
+        if prefix[:8] != MAGIC:
+            raise ValueError(f"{path}: not an index (or of another version); delete it to have it rebuilt")
+        header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
+        size = os.fstat(file.fileno()).st_size
+    data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+    columns = {}
+    for name, (dtype, count, offset) in header["columns"].items():
+        end = offset + count * np.dtype(dtype).itemsize
+        if end > size:
+            raise ValueError(f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt")
+        columns[name] = data[offset:end].view(dtype)
+    return columns, header["meta"]
+
+
+def _header(entries: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:
+    text = json.dumps({"meta": meta, "columns": entries}).encode()
+    return MAGIC + len(text).to_bytes(8, "little") + text
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,200 @@
+"""Making the index of a data list: once, by one process, kept beside the list."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
+from wenet_uio.dataset.columns import read_columns, write_columns
+from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
+from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table
+from wenet_uio.dataset.shard import shard_index
+from wenet_uio.files import written_aside
+
+UTTERANCES_PER_RUN = 1000
+"""Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
+NOMINAL_RATE = 16000
+"""Hz; in which the length of an utterance is counted when its line states a duration."""
+
+
+def index_of(data_list: str | Path) -> Path:
+    """Where the index of a list is."""
+    return Path(f"{data_list}.idx")
+
+
+def ensure_index(data_list: str, data_type: DataType) -> None:
+    """Index a list unless its index is there and fits; of several processes one does it, the others wait.
+
+    Raises:
+        ListError: no such list, an empty one, or one of the other type.
+    """
+    if not os.path.isfile(data_list):
+        raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
+    if _fits(data_list, data_type):
+        return
+    with _locked(data_list):
+        if not _fits(data_list, data_type):
+            build_index(data_list, data_type)
+
+
+def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_PER_RUN) -> list[tuple[str, str]]:
+    """Index a list from its audio headers; in raw mode every `per_run` lines count as one shard.
+
+    Returns:
+        (key, reason) of each sample that cannot be used.
+    """
+    check_type(data_list, data_type)
+    if data_type == "raw":
+        columns, bad = _raw_columns(data_list, per_run)
+    else:
+        columns, bad = _shard_columns(data_list)
+    meta = {"type": data_type, "bad": bad, **_fingerprint(data_list), "digest": _digest(data_list)}
+    with written_aside(index_of(data_list)) as file:
+        write_columns(file, columns, meta)
+    return bad
+
+
+def check_type(data_list: str, data_type: DataType) -> None:
+    """Refuse a raw list read as shards and the other way round.
+
+    Raises:
+        ListError: what the list is and which data_type fits.
+    """
+    with open(data_list, "rb") as file:
+        first = file.readline().strip()
+    if not first:
+        raise ListError(f"{data_list}: empty data list")
+    is_raw = first.startswith(b"{") and first.endswith(b"}")
+    if is_raw != (data_type == "raw"):
+        kind, fitting = ("JSON lines", "raw") if is_raw else ("paths of shards", "shard")
+        raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
+
+
+def locate(wav: str, data_list: str | Path) -> str:
+    """Path of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    if os.path.isabs(wav) or os.path.exists(wav):
+        return wav
+    beside = os.path.join(os.path.dirname(data_list), wav)
+    return beside if os.path.exists(beside) else wav
+
+
+def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> Entry:
+    """Index entry of a raw line at `offset`; reads the header of its audio unless the line states a duration.
+
+    Raises:
+        AudioError: the audio cannot be read, or the segment is empty.
+    """
+    duration = line.extra.get("duration")
+    if duration is not None:
+        rate, count = NOMINAL_RATE, round(float(duration) * NOMINAL_RATE)
+    else:
+        info = audio_info(locate(line.wav, data_list))
+        rate = info.sample_rate
+        first, last = segment_samples(info.num_samples, rate, line.start, line.end)
+        count = last - first
+    if count <= 0:
+        raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
+    return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
+
+
+def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+    def index_line(numbered: tuple[int, tuple[int, bytes]]) -> Entry | tuple[str, str]:
+        number, (offset, text) = numbered
+        key = f"{data_list}:{number}"
+        try:
+            line = parse_raw_line(text)
+            key = line.key
+            return entry_of(line, data_list, offset, len(text))
+        except (ListError, AudioError) as error:
+            return key, str(error)
+
+    runs: list[list[Entry]] = []
+    bad: list[tuple[str, str]] = []
+    lines = list(_lines(data_list))
+    with ThreadPoolExecutor(min(16, 2 * (os.cpu_count() or 1))) as pool:
+        outcomes = pool.map(index_line, enumerate(lines, 1))
+        for number, outcome in enumerate(tqdm(outcomes, "index", len(lines), unit="utt", disable=None, leave=False)):
+            if number % per_run == 0:
+                runs.append([])
+            if isinstance(outcome, Entry):
+                runs[-1].append(outcome)
+            else:
+                bad.append(outcome)
+    runs = [run for run in runs if run]
+    rows = rows_of([entry for run in runs for entry in run])
+    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
+    first = ends - [len(run) for run in runs] if runs else ends
+    table = shard_table(rows.slice(int(a), int(b)) for a, b in zip(first, ends, strict=True))
+    return {**rows.columns(), **table, "first_row": first}, bad
+
+
+def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+    paths = read_shard_list(data_list)
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing:
+        raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
+    bad: list[tuple[str, str]] = []
+
+    def rows() -> Iterator[Rows]:
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            indexed = pool.map(shard_index, paths)
+            for shard, problems in tqdm(indexed, "index", len(paths), unit="shard", disable=None, leave=False):
+                bad.extend(problems)
+                yield shard
+
+    table = shard_table(rows())
+    encoded = [path.encode() for path in paths]
+    table["paths"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    table["path_end"] = np.cumsum([len(path) for path in encoded], dtype=np.uint64)
+    return table, bad
+
+
+def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each line that is not empty."""
+    offset = 0
+    with open(data_list, "rb") as file:
+        for line in file:
+            if line.strip():
+                yield offset, line
+            offset += len(line)
+
+
+def _fits(data_list: str, data_type: DataType) -> bool:
+    if not index_of(data_list).exists():
+        return False
+    _, meta = read_columns(index_of(data_list))
+    if meta["type"] != data_type:
+        check_type(data_list, data_type)
+        return False
+    found = _fingerprint(data_list)
+    if found["bytes"] != meta["bytes"]:
+        return False
+    return found["mtime_ns"] == meta["mtime_ns"] or _digest(data_list) == meta["digest"]
+
+
+def _fingerprint(data_list: str) -> dict[str, Any]:
+    status = os.stat(data_list)
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def _digest(data_list: str) -> str:
+    with open(data_list, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Hold an exclusive lock on a file; it is released when its owner dies."""
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
