@@ -1,0 +1,1 @@
+"""Text to labels and back, vocabularies, and error rates."""

@@ -1,0 +1,59 @@
+from types import SimpleNamespace
+
+import pytest
+
+from wenet_uio.config.text import TokenizerConf
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+
+SYMBOLS = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4, "<sos/eos>": 5}
+
+
+def config(kind, **conf):
+    return SimpleNamespace(tokenizer=kind, tokenizer_conf=TokenizerConf(**conf))
+
+
+@pytest.fixture
+def units(tmp_path):
+    path = tmp_path / "units.txt"
+    path.write_text("".join(f"{symbol} {unit}\n" for symbol, unit in SYMBOLS.items()), encoding="utf-8")
+    return str(path)
+
+
+def test_text_becomes_ids_and_text_again(units):
+    tokenizer = build_tokenizer(config("char", symbol_table_path=units))
+    assert tokenizer.tokenize("ab a") == (["a", "b", "▁", "a"], [2, 3, 4, 2])
+    assert tokenizer.detokenize([2, 3, 4, 2]) == "ab a"
+    assert tokenizer.vocab_size == 6
+    assert tokenizer.symbols == SYMBOLS
+    assert tokenizer.exact_length
+
+
+def test_an_unknown_token_becomes_unk(units):
+    assert build_tokenizer(config("char", symbol_table_path=units)).tokenize("aż")[1] == [2, 1]
+
+
+def test_an_unknown_token_without_unk_is_an_error():
+    with pytest.raises(ValueError, match="'c' of text 'abc' is not a unit"):
+        Tokenizer(CharSplitter(), {"a": 0, "b": 1}).tokenize("abc")
+
+
+def test_an_id_outside_the_vocabulary_is_an_error(units):
+    with pytest.raises(ValueError, match="id 6 has no symbol"):
+        build_tokenizer(config("char", symbol_table_path=units)).detokenize([2, 6])
+
+
+def test_non_language_symbols_come_from_the_file(tmp_path, units):
+    path = tmp_path / "syms.txt"
+    path.write_text("{NOISE}\n", encoding="utf-8")
+    tokenizer = build_tokenizer(config("char", symbol_table_path=units, non_lang_syms_path=str(path)))
+    assert tokenizer.tokenize("a{NOISE}b")[0] == ["a", "{NOISE}", "b"]
+
+
+def test_missing_paths_are_named(units):
+    with pytest.raises(ValueError, match="symbol_table_path"):
+        build_tokenizer(config("char"))
+    with pytest.raises(ValueError, match="bpe_path"):
+        build_tokenizer(config("bpe", symbol_table_path=units))
+    with pytest.raises(OSError, match="nowhere"):
+        build_tokenizer(config("char", symbol_table_path="nowhere/units.txt"))

@@ -1,0 +1,28 @@
+"""`tokenizer_conf`: how text becomes labels. Keys are WeNet's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from wenet_uio.config.base import Section
+
+
+class TokenizerConf(Section):
+    """Keys of the char and bpe tokenizers."""
+
+    symbol_table_path: str | None = None
+    """Units file: one `symbol id` a line."""
+    split_with_space: bool = False
+    """char: a token is a word between spaces instead of a character."""
+    bpe_path: str | None = None
+    """bpe: the sentencepiece model."""
+    non_lang_syms_path: str | None = None
+    """Symbols such as {NOISE} that are one token each, one a line."""
+    is_multilingual: bool = False
+    """Read for compatibility: a key of WeNet's whisper tokenizer."""
+    num_languages: Annotated[int, Field(gt=0)] = 1
+    """Read for compatibility: a key of WeNet's whisper tokenizer."""
+    special_tokens: dict[str, Annotated[int, Field(ge=0)]] | None = None
+    """Ids of <blank>, <unk>, <sos>, <eos>; where absent sos and eos are the last unit."""

@@ -1,0 +1,68 @@
+"""Pieces of a sentencepiece model for words, single characters for Chinese."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wenet_uio.text.char import split_symbols
+from wenet_uio.text.symbols import WORD_START
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
+_IDEOGRAPH = re.compile("([\u4e00-\u9fff])")
+
+
+@dataclass(frozen=True)
+class BpeSplitter:
+    """Chinese characters are tokens; the rest is cut by the sentencepiece model; a non-language symbol stays whole.
+
+    As in WeNet, text is put in upper case first; a model that knows lower-case letters gets it as it is.
+    """
+
+    model_path: str
+    non_lang_syms: tuple[str, ...] = ()
+
+    exact_length = False
+
+    def __call__(self, text: str) -> list[str]:
+        tokens: list[str] = []
+        for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
+            if is_symbol:
+                tokens.append(part)
+                continue
+            for run in split_ideographs(part.upper() if self._upper else part):
+                tokens.extend([run] if _IDEOGRAPH.fullmatch(run) else self._model.encode(run, out_type=str))
+        return tokens
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Text of the tokens; ▁ is a space again."""
+        return "".join(tokens).replace(WORD_START, " ").strip()
+
+    @cached_property
+    def _model(self) -> SentencePieceProcessor:
+        from sentencepiece import SentencePieceProcessor
+
+        if not Path(self.model_path).is_file():
+            raise FileNotFoundError(f"{self.model_path}: no such sentencepiece model; train it with tools/spm_train.py")
+        try:
+            return SentencePieceProcessor(model_file=self.model_path)
+        except RuntimeError as error:
+            raise ValueError(f"{self.model_path}: not a sentencepiece model ({str(error).strip()})") from None
+
+    @cached_property
+    def _upper(self) -> bool:
+        model = self._model
+        fixed = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
+        pieces = (unit for unit in range(model.get_piece_size()) if not any(is_kind(unit) for is_kind in fixed))
+        return not any(char.islower() for unit in pieces for char in model.id_to_piece(unit))
+
+
+def split_ideographs(text: str) -> list[str]:
+    """Cut text into single Chinese characters and the runs between them; runs of spaces are left out."""
+    return [run for run in _IDEOGRAPH.split(text) if run.strip()]

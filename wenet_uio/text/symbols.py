@@ -1,0 +1,75 @@
+"""Units files, lists of non-language symbols, and the symbols with a fixed meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from wenet_uio.files import written_aside
+from wenet_uio.text.table import numbered_lines
+
+BLANK = "<blank>"
+UNKNOWN = "<unk>"
+SOS_EOS = "<sos/eos>"
+WORD_START = "▁"
+"""U+2581: stands for the space between words, in char units and in sentencepiece alike."""
+
+_UNIT_LINE = re.compile(r"(.+?)[ \t]+(\d+)[ \t]*")
+
+
+def read_symbols(path: str | Path) -> dict[str, int]:
+    """Read a units file (`symbol id` a line) as {symbol: id}.
+
+    Raises:
+        ValueError: naming file and line, for a line of another shape, a symbol or an id that comes twice,
+            or an empty file.
+    """
+    symbols: dict[str, int] = {}
+    line_of: dict[int, int] = {}
+    for number, line in numbered_lines(path):
+        if not line:
+            continue
+        match = _UNIT_LINE.fullmatch(line)
+        if match is None:
+            raise ValueError(f"{path}:{number}: expected `symbol id`, found {line!r}")
+        symbol, unit = match[1], int(match[2])
+        if symbol in symbols:
+            raise ValueError(f"{path}:{number}: symbol {symbol!r} is already on line {line_of[symbols[symbol]]}")
+        if unit in line_of:
+            raise ValueError(f"{path}:{number}: id {unit} is already on line {line_of[unit]}")
+        symbols[symbol] = unit
+        line_of[unit] = number
+    if not symbols:
+        raise ValueError(f"{path}: no units in it; make it with tools/make_dict.py")
+    return symbols
+
+
+def write_symbols(path: str | Path, tokens: Iterable[str]) -> dict[str, int]:
+    """Write the units file of a vocabulary: blank 0, unknown 1, sos/eos 2, then `tokens` sorted by code point.
+
+    Returns:
+        What read_symbols gives for the file.
+    """
+    fixed = [BLANK, UNKNOWN, SOS_EOS]
+    units = fixed + sorted(set(tokens) - set(fixed))
+    with written_aside(path, "w") as file:
+        file.writelines(f"{symbol} {unit}\n" for unit, symbol in enumerate(units))
+    return {symbol: unit for unit, symbol in enumerate(units)}
+
+
+def read_non_lang_syms(path: str | Path) -> tuple[str, ...]:
+    """Read a list of non-language symbols, one a line.
+
+    Raises:
+        ValueError: naming file and line, for a symbol with a space inside.
+    """
+    symbols = []
+    for number, line in numbered_lines(path):
+        symbol = line.strip()
+        if not symbol:
+            continue
+        if len(symbol.split()) != 1:
+            raise ValueError(f"{path}:{number}: expected one symbol without spaces, found {line!r}")
+        symbols.append(symbol)
+    return tuple(symbols)

@@ -1,0 +1,104 @@
+"""Tokenizer: a splitter (text <-> tokens) with a symbol table (tokens <-> ids)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from wenet_uio.text.bpe import BpeSplitter
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.symbols import UNKNOWN, read_non_lang_syms, read_symbols
+
+if TYPE_CHECKING:
+    from wenet_uio.config import Config
+
+
+class Splitter(Protocol):
+    """What cuts text into tokens and joins them again."""
+
+    @property
+    def exact_length(self) -> bool: ...
+
+    def __call__(self, text: str) -> list[str]: ...
+
+    def join(self, tokens: Sequence[str]) -> str: ...
+
+
+class Tokenizer:
+    """Text to label ids and back."""
+
+    def __init__(self, splitter: Splitter, symbols: dict[str, int]) -> None:
+        self.splitter = splitter
+        self.symbols = symbols
+        self.vocab_size = max(symbols.values()) + 1
+        self._unknown = symbols.get(UNKNOWN)
+        self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
+
+    @property
+    def exact_length(self) -> bool:
+        """Whether a text always has as many tokens as `text.strip()` has characters."""
+        return self.splitter.exact_length
+
+    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+        """Cut `text` into tokens and look up their ids.
+
+        Raises:
+            ValueError: for a token outside a symbol table that has no <unk>.
+        """
+        tokens = self.splitter(text)
+        ids = [self.symbols.get(token, self._unknown) for token in tokens]
+        if None in ids:
+            raise ValueError(f"{tokens[ids.index(None)]!r} of text {text!r} is not a unit, and there is no {UNKNOWN}")
+        return tokens, ids
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """The text of label ids.
+
+        Raises:
+            ValueError: for an id that no symbol has.
+        """
+        ids = list(ids)
+        try:
+            return self.splitter.join([self._symbol_of[unit] for unit in ids])
+        except KeyError as error:
+            raise ValueError(f"id {error} has no symbol; the units end at {self.vocab_size - 1}") from None
+
+
+def build_splitter(
+    kind: str,
+    *,
+    bpe_path: str | None = None,
+    non_lang_syms_path: str | None = None,
+    split_with_space: bool = False,
+) -> Splitter:
+    """The splitter of a `char` or `bpe` tokenizer, for which no units are needed.
+
+    Raises:
+        ValueError: for another kind, or bpe without a model.
+    """
+    non_lang_syms = read_non_lang_syms(non_lang_syms_path) if non_lang_syms_path else ()
+    if kind == "char":
+        return CharSplitter(non_lang_syms, split_with_space)
+    if kind == "bpe":
+        if not bpe_path:
+            raise ValueError("tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)")
+        return BpeSplitter(bpe_path, non_lang_syms)
+    raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char")
+
+
+def build_tokenizer(config: Config) -> Tokenizer:
+    """The tokenizer that `tokenizer` and `tokenizer_conf` of a config describe.
+
+    Raises:
+        ValueError: for a missing path or a malformed file. OSError: for a file that cannot be read.
+    """
+    conf = config.tokenizer_conf
+    if not conf.symbol_table_path:
+        raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is needed")
+    splitter = build_splitter(
+        config.tokenizer,
+        bpe_path=conf.bpe_path,
+        non_lang_syms_path=conf.non_lang_syms_path,
+        split_with_space=conf.split_with_space,
+    )
+    return Tokenizer(splitter, read_symbols(conf.symbol_table_path))
