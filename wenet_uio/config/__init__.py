@@ -14,15 +14,19 @@ from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.model import DECODER_CONFS, ENCODER_CONFS, CmvnConf, CtcConf, ModelConf
 from wenet_uio.config.text import TokenizerConf
-from wenet_uio.config.train import TrainKeys
+from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
 
 __all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
+
+CHOICES = {"encoder": ENCODER_CONFS, "decoder": DECODER_CONFS, "optim": OPTIM_CONFS, "scheduler": SCHEDULER_CONFS}
+"""Roles whose `_conf` has the keys of what the yaml names."""
 
 
 class Config(TrainKeys):
     """Everything one training run is made of.
 
-    `encoder_conf` and `decoder_conf` hold the keys of the encoder and decoder named beside them.
+    `encoder_conf` and `decoder_conf` hold the keys of the encoder and decoder named beside them, as do
+    `optim_conf` and `scheduler_conf`.
     """
 
     encoder: str = "conformer"
@@ -71,10 +75,11 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
         ConfigError: naming every unknown key, wrong type and impossible value at once.
     """
     chosen: dict[str, Any] = {}
-    for role, sections in (("encoder", ENCODER_CONFS), ("decoder", DECODER_CONFS)):
+    for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
         if isinstance(name, str) and name in sections:
-            chosen[f"{role}_conf"] = (sections[name], sections[name]())
+            chosen[f"{role}_conf"] = (sections[name], ...)
+            values = {f"{role}_conf": {}, **values}
     return parse(create_model("Config", __base__=Config, **chosen), values, where)
 
 
