@@ -37,7 +37,7 @@ class BpeSplitter:
                 tokens.append(part)
                 continue
             for run in split_ideographs(part.upper() if self._upper else part):
-                tokens.extend([run] if _IDEOGRAPH.fullmatch(run) else self._model.encode(run, out_type=str))
+                tokens.extend([run] if is_ideograph(run) else self._model.encode(run, out_type=str))
         return tokens
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -61,6 +61,11 @@ class BpeSplitter:
         fixed = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
         pieces = (unit for unit in range(model.get_piece_size()) if not any(is_kind(unit) for is_kind in fixed))
         return not any(char.islower() for unit in pieces for char in model.id_to_piece(unit))
+
+
+def is_ideograph(run: str) -> bool:
+    """Whether `run` is a single Chinese character."""
+    return _IDEOGRAPH.fullmatch(run) is not None
 
 
 def split_ideographs(text: str) -> list[str]:

@@ -1,0 +1,53 @@
+import pickle
+
+import pytest
+
+from wenet_uio.text.bpe import BpeSplitter, split_ideographs
+from wenet_uio.text.spm import train_sentencepiece
+
+TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好"] * 4
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    prefix = tmp_path_factory.mktemp("spm") / "upper"
+    train_sentencepiece(TEXTS, prefix, vocab_size=20, model_type="bpe")
+    return f"{prefix}.model"
+
+
+def test_chinese_characters_are_tokens_and_words_become_pieces(model):
+    splitter = BpeSplitter(model)
+    tokens = splitter("hello 你好 go")
+    assert tokens[tokens.index("你") : tokens.index("你") + 2] == ["你", "好"]
+    assert tokens[0].startswith("▁")
+    assert splitter.join(tokens) == "HELLO你好 GO"
+
+
+def test_text_follows_the_case_the_model_knows(tmp_path, model):
+    train_sentencepiece([text.lower() for text in TEXTS], tmp_path / "lower", vocab_size=20, model_type="bpe")
+    lower = BpeSplitter(str(tmp_path / "lower.model"))
+    assert lower.join(lower("go left")) == "go left"
+    upper = BpeSplitter(model)
+    assert upper.join(upper("go left")) == "GO LEFT"
+
+
+def test_non_language_symbols_stay_whole(model):
+    assert "{NOISE}" in BpeSplitter(model, ("{NOISE}",))("go {noise} left")
+
+
+def test_a_used_splitter_travels_to_worker_processes(model):
+    splitter = BpeSplitter(model)
+    tokens = splitter("go left")
+    assert pickle.loads(pickle.dumps(splitter))("go left") == tokens
+
+
+def test_a_missing_or_foreign_model_is_named(tmp_path):
+    with pytest.raises(OSError, match="no such sentencepiece model"):
+        BpeSplitter(str(tmp_path / "none.model"))("a")
+    (tmp_path / "bad.model").write_text("not a model")
+    with pytest.raises(ValueError, match=r"bad\.model: not a sentencepiece model"):
+        BpeSplitter(str(tmp_path / "bad.model"))("a")
+
+
+def test_ideographs_are_cut_out_and_blank_runs_left_out():
+    assert split_ideographs("你 好it's ok") == ["你", "好", "it's ok"]

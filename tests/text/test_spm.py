@@ -1,0 +1,30 @@
+import pytest
+
+from wenet_uio.text.spm import train_sentencepiece
+
+TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好"] * 4
+
+
+@pytest.mark.parametrize(("model_type", "size"), [("unigram", 15), ("bpe", 24)])
+def test_the_same_text_gives_the_same_model(tmp_path, model_type, size):
+    for name in ("one", "two"):
+        train_sentencepiece(TEXTS, tmp_path / name, vocab_size=size, model_type=model_type)
+    assert (tmp_path / "one.model").read_bytes() == (tmp_path / "two.model").read_bytes()
+    vocabulary = (tmp_path / "one.vocab").read_text(encoding="utf-8").splitlines()
+    assert len(vocabulary) == size
+    assert not any("你" in line for line in vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [
+        (TEXTS, 5000, r"vocab_size 5000 is too large for this text: at most \d+$"),
+        (TEXTS, 4, "vocab_size 4 is too small: the characters of the text alone need"),
+        (["你好", " "], 10, "nothing to train"),
+    ],
+)
+def test_a_vocabulary_that_does_not_fit_is_one_line_and_no_file(tmp_path, texts, size, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        train_sentencepiece(texts, tmp_path / "m", vocab_size=size)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,107 @@
+"""The text tools as commands: what they print, write and refuse."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = "u1 GO LEFT\nu2 我们 GO\n"
+
+
+def call(tool, *arguments, stdin=""):
+    return subprocess.run(
+        [sys.executable, ROOT / "tools" / tool, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def bpe_model(tmp_path):
+    (tmp_path / "train").write_text("u GO LEFT\nu GO RIGHT\nu WE GO\n" * 3, encoding="utf-8")
+    prefix = tmp_path / "bpe"
+    result = call(
+        *("spm_train.py", "--input", tmp_path / "train", "-s", 1, "--vocab_size", 22),
+        *("--model_type", "bpe", "--model_prefix", prefix),
+    )
+    assert result.returncode == 0, result.stderr
+    return f"{prefix}.model"
+
+
+@pytest.mark.parametrize("tool", ["text2token.py", "make_dict.py", "spm_train.py", "compute-wer.py"])
+def test_help_is_there_and_an_unknown_option_is_refused(tool):
+    assert "usage" in call(tool, "--help").stdout
+    refused = call(tool, "--no_such_option")
+    assert refused.returncode == 2
+    assert "usage" in refused.stderr
+
+
+def test_text_tools_do_not_import_torch():
+    script = "import sys, runpy; runpy.run_path(sys.argv[1], run_name='tool'); assert 'torch' not in sys.modules"
+    for tool in ("text2token.py", "make_dict.py", "spm_train.py", "compute-wer.py"):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-c", script, ROOT / "tools" / tool], check=True, env=environment)
+
+
+def test_text2token_cuts_characters_after_the_key(text):
+    assert call("text2token.py", "-s", 1, "-n", 1, text).stdout == "u1 G O ▁ L E F T\nu2 我 们 ▁ G O\n"
+    assert call("text2token.py", "-s", 1, "-n", 2, "--space", "<space>", stdin="u1 AB C\n").stdout == "u1 AB <space>C\n"
+
+
+def test_text2token_cuts_pieces_words_and_symbols(tmp_path, text, bpe_model):
+    (tmp_path / "syms").write_text("{N}\n")
+    assert call("text2token.py", "-s", 1, "-m", bpe_model, text).stdout.endswith("u2 我 们 ▁GO\n")
+    assert call("text2token.py", "-t", "phn", stdin="sil b\n").stdout == "sil b\n"
+    assert call("text2token.py", "-l", tmp_path / "syms", stdin="A{N}B\n").stdout == "A {N} B\n"
+
+
+def test_make_dict_numbers_the_tokens_of_the_text(tmp_path, text, bpe_model):
+    units = tmp_path / "dict" / "units.txt"
+    assert call("make_dict.py", text, units).returncode == 0
+    assert units.read_text(encoding="utf-8").split()[:8] == ["<blank>", "0", "<unk>", "1", "<sos/eos>", "2", "E", "3"]
+    assert call("make_dict.py", "-m", bpe_model, text, units).returncode == 0
+    assert "▁GO" in units.read_text(encoding="utf-8")
+
+
+def test_make_dict_leaves_no_file_after_a_mistake(tmp_path):
+    (tmp_path / "text").write_text("u1\nu2\n")
+    result = call("make_dict.py", tmp_path / "text", tmp_path / "units.txt")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "no token" in result.stderr
+    assert not (tmp_path / "units.txt").exists()
+
+
+def test_spm_train_says_in_one_line_that_the_vocabulary_is_too_large(tmp_path, text):
+    result = call("spm_train.py", "--input", text, "--vocab_size", 9999, "--model_prefix", tmp_path / "bpe")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: vocab_size 9999 is too large")
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("bpe*"))
+
+
+@pytest.mark.parametrize("options", [["--char=1", "--v=1"], ["--char", "1", "--v", "1"]])
+def test_compute_wer_reads_options_with_and_without_equals_sign(tmp_path, text, options):
+    (tmp_path / "hyp").write_text("u2 我 GO\nu1 GO LEFT\n", encoding="utf-8")
+    result = call("compute-wer.py", *options, text, tmp_path / "hyp")
+    assert "\nOverall -> 20.00 % N=5 C=4 S=0 D=1 I=0\n" in result.stdout
+    assert "\nMandarin -> 50.00 % N=2 C=1 S=0 D=1 I=0\n" in result.stdout
+
+
+def test_compute_wer_names_a_missing_file(tmp_path, text):
+    result = call("compute-wer.py", text, tmp_path / "none")
+    assert result.returncode == 1
+    assert "none" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Train a sentencepiece model (MODEL_PREFIX.model and .vocab) for the bpe tokenizer."""
+
+from __future__ import annotations
+
+import argparse
+
+from wenet_uio.cli import run
+from wenet_uio.text.spm import MODEL_TYPES, train_sentencepiece
+from wenet_uio.text.table import numbered_lines
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", required=True, help="text files, separated by commas; one utterance a line")
+    parser.add_argument("--skip-ncols", "-s", type=int, default=0, help="leave out the first n fields (1: the key)")
+    parser.add_argument("--model_prefix", required=True, help="path of the model without .model")
+    parser.add_argument("--vocab_size", type=int, required=True)
+    parser.add_argument("--model_type", choices=MODEL_TYPES, default="unigram")
+    parser.add_argument("--character_coverage", type=float, default=1.0, help="share of the characters that are kept")
+    parser.add_argument("--input_sentence_size", type=int, default=0, help="train on n random lines (0: on all)")
+    parser.add_argument("--seed", type=int, default=777)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_options()
+    texts = (
+        " ".join(line.split()[options.skip_ncols :])
+        for path in options.input.split(",")
+        for _, line in numbered_lines(path)
+    )
+    train_sentencepiece(
+        texts,
+        options.model_prefix,
+        vocab_size=options.vocab_size,
+        model_type=options.model_type,
+        character_coverage=options.character_coverage,
+        input_sentence_size=options.input_sentence_size,
+        seed=options.seed,
+    )
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,73 @@
+"""Training of sentencepiece models."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from wenet_uio.files import written_aside
+from wenet_uio.text.bpe import is_ideograph, split_ideographs
+
+MODEL_TYPES = ("unigram", "bpe", "char", "word")
+_THREADS = 8  # fixed: the text is dealt out by thread, so their number takes part in the sums
+_TOO_LARGE = re.compile(r"Vocabulary size too high .*<= (\d+)")
+_TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
+
+
+def train_sentencepiece(
+    texts: Iterable[str],
+    model_prefix: str | Path,
+    *,
+    vocab_size: int,
+    model_type: str = "unigram",
+    character_coverage: float = 1.0,
+    input_sentence_size: int = 0,
+    seed: int = 777,
+) -> None:
+    """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab (`piece<tab>log-probability`).
+
+    Chinese characters are left out of the training text, since BpeSplitter makes them tokens of their own. The same
+    text, options and seed give the same model. `input_sentence_size` above 0 trains on so many texts drawn at random.
+
+    Raises:
+        ValueError: when the text has nothing to learn from, or not for this vocab_size.
+    """
+    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, set_random_generator_seed
+
+    runs = [run.strip() for text in texts for run in split_ideographs(text) if not is_ideograph(run)]
+    if not runs:
+        raise ValueError("nothing to train a sentencepiece model on: the text is empty or all Chinese characters")
+    set_random_generator_seed(seed)
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(runs),
+            model_writer=model,
+            vocab_size=vocab_size,
+            model_type=model_type,
+            character_coverage=character_coverage,
+            input_sentence_size=input_sentence_size,
+            num_threads=_THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        raise ValueError(_explain(str(error), vocab_size)) from None
+    trained = SentencePieceProcessor(model_proto=model.getvalue())
+    with written_aside(f"{model_prefix}.vocab", "w") as file:
+        for unit in range(trained.get_piece_size()):
+            file.write(f"{trained.id_to_piece(unit)}\t{trained.get_score(unit):g}\n")
+    with written_aside(f"{model_prefix}.model") as file:
+        file.write(model.getvalue())
+
+
+def _explain(message: str, vocab_size: int) -> str:
+    if too_large := _TOO_LARGE.search(message):
+        return f"vocab_size {vocab_size} is too large for this text: at most {too_large[1]}"
+    if too_small := _TOO_SMALL.search(message):
+        return (
+            f"vocab_size {vocab_size} is too small: the characters of the text alone need {too_small[1]}; "
+            "raise it or lower character_coverage"
+        )
+    return f"sentencepiece cannot train: {' '.join(message.split())}"

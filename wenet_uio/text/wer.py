@@ -1,0 +1,119 @@
+"""Alignment of a hypothesis with its reference: the project's only edit distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Pair = tuple[str | None, str | None]
+"""(reference word, hypothesis word): None beside a deleted or an inserted word."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Words of an alignment by what became of them."""
+
+    correct: int = 0
+    substituted: int = 0
+    deleted: int = 0
+    inserted: int = 0
+
+    @classmethod
+    def of(cls, pairs: Iterable[Pair]) -> Counts:
+        """Count the pairs of an alignment."""
+        correct = substituted = deleted = inserted = 0
+        for reference, hypothesis in pairs:
+            if hypothesis is None:
+                deleted += 1
+            elif reference is None:
+                inserted += 1
+            elif reference == hypothesis:
+                correct += 1
+            else:
+                substituted += 1
+        return cls(correct, substituted, deleted, inserted)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.correct + other.correct,
+            self.substituted + other.substituted,
+            self.deleted + other.deleted,
+            self.inserted + other.inserted,
+        )
+
+    @property
+    def words(self) -> int:
+        """Words of the reference."""
+        return self.correct + self.substituted + self.deleted
+
+    @property
+    def errors(self) -> int:
+        """The edit distance."""
+        return self.substituted + self.deleted + self.inserted
+
+    @property
+    def rate(self) -> float:
+        """Errors per 100 reference words; 0 without reference words, as in WeNet."""
+        return 100.0 * self.errors / self.words if self.words else 0.0
+
+    def __str__(self) -> str:
+        """WeNet's way to write them."""
+        return (
+            f"{self.rate:4.2f} % N={self.words} C={self.correct} "
+            f"S={self.substituted} D={self.deleted} I={self.inserted}"
+        )
+
+
+def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
+    """Align two word sequences with the fewest substitutions, deletions and insertions.
+
+    Of the best alignments it gives the one WeNet reports: walking back from the end, a deletion is preferred to
+    an insertion, and that to a pair. The distance matrix is kept as its differences, one bit each, in integers of
+    len(reference) bits: a column costs a dozen operations on integers, whatever its height (Myers 1999, in the form of
+    Hyyrö 2003).
+    """
+    if list(reference) == list(hypothesis):
+        return list(zip(reference, hypothesis, strict=True))
+    rises_down, rises_right = _differences(reference, hypothesis)
+    pairs: list[Pair] = []
+    row, column = len(reference), len(hypothesis)
+    while row and column:
+        if rises_down[column] >> (row - 1) & 1:
+            row -= 1
+            pairs.append((reference[row], None))
+        elif rises_right[column] >> (row - 1) & 1:
+            column -= 1
+            pairs.append((None, hypothesis[column]))
+        else:
+            row, column = row - 1, column - 1
+            pairs.append((reference[row], hypothesis[column]))
+    pairs.extend((word, None) for word in reversed(reference[:row]))
+    pairs.extend((None, word) for word in reversed(hypothesis[:column]))
+    pairs.reverse()
+    return pairs
+
+
+def _differences(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Where the distance matrix (a row per reference word, a column per hypothesis word) grows by one.
+
+    Returns:
+        per column, bit r - 1 of the first: D[r, column] = D[r-1, column] + 1; of the second: D[r, column] =
+        D[r, column-1] + 1.
+    """
+    places: dict[str, int] = {}
+    for row, word in enumerate(reference):
+        places[word] = places.get(word, 0) | 1 << row
+    all_rows = (1 << len(reference)) - 1
+    down_plus, down_minus = all_rows, 0
+    rises_down, rises_right = [all_rows], [0]
+    for word in hypothesis:
+        matches = places.get(word, 0)
+        diagonal_zero = (((matches & down_plus) + down_plus) ^ down_plus) | matches | down_minus
+        right_plus = (down_minus | ~(diagonal_zero | down_plus)) & all_rows
+        right_minus = diagonal_zero & down_plus & all_rows
+        rises_right.append(right_plus)
+        shifted_plus = right_plus << 1 | 1  # the top row grows with every column
+        down_plus = (right_minus << 1 | ~(diagonal_zero | shifted_plus)) & all_rows
+        down_minus = shifted_plus & diagonal_zero & all_rows
+        rises_down.append(down_plus)
+    return rises_down, rises_right
