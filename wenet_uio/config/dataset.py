@@ -182,8 +182,10 @@ class DatasetConf(Section):
     spec_trim: bool = False
     spec_trim_conf: SpecTrimConf = SpecTrimConf()
     shuffle: bool = True
+    """False plans every epoch alike."""
     shuffle_conf: ShuffleConf = ShuffleConf()
     list_shuffle: bool = True
+    """Read for compatibility, as `sort` is."""
     list_shuffle_conf: ShuffleConf = ShuffleConf()
     sort: bool = True
     sort_conf: SortConf = SortConf()

@@ -1,0 +1,1 @@
+"""Unified IO: data lists to batches. `dataset.py` shows the whole flow."""

@@ -188,8 +188,11 @@ def _fingerprint(data_list: str) -> dict[str, Any]:
 
 
 def _digest(data_list: str) -> str:
+    state = hashlib.sha256()
     with open(data_list, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(1 << 20):
+            state.update(chunk)
+    return state.hexdigest()
 
 
 @contextmanager

@@ -59,6 +59,16 @@ class Skipped:
     key: str
     reason: str
     detail: str = ""
+    filtered: bool = False
+    """True: left out by the user's filters; False: bad data, which counts against max_bad_ratio."""
+
+
+class SkipSample(Exception):  # noqa: N818 - not an error: it carries a decision
+    """Raised by an operator to leave a sample out; any other exception is a bug and stops the run."""
+
+    def __init__(self, reason: str, detail: str = "", *, filtered: bool = False) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail, self.filtered = reason, detail, filtered
 
 
 @dataclass

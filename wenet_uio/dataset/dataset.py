@@ -1,0 +1,150 @@
+"""Unified IO in one page: a data list becomes batches. Read this file first.
+
+    open_corpus   data.list             -> shards of samples, indexed                (corpus.py, index.py)
+    EpochPlan     index, policy, seed   -> batch t: which samples, at which speed    (plan.py, batching.py)
+    read          sample                -> encoded audio and text                    (corpus.py, shard.py, audio.py)
+    chain         audio and text        -> features and labels                       (operators/)
+    pad           examples              -> one padded Batch                          (operators/padding.py)
+    Loader        plan and chain        -> this rank's batches, with a state         (loader.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from wenet_uio.config import Config
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.audio import AudioError, read_audio
+from wenet_uio.dataset.corpus import Corpus, open_corpus
+from wenet_uio.dataset.data_list import DataType, ListError
+from wenet_uio.dataset.loader import Loader, Work
+from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.operators.augment import SpecAug, SpecSub, SpecTrim
+from wenet_uio.dataset.operators.features import feature_operators
+from wenet_uio.dataset.operators.padding import pad
+from wenet_uio.dataset.operators.text import Filter, Tokenize
+from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb
+from wenet_uio.dataset.randomness import draw, key_of
+from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample
+from wenet_uio.text.tokenizer import Tokenizer
+
+Operator = Callable[[Example], Example]
+
+LENGTH_TOLERANCE = 0.1
+"""Seconds by which audio may differ from its index before it counts as changed."""
+AUGMENTATION = 1
+"""What the random numbers of a sample are drawn for."""
+
+
+def build_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> tuple[Operator, ...]:
+    """The operators between a decoded waveform and padding; evaluation has no augmentation to switch off."""
+    chain: list[Operator] = [Tokenize(tokenizer)]
+    if training:
+        chain.append(Filter(conf.filter_conf))
+    chain.append(Resample(conf.resample_conf.resample_rate))
+    if training and conf.speed_perturb:
+        chain.append(SpeedPerturb())
+    chain.extend(feature_operators(conf, training=training))
+    if training and conf.spec_aug:
+        chain.append(SpecAug(conf.spec_aug_conf))
+    if training and conf.spec_sub:
+        chain.append(SpecSub(conf.spec_sub_conf))
+    if training and conf.spec_trim:
+        chain.append(SpecTrim(conf.spec_trim_conf))
+    return tuple(chain)
+
+
+class BatchReader(Dataset):
+    """Executes planned work: reads the samples, runs them through the chain, pads them. Holds no state."""
+
+    def __init__(self, corpus: Corpus, chain: tuple[Operator, ...], conf: DatasetConf) -> None:
+        self.corpus, self.chain = corpus, chain
+        self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
+
+    def __getitem__(self, work: Work) -> Batch:
+        examples: list[Example] = []
+        skipped: list[Skipped] = []
+        seconds = 0.0
+        for shard, row, speed in zip(work.piece.shards, work.piece.rows, work.piece.speeds, strict=True):
+            ref = SampleRef(int(shard), int(row), float(speed))
+            try:
+                example = self.example(ref, work.key)
+                duration = example.waveform.numel() / example.sample_rate
+                for operator in self.chain:
+                    example = operator(example)
+                examples.append(example)
+                seconds += duration
+            except SkipSample as skip:
+                skipped.append(Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered))
+        batch = pad(examples, self.feature_dim)
+        batch.index, batch.closes_step, batch.seconds, batch.skipped = work.index, work.closes_step, seconds, tuple(skipped)
+        return batch
+
+    def example(self, ref: SampleRef, epoch_key: int) -> Example:
+        """Read and decode one sample.
+
+        Raises:
+            SkipSample: its audio or its line of the list is bad.
+        """
+        rows = self.corpus.rows(ref.shard)
+        try:
+            utterance = self.corpus.read(ref)
+            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, self.channel)
+        except (AudioError, ListError, OSError) as error:
+            raise SkipSample("unreadable", str(error)) from None
+        indexed, found = float(rows.seconds[ref.row]), waveform.numel() / rate
+        if abs(indexed - found) > LENGTH_TOLERANCE:
+            raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
+        random = int(draw(key_of(epoch_key, AUGMENTATION), np.asarray(rows.key_hash[ref.row : ref.row + 1]))[0])
+        return Example(
+            utterance.key, utterance.text, waveform, rate, random >> 1, speed=ref.speed, extra=utterance.extra
+        )
+
+
+def build_loader(
+    data_list: str,
+    data_type: DataType,
+    config: Config,
+    tokenizer: Tokenizer,
+    *,
+    training: bool,
+    rank: int = 0,
+    world_size: int = 1,
+    num_workers: int = 0,
+    prefetch: int = 8,
+    pin_memory: bool = False,
+    seed: int = 777,
+) -> Loader:
+    """The batches of one rank.
+
+    Training shuffles, filters and augments; otherwise every utterance of the list is read once, as it is.
+
+    Args:
+        data_list: a raw or shard list, as `data_type` says.
+        num_workers: processes that read; 0 reads in this one.
+        prefetch: batches that each worker keeps ready.
+
+    Raises:
+        ListError: the list cannot be used.
+    """
+    conf = config.dataset_conf
+    corpus = open_corpus(data_list, data_type)
+    measure = measure_of(conf, training=training, text_length_is_tokens=tokenizer.exact_length)
+    reader = BatchReader(corpus, build_chain(conf, tokenizer, training=training), conf)
+    return Loader(
+        corpus,
+        measure,
+        reader,
+        seed=seed,
+        reshuffle=training and conf.shuffle,
+        rank=rank,
+        world_size=world_size,
+        num_workers=num_workers,
+        prefetch=prefetch,
+        pin_memory=pin_memory and torch.cuda.is_available(),
+        max_bad_ratio=conf.max_bad_ratio if training else 1.0,
+    )
