@@ -1,0 +1,162 @@
+"""The recogniser: encoder, CTC and attention decoder trained together."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import pad
+
+from wenet_uio.config.model import ModelConf
+from wenet_uio.models.ctc import CTC
+from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.label_smoothing import LabelSmoothingLoss
+from wenet_uio.models.masks import length_mask
+
+
+class ASRModel(nn.Module):
+    """Hybrid CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020). Features in, log-probabilities out."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: TransformerDecoder | BiTransformerDecoder,
+        ctc: CTC,
+        vocab_size: int,
+        sos: int,
+        eos: int,
+        conf: ModelConf,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.ctc = ctc
+        self.vocab_size = vocab_size
+        self.sos = sos
+        self.eos = eos
+        self.blank = ctc.blank
+        self.ignore_id = conf.ignore_id
+        self.ctc_weight = conf.ctc_weight
+        self.reverse_weight = conf.reverse_weight
+        self.attention_loss = LabelSmoothingLoss(
+            vocab_size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
+        )
+
+    def forward(
+        self, feats: torch.Tensor, feats_lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+    ) -> dict[str, torch.Tensor | None]:
+        """Losses of a batch of at least one utterance.
+
+        Args:
+            feats: (B, T, F).
+            feats_lengths: (B,) frames.
+            target: (B, U) padded with ignore_id.
+            target_lengths: (B,).
+
+        Returns:
+            0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + (1 - ctc_weight) * `loss_att`,
+            `th_accuracy` (share of the tokens predicted right, teacher-forced). A part of weight 0 is None.
+        """
+        encoder_out, lengths = self.encoder(feats, feats_lengths)
+        loss_ctc = loss_att = th_accuracy = None
+        loss = feats.new_zeros(())
+        if self.ctc_weight > 0.0:
+            loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
+            loss = loss + self.ctc_weight * loss_ctc
+        if self.ctc_weight < 1.0:
+            loss_att, th_accuracy = self._attention_loss(encoder_out, lengths, target, target_lengths)
+            loss = loss + (1.0 - self.ctc_weight) * loss_att
+        return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": th_accuracy}
+
+    def _attention_loss(
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        valid = target != self.ignore_id
+        tokens = pad(target.masked_fill(~valid, self.eos), (1, 0), value=self.sos)
+        backward = reversed_hypotheses(tokens, target_lengths + 1, self.eos)
+        memory_mask = length_mask(lengths, encoder_out.size(1)).unsqueeze(1)
+        left, right = self.decoder(encoder_out, memory_mask, tokens, target_lengths + 1, backward, self.reverse_weight)
+        labels = self._labels(tokens, target_lengths)
+        loss = self.attention_loss(left, labels)
+        if right.dim() == 3:
+            reverse_loss = self.attention_loss(right, self._labels(backward, target_lengths))
+            loss = (1.0 - self.reverse_weight) * loss + self.reverse_weight * reverse_loss
+        counted = labels != self.ignore_id
+        right_answers = (left.detach().argmax(dim=2) == labels) & counted
+        return loss, right_answers.sum() / counted.sum().clamp(min=1)
+
+    def _labels(self, tokens: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
+        """`sos a b eos` (B, U) -> `a b eos ignore`: what stands behind each token."""
+        shifted = pad(tokens[:, 1:], (0, 1), value=self.eos)
+        return shifted.masked_fill(~length_mask(target_lengths + 1, tokens.size(1)), self.ignore_id)
+
+    def encode(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
+        simulate_streaming: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features -> encoder frames.
+
+        Args:
+            feats: (B, T, F).
+            feats_lengths: (B,) frames.
+            decoding_chunk_size: encoder frames of a chunk; -1: full context.
+            num_decoding_left_chunks: chunks seen before the present one; -1: all.
+            simulate_streaming: really go chunk by chunk, one utterance after another, as a streaming runtime does.
+
+        Returns:
+            (B, T', D), whose frames beyond an utterance's length mean nothing, and lengths (B,).
+
+        Raises:
+            ValueError: for chunks that this model cannot do.
+        """
+        if decoding_chunk_size == 0:
+            raise ValueError("decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames")
+        if decoding_chunk_size > 0 and not self.encoder.trained_for_chunks:
+            raise ValueError(
+                f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full context only; "
+                "use -1, or train with use_dynamic_chunk"
+            )
+        if not simulate_streaming:
+            return self.encoder(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
+        chunk_size = decoding_chunk_size if self.encoder.static_chunk_size == 0 else self.encoder.static_chunk_size
+        if chunk_size < 0:
+            raise ValueError("simulate_streaming needs decoding_chunk_size > 0")
+        if not self.encoder.causal:
+            raise ValueError("simulate_streaming: this model's convolution sees future frames; train with causal: true")
+        outputs = [
+            self.encoder.forward_chunk_by_chunk(utterance[:length].unsqueeze(0), chunk_size, num_decoding_left_chunks)[
+                0
+            ]
+            for utterance, length in zip(feats, feats_lengths.tolist(), strict=True)
+        ]
+        lengths = torch.tensor([len(output) for output in outputs], device=feats.device)
+        return nn.utils.rnn.pad_sequence(outputs, batch_first=True), lengths
+
+    def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
+        """(B, T', D) -> CTC log-probabilities (B, T', V); `blank_penalty` lowers the blank's score."""
+        return self.ctc.log_softmax(encoder_out, blank_penalty)
+
+    def forward_attention_decoder(
+        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float = 0.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Score the hypotheses of one utterance.
+
+        Args:
+            hyps: (N, U) with sos in front.
+            hyps_lens: (N,) counting sos.
+            encoder_out: (1, T', D) without padding.
+            reverse_weight: 0 leaves the right-to-left decoder out.
+
+        Returns:
+            Log-probabilities (N, U, V) of the token behind each token, and those of the right-to-left decoder, or
+            zeros (1,) where it has no part.
+        """
+        memory = encoder_out.expand(hyps.size(0), -1, -1)
+        memory_mask = torch.ones(hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device)
+        backward = reversed_hypotheses(hyps, hyps_lens, self.eos)
+        left, right = self.decoder(memory, memory_mask, hyps, hyps_lens, backward, reverse_weight)
+        return left.log_softmax(dim=-1), right.log_softmax(dim=-1)

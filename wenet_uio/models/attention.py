@@ -1,0 +1,107 @@
+"""Multi-head attention through scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from wenet_uio.config.model import AttentionConf
+
+
+class MultiHeadedAttention(nn.Module):
+    """Attention of one sequence over another, or over itself (Vaswani et al. 2017)."""
+
+    def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
+        super().__init__()
+        self.heads = conf.attention_heads
+        self.head_dim = dim // conf.attention_heads
+        self.dropout_rate = dropout_rate
+        self.linear_q = nn.Linear(dim, dim, bias=conf.query_bias)
+        self.linear_k = nn.Linear(dim, dim, bias=conf.key_bias)
+        self.linear_v = nn.Linear(dim, dim, bias=conf.value_bias)
+        self.linear_out = nn.Linear(dim, dim)
+
+    def split_heads(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, T, D) -> (B, H, T, D / H)."""
+        return x.view(x.size(0), x.size(1), self.heads, self.head_dim).transpose(1, 2)
+
+    def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """memory (B, T, D) -> keys and values (B, H, T, D / H)."""
+        return self.split_heads(self.linear_k(memory)), self.split_heads(self.linear_v(memory))
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Queries (B, H, Q, d), keys and values (B, H, K, d), bias broadcast to (B, H, Q, K) -> (B, Q, D)."""
+        dropout_rate = self.dropout_rate if self.training else 0.0
+        heads = scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_rate)
+        return self.linear_out(heads.transpose(1, 2).flatten(2))
+
+    def attend_memory(
+        self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """x (B, T, D) attends over a projected memory -> (B, T, D)."""
+        return self.attend(self.split_heads(self.linear_q(x)), key, value, bias)
+
+    def forward(
+        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Self-attention.
+
+        Args:
+            x: (B, T, D).
+            bias: added to the scores, broadcast to (B, H, T, K); None allows everything.
+            pos_emb: (1, K, D), used by RelPositionMultiHeadedAttention only.
+            past: (B, H, C, 2 D / H) keys and values of the C frames before x, so K = C + T; None outside of streaming.
+
+        Returns:
+            (B, T, D), and `past` grown by x: (B, H, K, 2 D / H).
+        """
+        key, value, present = self.remember(x, past)
+        return self.attend_memory(x, key, value, bias), present
+
+    def remember(
+        self, x: torch.Tensor, past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Keys and values of x behind those of `past`, and both in one tensor where there is a past."""
+        key, value = self.project_memory(x)
+        if past is None:
+            return key, value, None
+        present = torch.cat((past, torch.cat((key, value), dim=3)), dim=2)
+        return present[..., : self.head_dim], present[..., self.head_dim :], present
+
+
+class RelPositionMultiHeadedAttention(MultiHeadedAttention):
+    """Self-attention with learned biases for content (u) and position (v), as in Transformer-XL but without its shift.
+
+    The score of query i and key j is (q_i + u) k_j + (q_i + v) p_j. Because p depends on the key alone, this is
+    (q_i + u) (k_j + p_j) + (v - u) p_j: positions join the keys, and what remains is one number per head and key.
+    """
+
+    def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
+        super().__init__(dim, dropout_rate, conf)
+        self.linear_pos = nn.Linear(dim, dim, bias=False)
+        self.pos_bias_u = nn.Parameter(torch.empty(self.heads, self.head_dim))
+        self.pos_bias_v = nn.Parameter(torch.empty(self.heads, self.head_dim))
+        nn.init.xavier_uniform_(self.pos_bias_u)
+        nn.init.xavier_uniform_(self.pos_bias_v)
+
+    def forward(
+        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """As MultiHeadedAttention.forward."""
+        key, value, present = self.remember(x, past)
+        position = self.split_heads(self.linear_pos(pos_emb))
+        shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * self.head_dim**-0.5
+        position_bias = shift.transpose(2, 3)  # (1, H, 1, K)
+        if bias is not None:
+            position_bias = position_bias + bias
+        query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
+        return self.attend(query, key + position, value, position_bias), present
+
+
+SELF_ATTENTIONS: dict[str, type[MultiHeadedAttention]] = {
+    "selfattn": MultiHeadedAttention,
+    "rel_selfattn": RelPositionMultiHeadedAttention,
+}

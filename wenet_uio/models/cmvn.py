@@ -1,0 +1,69 @@
+"""Global mean and variance normalisation of features, inside the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+SMALLEST_VARIANCE = 1e-20
+
+
+class GlobalCMVN(nn.Module):
+    """(feats - mean) * istd with the statistics of the training corpus."""
+
+    def __init__(self, mean: torch.Tensor, istd: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("istd", istd)
+
+    def forward(self, feats: torch.Tensor) -> torch.Tensor:
+        """(B, T, F) -> (B, T, F)."""
+        return (feats - self.mean) * self.istd
+
+
+def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
+    """Read statistics: JSON with `mean_stat`, `var_stat` (sums of x and of x squared) and `frame_num`, or Kaldi's text
+    matrix of the same numbers.
+
+    Raises:
+        OSError: when the file cannot be read.
+        ValueError: when it is something else, or its width is not `dim`.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        sums, squares, count = _from_json(text) if is_json else _from_kaldi(text)
+    except (ValueError, KeyError, TypeError) as error:
+        kind = (
+            "JSON with mean_stat, var_stat, frame_num"
+            if is_json
+            else "a Kaldi text matrix `[ sums count / squares 0 ]`"
+        )
+        raise ValueError(
+            f"cmvn_file {path}: expected {kind} (is_json_cmvn: {str(is_json).lower()}), got {error!r}"
+        ) from None
+    if count <= 0 or sums.shape != squares.shape:
+        raise ValueError(f"cmvn_file {path}: {count} frames, {len(sums)} sums and {len(squares)} sums of squares")
+    if len(sums) != dim:
+        raise ValueError(
+            f"cmvn_file {path}: statistics of {len(sums)} bins, features have {dim}; compute them with this config"
+        )
+    mean = sums / count
+    variance = (squares / count - mean * mean).clamp(min=SMALLEST_VARIANCE)
+    return GlobalCMVN(mean.float(), variance.rsqrt().float())
+
+
+def _from_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
+    stats = json.loads(text)
+    sums, squares = (torch.tensor(stats[name], dtype=torch.float64) for name in ("mean_stat", "var_stat"))
+    return sums, squares, float(stats["frame_num"])
+
+
+def _from_kaldi(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
+    numbers = [float(word) for word in text.replace("[", " ").replace("]", " ").split()]
+    if len(numbers) < 4 or len(numbers) % 2:
+        raise ValueError(f"{len(numbers)} numbers")
+    sums, squares = torch.tensor(numbers, dtype=torch.float64).view(2, -1)
+    return sums[:-1], squares[:-1], float(sums[-1])

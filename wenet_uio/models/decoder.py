@@ -1,0 +1,193 @@
+"""Attention decoders: tokens so far and encoder frames -> scores of the next token."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from wenet_uio.config.model import BiTransformerDecoderConf, TransformerDecoderConf
+from wenet_uio.models.decoder_layer import DecoderLayer
+from wenet_uio.models.embedding import PositionalEncoding
+from wenet_uio.models.masks import additive, causal_mask, length_mask
+
+
+class DecoderState(NamedTuple):
+    """What the decoder remembers of B utterances with K hypotheses each, between two tokens."""
+
+    source: list[tuple[torch.Tensor, torch.Tensor]]
+    """Of each layer: keys and values (B, H, T, D / H) of the encoder frames."""
+    memory_bias: torch.Tensor
+    """(B, 1, 1, T), added to the scores of the encoder frames."""
+    past: list[torch.Tensor]
+    """Of each layer: keys and values (B * K, H, U, 2 D / H) of the U tokens so far."""
+
+    def reorder(self, parents: torch.Tensor) -> DecoderState:
+        """Let hypothesis k of utterance b continue hypothesis parents[b, k] of the same utterance; parents (B, K2)."""
+        batch = parents.size(0)
+        hypotheses = self.past[0].size(0) // batch
+        rows = (parents + torch.arange(batch, device=parents.device).unsqueeze(1) * hypotheses).flatten()
+        return self._replace(past=[past.index_select(0, rows) for past in self.past])
+
+
+def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> torch.Tensor:
+    """Token sequences for the right-to-left decoder: hyps (N, U) with sos in front, lengths (N,) counting it.
+
+    `sos a b c pad` becomes `sos c b a eos`.
+    """
+    tokens = hyps[:, 1:]
+    count = (lengths - 1).unsqueeze(1)
+    place = torch.arange(tokens.size(1), device=hyps.device).unsqueeze(0)
+    valid = place < count
+    backward = torch.gather(tokens, 1, torch.where(valid, count - 1 - place, torch.zeros_like(place)))
+    return torch.cat((hyps[:, :1], torch.where(valid, backward, torch.full_like(backward, eos))), dim=1)
+
+
+class TransformerDecoder(nn.Module):
+    """One decoder, left to right (Vaswani et al. 2017)."""
+
+    bidirectional = False
+
+    def __init__(self, vocab_size: int, dim: int, conf: TransformerDecoderConf) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.Embedding(vocab_size, dim), PositionalEncoding(dim, conf.positional_dropout_rate))
+        self.after_norm = nn.LayerNorm(dim, eps=conf.norm_eps)
+        self.output_layer = nn.Linear(dim, vocab_size)
+        if conf.tie_word_embedding:
+            self.output_layer.weight = self.embed[0].weight
+        self.decoders = nn.ModuleList([DecoderLayer(dim, conf) for _ in range(conf.num_blocks)])
+        self.heads = conf.attention_heads
+        self.normalize_before = conf.normalize_before
+        self.gradient_checkpointing = conf.gradient_checkpointing
+
+    def forward(
+        self,
+        memory: torch.Tensor,
+        memory_mask: torch.Tensor,
+        ys_in_pad: torch.Tensor,
+        ys_in_lens: torch.Tensor,
+        r_ys_in_pad: torch.Tensor,
+        reverse_weight: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Score given tokens.
+
+        Args:
+            memory: (B, T, D) encoder frames.
+            memory_mask: (B, 1, T) bool, True within the length.
+            ys_in_pad: (B, U) tokens with sos in front.
+            ys_in_lens: (B,) counting sos.
+            r_ys_in_pad: (B, U) reversed tokens with sos in front; used by BiTransformerDecoder only.
+            reverse_weight: 0 leaves the right-to-left decoder out.
+
+        Returns:
+            Logits (B, U, V) of the token behind each, and those of the right-to-left decoder or zeros (1,).
+        """
+        return self.score(memory, memory_mask, ys_in_pad, ys_in_lens), torch.zeros(1, device=memory.device)
+
+    @torch.jit.export
+    def score(
+        self, memory: torch.Tensor, memory_mask: torch.Tensor, ys_in_pad: torch.Tensor, ys_in_lens: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits (B, U, V) in this decoder's own direction; arguments as in `forward`."""
+        size = ys_in_pad.size(1)
+        x, _ = self.embed(ys_in_pad)
+        mask = length_mask(ys_in_lens, size).unsqueeze(1) & causal_mask(size, ys_in_pad.device)
+        bias, memory_bias = additive(mask, x.dtype), additive(memory_mask, x.dtype)
+        if torch.jit.is_scripting():
+            for layer in self.decoders:
+                x = layer(x, bias, memory, memory_bias)
+        else:
+            x = self._layers(x, bias, memory, memory_bias)
+        return self._output(x)
+
+    @torch.jit.unused
+    def _layers(
+        self, x: torch.Tensor, bias: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
+    ) -> torch.Tensor:
+        for layer in self.decoders:
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(layer, x, bias, memory, memory_bias, use_reentrant=False)
+            else:
+                x = layer(x, bias, memory, memory_bias)
+        return x
+
+    def _output(self, x: torch.Tensor) -> torch.Tensor:
+        if self.normalize_before:
+            x = self.after_norm(x)
+        return self.output_layer(x)
+
+    @torch.jit.unused
+    def start(self, memory: torch.Tensor, memory_mask: torch.Tensor) -> DecoderState:
+        """Prepare B utterances for `forward_one_step`: memory (B, T, D), memory_mask (B, 1, T) bool."""
+        head_dim = memory.size(2) // self.heads
+        return DecoderState(
+            source=[layer.src_attn.project_memory(memory) for layer in self.decoders],
+            memory_bias=additive(memory_mask, memory.dtype),
+            past=[memory.new_zeros(memory.size(0), self.heads, 0, 2 * head_dim) for _ in self.decoders],
+        )
+
+    @torch.jit.unused
+    def forward_one_step(self, state: DecoderState, tokens: torch.Tensor) -> tuple[torch.Tensor, DecoderState]:
+        """Add one token to every hypothesis.
+
+        Args:
+            state: from `start`, an earlier step, or `DecoderState.reorder`.
+            tokens: (B, K) the newest token of each; sos (B, 1) in the first step.
+
+        Returns:
+            Log-probabilities (B, K, V) of the token behind, and the state with the tokens in it.
+        """
+        x, _ = self.embed[1](self.embed[0](tokens.reshape(-1, 1)), state.past[0].size(2))
+        x = x.view(tokens.size(0), tokens.size(1), -1)
+        pasts = []
+        for layer, past, source in zip(self.decoders, state.past, state.source, strict=True):
+            x, past = layer.forward_one_step(x, past, source, state.memory_bias)
+            pasts.append(past)
+        return self._output(x).log_softmax(dim=-1), state._replace(past=pasts)
+
+
+class BiTransformerDecoder(nn.Module):
+    """A left-to-right and a right-to-left decoder over the same encoder frames (U2++, Wu et al. 2021)."""
+
+    bidirectional = True
+
+    def __init__(self, vocab_size: int, dim: int, conf: BiTransformerDecoderConf) -> None:
+        super().__init__()
+        self.left_decoder = TransformerDecoder(vocab_size, dim, conf)
+        self.right_decoder = TransformerDecoder(
+            vocab_size, dim, conf.model_copy(update={"num_blocks": conf.r_num_blocks})
+        )
+
+    def forward(
+        self,
+        memory: torch.Tensor,
+        memory_mask: torch.Tensor,
+        ys_in_pad: torch.Tensor,
+        ys_in_lens: torch.Tensor,
+        r_ys_in_pad: torch.Tensor,
+        reverse_weight: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As TransformerDecoder.forward."""
+        left = self.left_decoder.score(memory, memory_mask, ys_in_pad, ys_in_lens)
+        right = torch.zeros(1, device=memory.device)
+        if reverse_weight > 0.0:
+            right = self.right_decoder.score(memory, memory_mask, r_ys_in_pad, ys_in_lens)
+        return left, right
+
+    @torch.jit.unused
+    def start(self, memory: torch.Tensor, memory_mask: torch.Tensor) -> DecoderState:
+        """As TransformerDecoder.start, of the left-to-right decoder."""
+        return self.left_decoder.start(memory, memory_mask)
+
+    @torch.jit.unused
+    def forward_one_step(self, state: DecoderState, tokens: torch.Tensor) -> tuple[torch.Tensor, DecoderState]:
+        """As TransformerDecoder.forward_one_step, of the left-to-right decoder."""
+        return self.left_decoder.forward_one_step(state, tokens)
+
+
+DECODERS: dict[str, type[TransformerDecoder] | type[BiTransformerDecoder]] = {
+    "transformer": TransformerDecoder,
+    "bitransformer": BiTransformerDecoder,
+}

@@ -1,0 +1,125 @@
+"""One layer of each encoder.
+
+Every layer has the same interface, `forward(x, bias, pos_emb, padded, att_past, cnn_past)`:
+
+    x (B, T, D); bias added to attention scores, broadcast to (B, H, T, K), or None; pos_emb (1, K, D);
+    padded (B, T, 1) bool or None; att_past and cnn_past: what the layer remembers of earlier chunks, None outside
+    of streaming. Returns x (B, T, D) and both memories for the next chunk.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from wenet_uio.config.model import ConformerEncoderConf, EncoderConf
+from wenet_uio.models.activation import ACTIVATIONS
+from wenet_uio.models.attention import SELF_ATTENTIONS
+from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.feed_forward import PositionwiseFeedForward
+
+
+def _self_attention(conf: EncoderConf) -> nn.Module:
+    attention = SELF_ATTENTIONS[conf.selfattention_layer_type]
+    return attention(conf.output_size, conf.attention_dropout_rate, conf)
+
+
+def _feed_forward(conf: EncoderConf) -> PositionwiseFeedForward:
+    activation = ACTIVATIONS[conf.activation_type]()
+    return PositionwiseFeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
+
+
+def _norm(conf: EncoderConf) -> nn.LayerNorm:
+    return nn.LayerNorm(conf.output_size, eps=conf.norm_eps)
+
+
+class TransformerEncoderLayer(nn.Module):
+    """Self-attention and feed-forward."""
+
+    def __init__(self, conf: EncoderConf) -> None:
+        super().__init__()
+        self.self_attn = _self_attention(conf)
+        self.feed_forward = _feed_forward(conf)
+        self.norm1 = _norm(conf)
+        self.norm2 = _norm(conf)
+        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.normalize_before = conf.normalize_before
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor | None,
+        att_past: torch.Tensor | None = None,
+        cnn_past: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """See the top of this file."""
+        residual = x
+        x, att_present = self.self_attn(self.norm1(x) if self.normalize_before else x, bias, pos_emb, att_past)
+        x = residual + self.dropout(x)
+        if not self.normalize_before:
+            x = self.norm1(x)
+        x = x + self.dropout(self.feed_forward(self.norm2(x) if self.normalize_before else x))
+        if not self.normalize_before:
+            x = self.norm2(x)
+        return x, att_present, cnn_past
+
+
+class ConformerEncoderLayer(nn.Module):
+    """Half feed-forward, self-attention, convolution, half feed-forward (Gulati et al. 2020)."""
+
+    def __init__(self, conf: ConformerEncoderConf) -> None:
+        super().__init__()
+        self.self_attn = _self_attention(conf)
+        self.feed_forward = _feed_forward(conf)
+        self.feed_forward_macaron = _feed_forward(conf) if conf.macaron_style else None
+        self.conv_module = ConvolutionModule(conf) if conf.use_cnn_module else None
+        self.norm_ff = _norm(conf)
+        self.norm_mha = _norm(conf)
+        self.norm_ff_macaron = _norm(conf) if conf.macaron_style else None
+        self.norm_conv = _norm(conf) if conf.use_cnn_module else None
+        self.norm_final = _norm(conf) if conf.use_cnn_module else None
+        self.ff_scale = 0.5 if conf.macaron_style else 1.0
+        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.normalize_before = conf.normalize_before
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor | None,
+        att_past: torch.Tensor | None = None,
+        cnn_past: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """See the top of this file."""
+        if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
+            half = self.feed_forward_macaron(self.norm_ff_macaron(x) if self.normalize_before else x)
+            x = torch.add(x, self.dropout(half), alpha=self.ff_scale)
+            if not self.normalize_before:
+                x = self.norm_ff_macaron(x)
+
+        attended, att_present = self.self_attn(
+            self.norm_mha(x) if self.normalize_before else x, bias, pos_emb, att_past
+        )
+        x = x + self.dropout(attended)
+        if not self.normalize_before:
+            x = self.norm_mha(x)
+
+        cnn_present: torch.Tensor | None = None
+        if self.conv_module is not None and self.norm_conv is not None:
+            convolved, cnn_present = self.conv_module(
+                self.norm_conv(x) if self.normalize_before else x, padded, cnn_past
+            )
+            x = x + self.dropout(convolved)
+            if not self.normalize_before:
+                x = self.norm_conv(x)
+
+        half = self.feed_forward(self.norm_ff(x) if self.normalize_before else x)
+        x = torch.add(x, self.dropout(half), alpha=self.ff_scale)
+        if not self.normalize_before:
+            x = self.norm_ff(x)
+        if self.norm_final is not None:
+            x = self.norm_final(x)
+        return x, att_present, cnn_present

@@ -1,0 +1,55 @@
+"""Who may attend to whom. Boolean masks are True where attention is allowed."""
+
+from __future__ import annotations
+
+import torch
+
+MASKED = -30000.0
+"""Added to a score that must not count: exp() of it is 0, yet it fits in float16, and a row in which everything is
+masked (a padded frame outside the left context) stays finite where -inf would give NaN."""
+
+MAX_DYNAMIC_CHUNK = 25
+"""Encoder frames: 1 s at a subsampling of 4."""
+
+
+def length_mask(lengths: torch.Tensor, max_length: int) -> torch.Tensor:
+    """lengths (B,) -> (B, max_length), True within each length."""
+    return torch.arange(max_length, device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
+
+
+def causal_mask(size: int, device: torch.device) -> torch.Tensor:
+    """(size, size): position i sees 0 .. i."""
+    return torch.ones(size, size, dtype=torch.bool, device=device).tril()
+
+
+def chunk_mask(size: int, chunk_size: int, num_left_chunks: int, device: torch.device) -> torch.Tensor:
+    """(size, size): a frame sees its own chunk and `num_left_chunks` before it (all when negative)."""
+    chunk = torch.arange(size, device=device) // chunk_size
+    behind = chunk.unsqueeze(1) - chunk.unsqueeze(0)
+    if num_left_chunks < 0:
+        return behind >= 0
+    return (behind >= 0) & (behind <= num_left_chunks)
+
+
+def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Boolean mask (B, Q, K) -> (B, 1, Q, K) to be added to attention scores: 0 where allowed."""
+    allowed = mask.unsqueeze(1)
+    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(~allowed, MASKED)
+
+
+def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:
+    """Draw (chunk size, left chunks) for one training batch of `max_length` encoder frames (U2, Zhang et al. 2020).
+
+    About half of the draws give full context, the others a chunk of 1 to 25 frames. Left chunks are -1 (all) unless
+    `dynamic_left`. Uses torch's global generator, whose state checkpoints keep.
+    """
+    if max_length < 2:
+        return max(max_length, 1), -1
+    drawn = int(torch.randint(1, max_length, (1,)))
+    if drawn > max_length // 2:
+        return max_length, -1
+    chunk_size = drawn % MAX_DYNAMIC_CHUNK + 1
+    num_left_chunks = -1
+    if dynamic_left:
+        num_left_chunks = int(torch.randint(0, (max_length - 1) // chunk_size + 1, (1,)))
+    return chunk_size, num_left_chunks
