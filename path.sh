@@ -1,0 +1,11 @@
+# shellcheck shell=bash
+# Sourced by every recipe: finds the root from its own place, puts tools/ on PATH and the package on PYTHONPATH,
+# and makes sure of the environment.
+
+WENET_UIO_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" >/dev/null && pwd)
+export WENET_UIO_ROOT
+export PATH="$WENET_UIO_ROOT/tools:$PATH"
+export PYTHONPATH="$WENET_UIO_ROOT${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONIOENCODING=utf-8
+
+. "$WENET_UIO_ROOT/tools/setup_env.sh"

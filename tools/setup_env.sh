@@ -1,0 +1,104 @@
+# shellcheck shell=bash
+# Sourced by path.sh: a Python environment that has what requirements.txt asks for.
+#
+# The active environment is taken as it is when it has everything. Otherwise .venv at the root (WENET_UIO_VENV names
+# another place) is made and filled the first time, and put on PATH. Nothing is installed into an environment that
+# was not made here. A folder .wenet_uio in an environment says that it was; it holds a stamp for each file installed.
+
+# need_packages [FILE…]: put an environment on PATH that has requirements.txt of the project and every FILE.
+need_packages() {
+  local venv=${WENET_UIO_VENV:-$WENET_UIO_ROOT/.venv} active=${VIRTUAL_ENV:-${CONDA_PREFIX:-}} lacks
+  set -- "$WENET_UIO_ROOT/requirements.txt" "$@"
+  if [[ -z $active || $active == "$venv" ]] && _has_packages "$venv" "$@"; then
+    _activate "$venv"
+  elif ! lacks=$(_lacks python "$@"); then
+    if [[ -n $active && $active != "$venv" ]]; then
+      echo "setup_env: the active environment $active lacks $lacks; taking $venv" >&2
+    fi
+    _has_packages "$venv" "$@" || _install "$venv" "$@" || return 1
+    _activate "$venv"
+  fi
+}
+
+_activate() {
+  if [[ ${VIRTUAL_ENV:-} != "$1" || :$PATH: != *":$1/bin:"* ]]; then
+    export VIRTUAL_ENV=$1 PATH="$1/bin:$PATH"
+  fi
+}
+
+# Whether environment $1 has the files $2…: its stamps say so if it was made here, else its packages are asked.
+_has_packages() {
+  local venv=$1 file
+  shift
+  [[ -x $venv/bin/python ]] || return 1
+  if [[ ! -d $venv/.wenet_uio ]]; then
+    _lacks "$venv/bin/python" "$@" >/dev/null
+    return
+  fi
+  for file in "$@"; do
+    [[ -e $(_stamp "$venv" "$file") ]] || return 1
+  done
+}
+
+_stamp() {
+  local digest
+  digest=$(sha256sum <"$2")
+  echo "$1/.wenet_uio/${digest%% *}"
+}
+
+# Prints what the Python $1 lacks of the files $2… and fails where it lacks something.
+_lacks() {
+  "$1" "$WENET_UIO_ROOT/tools/check_requirements.py" "${@:2}" 2>/dev/null
+}
+
+_install() (
+  venv=$1 mark=$1/.wenet_uio/installing
+  shift
+  if [[ -e $venv && ! -d $venv/.wenet_uio ]]; then
+    echo "error: $venv was not made by setup_env.sh and lacks $(_lacks "$venv/bin/python" "$@"); install that there," \
+      "or set WENET_UIO_VENV to a folder that may be made" >&2
+    exit 1
+  fi
+  mkdir -p "$(dirname "$venv")"
+  exec 9>"$venv.lock"
+  if ! flock --nonblock 9; then
+    echo "setup_env: waiting for another run that fills $venv" >&2
+    flock 9
+  fi
+  if _has_packages "$venv" "$@"; then exit 0; fi
+  trap 'exit 130' INT TERM # leaves the mark: what an interrupted run installed is not trusted but made again
+  if [[ ! -x $venv/bin/python || -e $mark ]]; then
+    python=$(_find_python) || exit 1
+    echo "setup_env: making $venv with $python" >&2
+    mkdir -p "${mark%/*}"
+    touch "$mark"
+    find "$venv" -mindepth 1 ! -path "${mark%/*}" ! -path "$mark" -delete
+    "$python" -m venv "$venv" || exit 1
+  fi
+  touch "$mark"
+  for file in "$@"; do
+    if [[ -e $(_stamp "$venv" "$file") ]]; then continue; fi
+    echo "setup_env: installing $file (once; with CUDA's libraries torch takes some GB)" >&2
+    if ! "$venv/bin/python" -m pip install --disable-pip-version-check --quiet -r "$file" >&2; then
+      rm "$mark"
+      echo "error: could not install $file into $venv (pip's reason is above)" >&2
+      exit 1
+    fi
+    touch "$(_stamp "$venv" "$file")"
+  done
+  rm "$mark"
+)
+
+_find_python() {
+  local candidate
+  for candidate in python3 python python3.{14,13,12,11,10}; do
+    if "$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  echo "error: no Python 3.10 or newer with venv on PATH; install one (Debian, Ubuntu: apt install python3-venv)" >&2
+  return 1
+}
+
+need_packages
