@@ -31,10 +31,10 @@ GROUP_SHARDS = 8
 """Shards that a group has at least, so that batch-mates come from several."""
 BLOCK_BATCHES = 256
 """Batches that are cut from one sorted block: more pad less, fewer shuffle more."""
-JITTER = 0.02
+JITTER = 0.01
 """Share of its length by which a sample's place in the sorted order is moved at most, so that mates change."""
-FILL = 0.95
-"""Share of the bound that a batch is planned to fill where its group is planned unseen."""
+FILL = {"static": 0.99, "dynamic": 0.94, "bucket": 0.94}
+"""Share of the bound that a batch is planned to fill where its group is planned unseen; more would split batches."""
 COST_UNIT = 1 << 20
 """Costs are integers, in this part of a batch: sums are exact on every machine."""
 SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE = range(6)
@@ -286,7 +286,7 @@ def shard_costs(corpus: Corpus, measure: Measure) -> np.ndarray:
         rows = corpus.rows(int(shard))
         kept = measure.keep(rows)[0]
         costs[shard] = measure.policy.units(measure.frames(rows.num_samples, rows.sample_rate))[kept].sum() / policy.bound
-    return np.ceil(costs / FILL * COST_UNIT).astype(np.int64)
+    return np.ceil(costs / FILL[policy.kind] * COST_UNIT).astype(np.int64)
 
 
 def choose_lanes(corpus: Corpus, world_size: int) -> int:

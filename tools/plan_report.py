@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Dry run of the data: plan an epoch without reading audio, and account for every utterance."""
+
+import argparse
+import json
+import sys
+
+from wenet_uio.cli import run
+from wenet_uio.config import load_config
+from wenet_uio.dataset.corpus import open_corpus
+from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.report import report_plan
+from wenet_uio.text.tokenizer import makes_one_token_a_character
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data_list", required=True)
+    parser.add_argument("--data_type", required=True, choices=("raw", "shard"))
+    parser.add_argument("--config", required=True, help="train.yaml")
+    parser.add_argument("--world_size", type=int, default=1, help="ranks (default: %(default)s)")
+    parser.add_argument("--epoch", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=777, help="that of training (default: %(default)s)")
+    parser.add_argument("--evaluation", action="store_true", help="as cross-validation and decoding read the list")
+    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    args = parser.parse_args()
+    config = load_config(args.config)
+    measure = measure_of(
+        config.dataset_conf,
+        training=not args.evaluation,
+        text_length_is_tokens=makes_one_token_a_character(config),
+    )
+    corpus = open_corpus(args.data_list, args.data_type)
+    report = report_plan(corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size).as_dict()
+    for name, value in report.items():
+        print(f"{name:12} {json.dumps(value) if isinstance(value, dict) else value}", file=sys.stderr if args.json else None)
+    for key, reason in corpus.bad:
+        print(f"bad: {key}: {reason}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(report))
+    return 1 if report["lost"] or report["duplicated"] else 0
+
+
+if __name__ == "__main__":
+    run(main)

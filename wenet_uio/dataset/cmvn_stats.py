@@ -1,0 +1,69 @@
+"""Global mean and variance statistics of features, over the same chain that evaluation uses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.audio import AudioError, read_audio
+from wenet_uio.dataset.operators.features import feature_operators
+from wenet_uio.dataset.operators.waveform import Resample
+from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.files import written_aside
+
+FILES_PER_JOB = 64
+
+
+def cmvn_statistics(wavs: Sequence[tuple[str, str]], conf: DatasetConf, processes: int = 1) -> dict[str, object]:
+    """Sums over all frames of (key, path) audio, in float64: `mean_stat`, `var_stat` (of squares), `frame_num`.
+
+    Raises:
+        AudioError: naming every file that cannot be read or is too short for a frame.
+    """
+    jobs = [(wavs[first : first + FILES_PER_JOB], conf) for first in range(0, len(wavs), FILES_PER_JOB)]
+    total = np.zeros((2, conf.feature_dim))
+    frames = 0
+    failures: list[str] = []
+    with ProcessPoolExecutor(processes) as pool, tqdm(None, "cmvn", len(wavs), unit="utt", disable=None) as bar:
+        for (files, _), (sums, count, failed) in zip(jobs, pool.map(_sum, jobs), strict=True):
+            total += sums
+            frames += count
+            failures.extend(failed)
+            bar.update(len(files))
+    if failures:
+        raise AudioError(f"{len(failures)} of {len(wavs)} files have no features:\n  " + "\n  ".join(failures))
+    return {"mean_stat": total[0].tolist(), "var_stat": total[1].tolist(), "frame_num": frames}
+
+
+def write_cmvn(statistics: dict[str, object], path: str) -> None:
+    """Write statistics in WeNet's JSON form."""
+    with written_aside(path, "w") as file:
+        json.dump(statistics, file)
+
+
+def _sum(job: tuple[Sequence[tuple[str, str]], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
+    files, conf = job
+    torch.set_num_threads(1)
+    chain = (Resample(conf.resample_conf.resample_rate), *feature_operators(conf, training=False))
+    sums = np.zeros((2, conf.feature_dim))
+    frames = 0
+    failures: list[str] = []
+    for key, path in files:
+        try:
+            waveform, rate = read_audio(path, channel=conf.singal_channel_conf.channel)
+            example = Example(key, "", waveform, rate, random=0)
+            for operator in chain:
+                example = operator(example)
+        except (AudioError, SkipSample) as error:
+            failures.append(f"{key} {path}: {error}")
+            continue
+        feats = example.feats.double()
+        sums += np.stack([feats.sum(0).numpy(), feats.square().sum(0).numpy()])
+        frames += len(feats)
+    return sums, frames, failures

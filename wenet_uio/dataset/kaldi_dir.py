@@ -1,0 +1,74 @@
+"""Kaldi's tables: wav.scp, text and segments, checked against one another before any work starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from wenet_uio.dataset.data_list import ListError, RawLine
+
+NAMED = 3
+"""Keys that an error names before it only counts."""
+
+
+def read_table(path: str | Path) -> dict[str, str]:
+    """Lines `key value`; the value may be empty or hold spaces.
+
+    Raises:
+        ListError: an empty table, or a key that comes twice, naming the line.
+    """
+    table: dict[str, str] = {}
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        key, _, value = line.strip().replace("\t", " ", 1).partition(" ")
+        if not key:
+            continue
+        if key in table:
+            raise ListError(f"{path}:{number}: key {key} comes twice")
+        table[key] = value.strip()
+    if not table:
+        raise ListError(f"{path}: empty")
+    return table
+
+
+def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> list[RawLine]:
+    """Utterances in the order of `text`, each with its audio; what has audio and no text is left out and counted.
+
+    Raises:
+        ListError: a text without audio, a segment out of order, a pipe in wav.scp.
+    """
+    wavs, texts = read_table(wav_scp), read_table(text)
+    piped = [key for key, wav in wavs.items() if wav.endswith("|")]
+    if piped:
+        raise ListError(f"{wav_scp}: commands are not run ({_some(piped)} end in '|'); convert the audio to files first")
+    if segments is None:
+        spans = {key: (key, 0.0, None) for key in wavs}
+    else:
+        spans = {key: _span(segments, key, value) for key, value in read_table(segments).items()}
+        lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
+        if lost:
+            raise ListError(f"{segments}: {_some(lost)} without a recording in {wav_scp}")
+    source = segments or wav_scp
+    missing = [key for key in texts if key not in spans]
+    if missing:
+        raise ListError(f"{text}: {_some(missing)} without audio in {source}; take them out of the text or add the audio")
+    silent = len(spans) - len(texts)
+    if silent:
+        print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
+    return [RawLine(key, wavs[spans[key][0]], line, *spans[key][1:]) for key, line in texts.items()]
+
+
+def _span(segments: str, key: str, value: str) -> tuple[str, float, float]:
+    try:
+        recording, start, end = value.split()
+        span = recording, float(start), float(end)
+    except ValueError:
+        raise ListError(f"{segments}: {key}: expected `recording start end`, found {value!r}") from None
+    if not 0 <= span[1] < span[2]:
+        raise ListError(f"{segments}: {key}: starts at {start} s and ends at {end} s")
+    return span
+
+
+def _some(keys: Collection[str]) -> str:
+    first = ", ".join(list(keys)[:NAMED])
+    return first if len(keys) <= NAMED else f"{first} and {len(keys) - NAMED} more"

@@ -1,0 +1,116 @@
+"""A dry run of the data: what an epoch will be like, from the index alone."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.plan import EpochPlan, PlannedBatch, choose_lanes
+from wenet_uio.dataset.types import SampleRef
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """One epoch of a corpus under a policy."""
+
+    utterances: int
+    """Planned: the corpus less what is filtered."""
+    hours: float
+    """Audio of the planned utterances, as stored."""
+    batches: int
+    steps: int
+    """Of each rank."""
+    padding: float
+    """Percent of the padded frames that hold no speech."""
+    fill: float
+    """Percent of the bound that batches cost on average."""
+    filtered: dict[str, int]
+    """Utterances that the filters leave out, by reason."""
+    bad: int
+    """Utterances of the list that have no place in its index."""
+    lost: int
+    """Utterances neither planned nor filtered."""
+    duplicated: int
+    """Utterances planned more than once."""
+    over_bound: int
+    """Pieces of batches that cost more than the bound; evaluation allows it where one utterance does."""
+    skew: float
+    """Cost of the dearest rank of a step over the mean of its ranks, averaged over the steps."""
+    lanes: int
+    seconds: float
+    """Time it took to plan."""
+    digest: str
+    """SHA-256 over the keys of every batch, in order."""
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def report_plan(
+    corpus: Corpus,
+    measure: Measure,
+    *,
+    seed: int,
+    epoch: int,
+    world_size: int,
+    on_batch: Callable[[PlannedBatch], None] = lambda batch: None,
+) -> PlanReport:
+    """Plan a whole epoch and account for every utterance in it."""
+    began = time.monotonic()
+    lanes = choose_lanes(corpus, world_size)
+    plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, lanes=lanes)
+    starts = np.concatenate([[0], np.cumsum(corpus.samples.astype(np.int64))])
+    times_planned = np.zeros(corpus.num_samples, np.uint8)
+    digest = hashlib.sha256()
+    costs = np.zeros(plan.num_batches, np.int64)
+    frames = padded = over_bound = 0
+    for index in range(plan.num_batches):
+        batch = plan.batch(index)
+        keys = []
+        for piece in batch.pieces:
+            np.add.at(times_planned, starts[piece.shards] + piece.rows, 1)
+            frames += int(piece.frames.sum())
+            padded += piece.padded_frames
+            over_bound += piece.cost > measure.policy.bound
+            keys += [corpus.key(SampleRef(*ref)) for ref in zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)]
+        digest.update(("\n".join(keys) + "\n\n").encode())
+        costs[index] = batch.cost
+        on_batch(batch)
+    filtered = plan.filtered()
+    planned = int(np.count_nonzero(times_planned))
+    stored = sum(
+        float(corpus.rows(shard).seconds[times_planned[starts[shard] : starts[shard + 1]] > 0].sum())
+        for shard in range(corpus.num_shards)
+    )
+    return PlanReport(
+        utterances=planned,
+        hours=round(stored / 3600, 4),
+        batches=plan.num_batches,
+        steps=plan.steps_from(0, world_size),
+        padding=round(100 * (1 - frames / max(1, padded)), 3),
+        fill=round(100 * float(costs.mean()) / measure.policy.bound, 2) if len(costs) else 0.0,
+        filtered=dict(sorted(filtered.items())),
+        bad=len(corpus.bad),
+        lost=corpus.num_samples - planned - sum(filtered.values()),
+        duplicated=int(np.count_nonzero(times_planned > 1)),
+        over_bound=over_bound,
+        skew=round(_skew(plan, costs, world_size), 4),
+        lanes=lanes,
+        seconds=round(time.monotonic() - began, 3),
+        digest=digest.hexdigest(),
+    )
+
+
+def _skew(plan: EpochPlan, costs: np.ndarray, world_size: int) -> float:
+    """Mean over the steps of the largest cost of a rank over the mean of all; the last step as it will be split."""
+    whole = len(costs) // world_size * world_size
+    by_step = list(costs[:whole].reshape(-1, world_size))
+    if whole < len(costs):
+        by_step.append(np.asarray([plan.step(whole, world_size, rank).cost for rank in range(world_size)]))
+    return float(np.mean([step.max() / step.mean() for step in by_step if step.any()])) if by_step else 1.0
