@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Speak the commands of a small grammar with eSpeak NG: a corpus made of nothing but a seed.
+
+Every sentence comes once, with a voice, speed, pitch and noise of its own; the voices of train, dev and test are
+disjoint. Writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, SNR in dB, text) and
+DIR/wav/<part>/<key>.wav (mono, 16 bit, at eSpeak NG's own 22050 Hz). The digest in a key is of all that decides how it
+sounds: a rerun makes only what is missing, and the same options always give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import multiprocessing
+import random
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from espeak import Setting, sample_rate, speak
+from grammar import GRAMMARS, sentences
+from tqdm import tqdm
+
+from wenet_uio.cli import run
+from wenet_uio.files import written_aside
+
+LANGUAGES = {
+    "en": ("en", "en-us", "en-us-nyc", "en-029", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan", "en-gb-x-gbcwmd"),
+    "zh": ("cmn",),
+}
+VARIANTS = {
+    "train": ("m1", "m2", "m3", "m4", "m5", "m6", "f1", "linda", "steph", "Annie"),
+    "dev": ("m7", "Andrea"),
+    "test": ("m8", "f4"),
+}
+"""Only variants without breath, which sounds different each time."""
+WORDS_PER_MINUTE = (140, 210)
+PITCH = (30, 70)
+SNRS = (None, 30, 20, 15)
+"""Decibels; None is no noise."""
+NOISE_SLOPES = (0.0, 1.0, 2.0)
+"""Power of the noise falls as 1/frequency**slope: white, pink, brown."""
+LINES_PER_PROCESS = 50
+"""A process speaks so many lines and ends: what eSpeak NG says depends on what it said before."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One utterance of the corpus."""
+
+    part: str
+    setting: Setting
+    snr: int | None
+    text: str
+    seed: int
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.sha256(repr(self).encode("utf-8")).hexdigest()
+        return f"{self.setting.voice.replace('+', '_')}_{digest[:12]}"
+
+    def wav(self, folder: Path) -> Path:
+        return folder / "wav" / self.part / f"{self.key}.wav"
+
+
+def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
+    """The lines of a corpus of `counts` utterances a part."""
+    rng = random.Random(seed)
+    texts = iter(sentences(GRAMMARS[lang], sum(counts.values()), rng))
+    return [
+        Line(
+            part,
+            Setting(
+                f"{rng.choice(LANGUAGES[lang])}+{rng.choice(VARIANTS[part])}",
+                rng.randint(*WORDS_PER_MINUTE),
+                rng.randint(*PITCH),
+            ),
+            rng.choice(SNRS),
+            next(texts),
+            rng.getrandbits(32),
+        )
+        for part, count in counts.items()
+        for _ in range(count)
+    ]
+
+
+def add_noise(samples: np.ndarray, snr: float, rng: np.random.Generator) -> np.ndarray:
+    """Samples (T,) of int16 with coloured noise `snr` dB below them."""
+    spectrum = np.fft.rfft(rng.standard_normal(len(samples)))
+    slope = rng.choice(NOISE_SLOPES)
+    spectrum /= np.arange(1, len(spectrum) + 1) ** (slope / 2)
+    noise = np.fft.irfft(spectrum, len(samples))
+    noise *= np.sqrt(np.mean(samples.astype(np.float64) ** 2) / np.mean(noise**2)) * 10 ** (-snr / 20)
+    return np.clip(np.rint(samples + noise), -32768, 32767).astype(np.int16)
+
+
+def synthesize(lines: list[Line], folder: Path) -> int:
+    """Write the wavs of lines, in a process that has spoken nothing yet; gives their number."""
+    for line in lines:
+        samples = speak(line.text, line.setting)
+        if line.snr is not None:
+            samples = add_noise(samples, line.snr, np.random.default_rng(line.seed))
+        with written_aside(line.wav(folder)) as file:
+            soundfile.write(file, samples, sample_rate(), format="WAV", subtype="PCM_16")
+    return len(lines)
+
+
+def write_manifest(lines: list[Line], folder: Path) -> None:
+    with written_aside(folder / "manifest.tsv", "w") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(["key", "part", "wav", "voice", "words_per_minute", "pitch", "snr", "text"])
+        for line in lines:
+            wav = line.wav(folder).relative_to(folder)
+            writer.writerow([line.key, line.part, wav, *astuple(line.setting), line.snr, line.text])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the corpus is put")
+    parser.add_argument("--lang", choices=sorted(GRAMMARS), default="en")
+    parser.add_argument("--num_train", type=int, default=2000, help="utterances")
+    parser.add_argument("--num_dev", type=int, default=100, help="utterances")
+    parser.add_argument("--num_test", type=int, default=200, help="utterances")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nj", type=int, default=1, help="processes")
+    args = parser.parse_args()
+
+    lines = draw(args.lang, {"train": args.num_train, "dev": args.num_dev, "test": args.num_test}, args.seed)
+    groups = [lines[first : first + LINES_PER_PROCESS] for first in range(0, len(lines), LINES_PER_PROCESS)]
+    missing = [group for group in groups if not all(line.wav(args.folder).is_file() for line in group)]
+    sample_rate()  # starts the library once; each group is then spoken by a fork of its fresh state
+    with (
+        multiprocessing.get_context("fork").Pool(args.nj, maxtasksperchild=1) as pool,
+        tqdm(total=sum(map(len, missing)), desc="synthesize", unit="utt") as progress,
+    ):
+        for count in pool.imap_unordered(partial(synthesize, folder=args.folder), missing, chunksize=1):
+            progress.update(count)
+    write_manifest(lines, args.folder)
+
+
+if __name__ == "__main__":
+    run(main)

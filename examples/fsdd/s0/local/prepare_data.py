@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""The Free Spoken Digit Dataset: English digits, one a recording.
+
+3000 recordings, 0.36 hours, 6 speakers with several accents, 50 recordings of each digit by each; 8 kHz mono wav,
+trimmed to little silence. Licence: CC BY-SA 4.0. https://github.com/Jakobovski/free-spoken-digit-dataset
+
+Layout: `recordings/{digit}_{speaker}_{index}.wav`. The official test part is index 0-4 of every digit and speaker;
+we take 5-7 for development and the rest for training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.data_dir import Recording, write_data_dir
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>\w+)_(?P<index>\d+)")
+FIRST_DEV_INDEX, FIRST_TRAIN_INDEX = 5, 8
+
+
+def part_of(index: int) -> str:
+    if index < FIRST_DEV_INDEX:
+        return "test"
+    return "dev" if index < FIRST_TRAIN_INDEX else "train"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path, help="folder that holds recordings/")
+    parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
+    args = parser.parse_args()
+
+    wavs = list((args.corpus / "recordings").glob("*.wav"))
+    if not wavs:
+        raise ValueError(f"no recordings/*.wav in {args.corpus}: name the corpus with --data, or run stage -1")
+    parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
+    for wav in wavs:
+        name = NAME.fullmatch(wav.stem)
+        if not name:
+            raise ValueError(f"{wav}: expected a name like 7_jackson_32.wav, {{digit}}_{{speaker}}_{{index}}.wav")
+        index = int(name["index"])
+        key = f"{name['speaker']}_{name['digit']}_{index:02d}"
+        parts[part_of(index)].append(Recording(key, wav, DIGITS[int(name["digit"])]))
+    for part, recordings in parts.items():
+        write_data_dir(args.out / part, recordings)
+
+
+if __name__ == "__main__":
+    run(main)

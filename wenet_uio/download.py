@@ -1,0 +1,168 @@
+"""Downloads that resume, are checked, and are whole or not there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import random
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import rmtree
+from typing import IO
+
+from tqdm import tqdm
+
+CHUNK = 1 << 20
+SILENCE_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 30.0
+WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
+PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
+
+
+class _CutShortError(OSError):
+    """The connection ended before the body did."""
+
+
+def download(
+    url: str,
+    path: str | Path,
+    *,
+    size: int | None = None,
+    sha256: str | None = None,
+    attempts: int = 8,
+    pause: float = 1.0,
+) -> Path:
+    """Bring `url` to `path`; a file that is there already is checked and kept.
+
+    What was received is kept in `path`.part and gone on with by the next attempt, of this run or a later one. Of
+    several processes that want the same file one downloads it and the others wait.
+
+    Args:
+        size: bytes the file must have.
+        sha256: hexadecimal digest the file must have.
+        attempts: tries that bring nothing new before giving up.
+        pause: seconds before the second try; doubles from try to try, with jitter.
+
+    Raises:
+        ValueError: the file is not what size or sha256 say; the .part file is removed.
+        OSError: the server refuses, or all attempts failed; the .part file stays.
+    """
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(path.name + ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            _fetch(url, part, attempts, pause)
+            _check(part, url, size, sha256)
+            part.rename(path)
+            return path
+    _check(path, url, size, sha256)
+    return path
+
+
+def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -> None:
+    """Unpack a tar whose one top folder becomes `folder`, which appears only when it is whole.
+
+    Args:
+        counts: glob pattern inside the folder -> number of files that must match it.
+
+    Raises:
+        ValueError: the archive is damaged, has no single top folder, or a count differs.
+    """
+    folder = Path(folder)
+    aside = folder.with_name(folder.name + ".unpacking")
+    rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(aside, filter="data")
+        except (tarfile.TarError, EOFError) as error:
+            raise ValueError(f"{archive}: damaged archive ({error}); remove it and download again") from None
+        tops = list(aside.iterdir())
+        if len(tops) != 1 or not tops[0].is_dir():
+            raise ValueError(f"{archive}: expected one folder at the top, found {sorted(top.name for top in tops)}")
+        for pattern, expected in counts.items():
+            found = sum(1 for _ in tops[0].glob(pattern))
+            if found != expected:
+                raise ValueError(f"{archive}: expected {expected} files {pattern}, found {found}")
+        tops[0].rename(folder)
+    finally:
+        rmtree(aside, ignore_errors=True)
+
+
+def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
+    """Append to `part` until the body of `url` is whole; an attempt that brought something resets the count."""
+    tried = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _fetch_rest(url, part)
+            return
+        except urllib.error.HTTPError as error:
+            if error.code not in WORTH_ANOTHER_TRY:
+                raise OSError(f"{url}: the server answers {error.code} {error.reason}") from None
+            problem = f"{error.code} {error.reason}"
+        except (OSError, http.client.HTTPException) as error:
+            problem = str(error) or type(error).__name__
+        tried = 1 if part.exists() and part.stat().st_size > before else tried + 1
+        if tried >= attempts:
+            raise OSError(f"{url}: gave up after {attempts} attempts ({problem}); run again to resume")
+        print(f"{url}: {problem}; trying again", file=sys.stderr)
+        time.sleep(min(pause * 2 ** (tried - 1), LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0))
+
+
+def _fetch_rest(url: str, part: Path) -> None:
+    """One request for what `part` lacks; starts over where the server sends the whole."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=SILENCE_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code != RANGE_NOT_SATISFIABLE:
+            raise
+        if error.headers.get("Content-Range") == f"bytes */{have}":
+            return
+        part.unlink()
+        raise _CutShortError("the partial file does not fit the server's; starting over") from None
+    with response:
+        resumed = response.status == PARTIAL_CONTENT
+        length = response.headers.get("Content-Length")
+        with open(part, "ab" if resumed else "wb") as file:
+            received = _copy(response, file, already=have if resumed else 0, length=length and int(length))
+    if length and received < int(length):
+        raise _CutShortError(f"the connection ended after {received} of {length} bytes")
+
+
+def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) -> int:
+    """Append `source` to `file`; gives the bytes copied."""
+    received = 0
+    total = already + length if length else None
+    with tqdm(total=total, initial=already, unit="B", unit_scale=True, desc=Path(file.name).stem) as progress:
+        while chunk := source.read(CHUNK):
+            file.write(chunk)
+            received += len(chunk)
+            progress.update(len(chunk))
+    return received
+
+
+def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
+    found = path.stat().st_size
+    if size is not None and found != size:
+        path.unlink()
+        raise ValueError(f"{url}: expected {size} bytes, found {found}; {path} is removed")
+    if sha256 is not None:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256()
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+        if digest.hexdigest() != sha256:
+            path.unlink()
+            raise ValueError(f"{url}: expected sha256 {sha256}, found {digest.hexdigest()}; {path} is removed")
