@@ -115,7 +115,7 @@ class ASRModel(nn.Module):
         """
         if decoding_chunk_size == 0:
             raise ValueError("decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames")
-        if decoding_chunk_size > 0 and not self.encoder.trained_for_chunks:
+        if decoding_chunk_size > 0 and not (self.encoder.use_dynamic_chunk or self.encoder.static_chunk_size):
             raise ValueError(
                 f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full context only; "
                 "use -1, or train with use_dynamic_chunk"
@@ -143,20 +143,5 @@ class ASRModel(nn.Module):
     def forward_attention_decoder(
         self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float = 0.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Score the hypotheses of one utterance.
-
-        Args:
-            hyps: (N, U) with sos in front.
-            hyps_lens: (N,) counting sos.
-            encoder_out: (1, T', D) without padding.
-            reverse_weight: 0 leaves the right-to-left decoder out.
-
-        Returns:
-            Log-probabilities (N, U, V) of the token behind each token, and those of the right-to-left decoder, or
-            zeros (1,) where it has no part.
-        """
-        memory = encoder_out.expand(hyps.size(0), -1, -1)
-        memory_mask = torch.ones(hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device)
-        backward = reversed_hypotheses(hyps, hyps_lens, self.eos)
-        left, right = self.decoder(memory, memory_mask, hyps, hyps_lens, backward, reverse_weight)
-        return left.log_softmax(dim=-1), right.log_softmax(dim=-1)
+        """Score the hypotheses of one utterance; see Decoder.score_hypotheses."""
+        return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)

@@ -26,9 +26,12 @@ def build_model(config: Config) -> ASRModel:
     for name, token in (("ctc_blank_id", blank), ("<sos>", sos), ("<eos>", eos)):
         if token >= vocab_size:
             raise ValueError(f"{name} {token} is outside of the vocabulary of {vocab_size}")
+    width, heads = config.encoder_conf.output_size, config.decoder_conf.attention_heads
+    if width % heads:
+        raise ValueError(f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads {heads}")
     encoder = ENCODERS[config.encoder](feature_dim, config.encoder_conf, _cmvn(config, feature_dim))
-    decoder = DECODERS[config.decoder](vocab_size, encoder.output_size, config.decoder_conf)
-    ctc = CTC(vocab_size, encoder.output_size, blank)
+    decoder = DECODERS[config.decoder](vocab_size, width, config.decoder_conf)
+    ctc = CTC(vocab_size, width, blank)
     return ASRModel(encoder, decoder, ctc, vocab_size, sos, eos, config.model_conf)
 
 

@@ -45,7 +45,34 @@ def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> 
     return torch.cat((hyps[:, :1], torch.where(valid, backward, torch.full_like(backward, eos))), dim=1)
 
 
-class TransformerDecoder(nn.Module):
+class Decoder(nn.Module):
+    """What both decoders do with their `forward`."""
+
+    @torch.jit.export
+    def score_hypotheses(
+        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, eos: int, reverse_weight: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Score the hypotheses of one utterance.
+
+        Args:
+            hyps: (N, U) with sos in front.
+            hyps_lens: (N,) counting sos.
+            encoder_out: (1, T', D) without padding.
+            eos: label behind every hypothesis.
+            reverse_weight: 0 leaves the right-to-left decoder out.
+
+        Returns:
+            Log-probabilities (N, U, V) of the token behind each token, and those of the right-to-left decoder, or
+            zeros (1,) where it has no part.
+        """
+        memory = encoder_out.expand(hyps.size(0), -1, -1)
+        memory_mask = torch.ones(hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device)
+        backward = reversed_hypotheses(hyps, hyps_lens, eos)
+        left, right = self.forward(memory, memory_mask, hyps, hyps_lens, backward, reverse_weight)
+        return left.log_softmax(dim=-1), right.log_softmax(dim=-1)
+
+
+class TransformerDecoder(Decoder):
     """One decoder, left to right (Vaswani et al. 2017)."""
 
     bidirectional = False
@@ -95,23 +122,12 @@ class TransformerDecoder(nn.Module):
         x, _ = self.embed(ys_in_pad)
         mask = length_mask(ys_in_lens, size).unsqueeze(1) & causal_mask(size, ys_in_pad.device)
         bias, memory_bias = additive(mask, x.dtype), additive(memory_mask, x.dtype)
-        if torch.jit.is_scripting():
-            for layer in self.decoders:
-                x = layer(x, bias, memory, memory_bias)
-        else:
-            x = self._layers(x, bias, memory, memory_bias)
-        return self._output(x)
-
-    @torch.jit.unused
-    def _layers(
-        self, x: torch.Tensor, bias: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
-    ) -> torch.Tensor:
         for layer in self.decoders:
-            if self.gradient_checkpointing and self.training:
+            if not torch.jit.is_scripting() and self.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, bias, memory, memory_bias, use_reentrant=False)
             else:
                 x = layer(x, bias, memory, memory_bias)
-        return x
+        return self._output(x)
 
     def _output(self, x: torch.Tensor) -> torch.Tensor:
         if self.normalize_before:
@@ -148,7 +164,7 @@ class TransformerDecoder(nn.Module):
         return self._output(x).log_softmax(dim=-1), state._replace(past=pasts)
 
 
-class BiTransformerDecoder(nn.Module):
+class BiTransformerDecoder(Decoder):
     """A left-to-right and a right-to-left decoder over the same encoder frames (U2++, Wu et al. 2021)."""
 
     bidirectional = True

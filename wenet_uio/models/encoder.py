@@ -15,12 +15,11 @@ from wenet_uio.models.subsampling import INPUT_LAYERS
 
 
 class Encoder(nn.Module):
-    """CMVN, input layer, then a stack of layers with one interface (see encoder_layer.py)."""
+    """CMVN, input layer, then a stack of layers with one interface (see encoder_layer.py).
 
-    causal = True
-    """Whether chunk by chunk gives what one pass with a chunk mask gives."""
-    cnn_cache_frames = 0
-    """Frames that each layer's convolution remembers between chunks."""
+    `causal`: whether chunk by chunk gives what one pass with a chunk mask gives. `cnn_cache_frames`: frames that the
+    convolution of each layer remembers between chunks.
+    """
 
     def __init__(
         self, input_size: int, conf: EncoderConf, layers: list[nn.Module], global_cmvn: nn.Module | None
@@ -38,11 +37,8 @@ class Encoder(nn.Module):
         self.use_dynamic_left_chunk = conf.use_dynamic_left_chunk
         self.static_chunk_size = conf.static_chunk_size
         self.gradient_checkpointing = conf.gradient_checkpointing
-
-    @property
-    def trained_for_chunks(self) -> bool:
-        """Whether decoding in chunks sees what training saw."""
-        return self.use_dynamic_chunk or self.static_chunk_size > 0
+        self.causal = True
+        self.cnn_cache_frames = 0
 
     @torch.jit.unused
     def forward(
@@ -171,8 +167,7 @@ class ConformerEncoder(Encoder):
         layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(input_size, conf, layers, global_cmvn)
         self.causal = conf.causal or not conf.use_cnn_module
-        if conf.use_cnn_module and conf.causal:
-            self.cnn_cache_frames = conf.cnn_module_kernel - 1
+        self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0
 
 
 ENCODERS: dict[str, type[Encoder]] = {"transformer": TransformerEncoder, "conformer": ConformerEncoder}

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import torch
 
-MASKED = -30000.0
-"""Added to a score that must not count: exp() of it is 0, yet it fits in float16, and a row in which everything is
-masked (a padded frame outside the left context) stays finite where -inf would give NaN."""
-
 MAX_DYNAMIC_CHUNK = 25
 """Encoder frames: 1 s at a subsampling of 4."""
 
@@ -32,9 +28,13 @@ def chunk_mask(size: int, chunk_size: int, num_left_chunks: int, device: torch.d
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Boolean mask (B, Q, K) -> (B, 1, Q, K) to be added to attention scores: 0 where allowed."""
+    """Boolean mask (B, Q, K) -> (B, 1, Q, K) to be added to attention scores: 0 where allowed, -30000 elsewhere.
+
+    exp(-30000) is 0, yet the number fits in float16, and a row in which everything is masked (a padded frame outside
+    of the left context) stays finite where -inf would give NaN.
+    """
     allowed = mask.unsqueeze(1)
-    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(~allowed, MASKED)
+    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(~allowed, -30000.0)
 
 
 def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:

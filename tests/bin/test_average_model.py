@@ -1,0 +1,109 @@
+"""average_model.py: which epochs, what mean, and errors in one line."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from wenet_uio.train.averaging import average_weights, choose_epochs
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """Epochs 0 .. 4 with weight N and validation loss |N - 2|; epoch 4 in the older format of yaml."""
+    for number in range(5):
+        weights = {"w": torch.full((2,), float(number)), "steps": torch.tensor(number)}
+        torch.save(weights, tmp_path / f"epoch_{number}.pt")
+        loss = abs(number - 2) + number / 100
+        record = {"cv_loss": loss} if number == 4 else {"epoch": number, "loss_dict": {"loss": loss}}
+        (tmp_path / f"epoch_{number}.yaml").write_text(yaml.safe_dump(record))
+    torch.save({"w": torch.full((2,), 99.0), "steps": torch.tensor(99)}, tmp_path / "init.pt")
+    return tmp_path
+
+
+def average(*arguments: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "wenet_uio.bin.average_model", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def numbers(epochs) -> list[int]:
+    return [epoch.number for epoch in epochs]
+
+
+def test_newest_epochs_by_number(run_folder):
+    torch.save({}, run_folder / "epoch_10.pt")
+    assert numbers(choose_epochs(run_folder, 2, val_best=False)) == [10, 4]
+
+
+def test_best_epochs_by_validation_loss(run_folder):
+    assert numbers(choose_epochs(run_folder, 4, val_best=True)) == [2, 1, 3, 0]
+
+
+def test_bounds_leave_epochs_out(run_folder):
+    assert numbers(choose_epochs(run_folder, 5, val_best=True, min_epoch=1, max_epoch=3)) == [2, 1, 3]
+    assert numbers(choose_epochs(run_folder, 5, val_best=False, min_epoch=3)) == [4, 3]
+
+
+def test_epochs_without_a_finite_loss_do_not_count(run_folder):
+    (run_folder / "epoch_2.yaml").write_text(yaml.safe_dump({"loss_dict": {"loss": math.nan}}))
+    assert numbers(choose_epochs(run_folder, 2, val_best=True)) == [1, 3]
+
+
+def test_yaml_without_loss_is_named(run_folder):
+    (run_folder / "epoch_2.yaml").write_text("epoch: 2\n")
+    with pytest.raises(ValueError, match=r"epoch_2\.yaml: expected a number as loss_dict\.loss or cv_loss"):
+        choose_epochs(run_folder, 2, val_best=True)
+
+
+def test_mean_is_summed_in_float64_and_integers_are_the_first_ones(tmp_path):
+    large, small = 2.0**24, 1.0
+    for number, value in enumerate((large, small, small)):
+        torch.save({"w": torch.tensor([value]), "n": torch.tensor(7 - number)}, tmp_path / f"{number}.pt")
+    mean = average_weights([tmp_path / f"{number}.pt" for number in range(3)])
+    assert mean["w"].dtype == torch.float32
+    assert mean["w"].item() == torch.tensor((large + 2 * small) / 3).item()
+    assert mean["n"].item() == 7
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    torch.save({"w": torch.zeros(2)}, tmp_path / "a.pt")
+    torch.save({"w": torch.zeros(3)}, tmp_path / "b.pt")
+    with pytest.raises(ValueError, match=r"b\.pt: not of the same model"):
+        average_weights([tmp_path / "a.pt", tmp_path / "b.pt"])
+
+
+def test_command_writes_the_mean(run_folder):
+    done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 3, "--val_best")
+    assert done.returncode == 0, done.stderr
+    weights = torch.load(run_folder / "avg.pt", weights_only=True)
+    assert weights["w"].tolist() == [2.0, 2.0]
+    assert weights["steps"].item() == 2
+    assert done.stderr == ""
+
+
+def test_fewer_epochs_than_asked_is_a_warning(run_folder):
+    done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 9)
+    assert done.returncode == 0
+    assert done.stderr == "warning: asked for 9 epochs, found 5; averaging those\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint"])
+def test_broken_checkpoint_is_one_line_and_nothing_is_written(run_folder, content):
+    (run_folder / "epoch_3.pt").write_bytes(content)
+    done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {run_folder / 'epoch_3.pt'}: not a checkpoint")
+    assert done.stderr.count("\n") == 1
+    assert not list(run_folder.glob("*avg*"))
+
+
+def test_folder_without_epochs_is_one_line(tmp_path):
+    done = average("--src_path", tmp_path, "--dst_model", tmp_path / "avg.pt")
+    assert done.returncode == 1
+    assert done.stderr == f"error: {tmp_path}: no epoch_N.pt to average (N in 0..), 0 in all; train first\n"

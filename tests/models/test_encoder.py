@@ -1,0 +1,129 @@
+"""Encoders: chunk by chunk equals masked, and padding does not matter where it must not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from wenet_uio.models.masks import draw_chunk
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("input_layer", ["conv2d", "conv2d6", "conv2d8", "linear"])
+@pytest.mark.parametrize("left", [-1, 2, 4])
+@pytest.mark.parametrize("chunk", [1, 4, 16])
+def test_streaming_equals_one_pass_with_a_chunk_mask(make_model, causal_conf, chunk, left, input_layer):
+    model = make_model(encoder_conf={**causal_conf, "input_layer": input_layer})
+    feats, lengths = torch.randn(2, 150, 40), torch.tensor([150, 120])
+    masked, masked_lengths = model.encode(feats, lengths, chunk, left)
+    streamed, streamed_lengths = model.encode(feats, lengths, chunk, left, simulate_streaming=True)
+    assert torch.equal(streamed_lengths, masked_lengths)
+    for one, other, length in zip(masked, streamed, masked_lengths.tolist(), strict=True):
+        torch.testing.assert_close(one[:length], other[:length], atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pos_enc", ["abs_pos", "no_pos"])
+def test_transformer_streams(make_model, pos_enc):
+    model = make_model("transformer", encoder_conf={"use_dynamic_chunk": True, "pos_enc_layer_type": pos_enc})
+    feats, lengths = torch.randn(1, 90, 40), torch.tensor([90])
+    masked, _ = model.encode(feats, lengths, 4, 2)
+    streamed, _ = model.encode(feats, lengths, 4, 2, simulate_streaming=True)
+    torch.testing.assert_close(masked, streamed, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_streaming_goes_on_beyond_the_stored_position_table(make_model, causal_conf):
+    model = make_model(encoder_conf=causal_conf)
+    model.encoder.embed.pos_enc.pe = model.encoder.embed.pos_enc.pe[:, :10]
+    table = make_model(encoder_conf=causal_conf)
+    feats, lengths = torch.randn(1, 150, 40), torch.tensor([150])
+    torch.testing.assert_close(model.encode(feats, lengths, 4, 2)[0], table.encode(feats, lengths, 4, 2)[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoder_conf", [{"causal": True, "cnn_module_norm": "layer_norm"}, {"use_cnn_module": False}])
+def test_padding_does_not_change_an_utterance(make_model, encoder_conf):
+    model = make_model(encoder_conf=encoder_conf)
+    feats = torch.randn(1, 100, 40)
+    alone, lengths = model.encode(feats, torch.tensor([100]))
+    padded, _ = model.encode(torch.nn.functional.pad(feats, (0, 0, 0, 60)), torch.tensor([100]))
+    torch.testing.assert_close(padded[:, : lengths[0]], alone, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_rows_without_anything_to_attend_to_stay_finite(make_model, causal_conf):
+    model = make_model(encoder_conf=causal_conf)
+    encoder_out, _ = model.encode(torch.randn(2, 200, 40), torch.tensor([200, 20]), 4, 0)
+    assert encoder_out.isfinite().all()
+
+
+@torch.no_grad()
+def test_utterance_shorter_than_a_window_has_no_frames(make_model):
+    encoder_out, lengths = make_model().encode(torch.randn(1, 3, 40), torch.tensor([3]))
+    assert lengths.tolist() == [0]
+    assert encoder_out.isfinite().all()
+
+
+def test_position_bias_is_that_of_the_paper(make_model):
+    """The score (q + u) k + (q + v) p, written out, gives what the rearranged attention gives."""
+    model = make_model()
+    attention = model.encoder.encoders[0].self_attn
+    x, pos_emb = torch.randn(2, 9, 16), torch.randn(1, 9, 16)
+    query = attention.linear_q(x).view(2, 9, 2, 8)
+    key, value = attention.project_memory(x)
+    position = attention.split_heads(attention.linear_pos(pos_emb))
+    content = (query + attention.pos_bias_u).transpose(1, 2) @ key.transpose(2, 3)
+    place = (query + attention.pos_bias_v).transpose(1, 2) @ position.transpose(2, 3)
+    weights = ((content + place) / 8**0.5).softmax(dim=3)
+    expected = attention.linear_out((weights @ value).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(attention(x, None, pos_emb)[0], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_normalisation_behind_the_modules_trains(make_model):
+    for encoder in ("transformer", "conformer"):
+        model = make_model(encoder, encoder_conf={"normalize_before": False}, decoder_conf={"normalize_before": False})
+        losses = model(
+            torch.randn(2, 80, 40), torch.tensor([80, 60]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
+        )
+        assert losses["loss"].isfinite()
+
+
+def test_drawn_chunks_are_short_or_full_and_left_context_is_drawn_on_demand():
+    torch.manual_seed(0)
+    drawn = [draw_chunk(100, dynamic_left=False) for _ in range(400)]
+    full = [chunk for chunk, _ in drawn if chunk == 100]
+    assert {left for _, left in drawn} == {-1}
+    assert all(1 <= chunk <= 25 or chunk == 100 for chunk, _ in drawn)
+    assert 120 < len(full) < 280
+    assert {left for _, left in (draw_chunk(100, dynamic_left=True) for _ in range(400))} >= {-1, 0, 1, 2, 3}
+
+
+def test_training_with_chunks_differs_from_batch_to_batch_and_evaluation_does_not(make_model, causal_conf):
+    rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+    model = make_model(encoder_conf={**causal_conf, **rates})
+    feats, lengths = torch.randn(1, 150, 40), torch.tensor([150])
+    outputs = [model.train().encoder(feats, lengths)[0] for _ in range(8)]
+    assert any(not torch.allclose(outputs[0], output) for output in outputs)
+    assert torch.equal(model.eval().encoder(feats, lengths)[0], model.encoder(feats, lengths)[0])
+
+
+def test_gradient_checkpointing_gives_the_same_gradients(make_model):
+    gradients = []
+    for keep in (False, True):
+        rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0, "gradient_checkpointing": keep}
+        model = make_model(encoder_conf=rates, decoder_conf=rates).train()
+        model(torch.ones(1, 80, 40), torch.tensor([80]), torch.tensor([[1, 2]]), torch.tensor([2]))["loss"].backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_chunks_on_a_model_without_them_are_refused(make_model, causal_conf):
+    feats, lengths = torch.randn(1, 80, 40), torch.tensor([80])
+    with pytest.raises(ValueError, match="full context only"):
+        make_model().encode(feats, lengths, 8)
+    with pytest.raises(ValueError, match="causal: true"):
+        make_model(encoder_conf={"use_dynamic_chunk": True}).encode(feats, lengths, 8, simulate_streaming=True)
+    with pytest.raises(ValueError, match="decoding_chunk_size > 0"):
+        make_model(encoder_conf=causal_conf).encode(feats, lengths, simulate_streaming=True)

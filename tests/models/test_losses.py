@@ -1,0 +1,84 @@
+"""CTC, smoothed cross entropy, and the loss that the model trains on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import kl_div
+
+from wenet_uio.models.ctc import CTC
+from wenet_uio.models.label_smoothing import LabelSmoothingLoss
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("normalize_length", [False, True])
+def test_label_smoothing_is_the_divergence_from_smoothed_labels(smoothing, normalize_length):
+    logits, target = torch.randn(2, 3, 5), torch.tensor([[1, 2, 0], [4, -1, -1]])
+    smoothed = torch.full((2, 3, 5), smoothing / 4)
+    smoothed.scatter_(2, target.clamp(min=0).unsqueeze(2), 1 - smoothing)
+    by_token = kl_div(logits.log_softmax(2), smoothed, reduction="none").sum(2)
+    expected = by_token[target >= 0].sum() / (4 if normalize_length else 2)
+    found = LabelSmoothingLoss(5, -1, smoothing, normalize_length)(logits, target)
+    torch.testing.assert_close(found, expected)
+
+
+def test_ctc_counts_an_utterance_that_is_too_short_as_zero():
+    torch.manual_seed(0)
+    ctc = CTC(6, 8, blank=0)
+    encoder_out = torch.randn(2, 4, 8)
+    both = ctc(encoder_out, torch.tensor([4, 2]), torch.tensor([[1, 2, -1], [3, 3, 3]]), torch.tensor([2, 3]))
+    alone = ctc(encoder_out[:1], torch.tensor([4]), torch.tensor([[1, 2]]), torch.tensor([2]))
+    torch.testing.assert_close(both, alone / 2)
+
+
+def test_blank_penalty_lowers_the_blank_alone():
+    torch.manual_seed(0)
+    ctc = CTC(6, 8, blank=2)
+    encoder_out = torch.randn(1, 3, 8)
+    plain, penalised = ctc.log_softmax(encoder_out), ctc.log_softmax(encoder_out, 2.0)
+    shift = penalised - plain
+    torch.testing.assert_close(shift[:, :, 2] + 2.0, shift[:, :, 0])
+    assert (penalised[:, :, 2] < plain[:, :, 2]).all()
+
+
+def _batch():
+    return torch.randn(2, 80, 40), torch.tensor([80, 70]), torch.tensor([[1, 2, 3], [4, -1, -1]]), torch.tensor([3, 1])
+
+
+def test_loss_weighs_its_parts(make_model):
+    batch = _batch()
+    losses = make_model(model_conf={"ctc_weight": 0.3})(*batch)
+    torch.testing.assert_close(losses["loss"], 0.3 * losses["loss_ctc"] + 0.7 * losses["loss_att"])
+    assert make_model(model_conf={"ctc_weight": 0.0})(*batch)["loss_ctc"] is None
+    only_ctc = make_model(model_conf={"ctc_weight": 1.0})(*batch)
+    assert only_ctc["loss_att"] is None
+    torch.testing.assert_close(only_ctc["loss"], only_ctc["loss_ctc"])
+
+
+def test_every_parameter_learns(make_model):
+    model = make_model().train()
+    model(*_batch())["loss"].backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+def test_a_few_steps_fit_a_batch(make_model):
+    model = make_model(encoder_conf={"dropout_rate": 0.0, "positional_dropout_rate": 0.0}).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    batch = _batch()
+    losses = []
+    for _ in range(30):
+        loss = model(*batch)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_bfloat16_autocast_trains(make_model):
+    model = make_model().train()
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = model(*_batch())
+    assert losses["loss"].dtype == torch.float32
+    losses["loss"].backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())

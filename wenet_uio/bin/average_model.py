@@ -1,0 +1,44 @@
+"""Average the weights of the best or newest epochs of a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from wenet_uio.cli import run
+from wenet_uio.train.averaging import average_checkpoints, choose_epochs
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dst_model", required=True, help="file to write")
+    parser.add_argument("--src_path", required=True, help="folder of the run, with epoch_N.pt and epoch_N.yaml")
+    parser.add_argument("--num", type=int, default=5, help="how many epochs (default: %(default)s)")
+    parser.add_argument("--val_best", action="store_true", help="those with the lowest validation loss, not the newest")
+    parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that counts (default: %(default)s)")
+    parser.add_argument("--max_epoch", type=int, help="last epoch that counts (default: the last there is)")
+    return parser
+
+
+def main() -> None:
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.num < 1:
+        parser.error(f"argument --num: expected at least 1, found {arguments.num}")
+    epochs = choose_epochs(
+        arguments.src_path,
+        arguments.num,
+        val_best=arguments.val_best,
+        min_epoch=arguments.min_epoch,
+        max_epoch=arguments.max_epoch,
+    )
+    if len(epochs) < arguments.num:
+        print(f"warning: asked for {arguments.num} epochs, found {len(epochs)}; averaging those", file=sys.stderr)
+    average_checkpoints(epochs, arguments.dst_model)
+    for epoch in epochs:
+        print(f"epoch {epoch.number}" + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
+    print(f"{arguments.dst_model}: mean of {len(epochs)}")
+
+
+if __name__ == "__main__":
+    run(main)
