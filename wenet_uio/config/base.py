@@ -28,8 +28,10 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        problems = "\n".join(f"  {_describe(section, problem)}" for problem in error.errors())
-        raise ConfigError(f"{where}: {error.error_count()} problem(s)\n{problems}") from None
+        problems = [_describe(section, problem) for problem in error.errors()]
+    if len(problems) == 1:
+        raise ConfigError(f"{where}: {problems[0]}")
+    raise ConfigError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
 
 
 def _describe(section: type[Section], problem: dict[str, Any]) -> str:

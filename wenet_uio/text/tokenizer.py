@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wenet_uio.text.bpe import BpeSplitter
 from wenet_uio.text.char import CharSplitter
@@ -11,6 +11,7 @@ from wenet_uio.text.symbols import UNKNOWN, read_non_lang_syms, read_symbols
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
+    from wenet_uio.config.text import TokenizerConf
 
 
 class Splitter(Protocol):
@@ -86,6 +87,12 @@ def build_splitter(
     raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char")
 
 
+def makes_one_token_a_character(config: Config) -> bool:
+    """Whether the tokenizer of a config has `exact_length`; needs no units file, and no model for the answer no."""
+    conf = config.tokenizer_conf
+    return config.tokenizer == "char" and build_splitter("char", **_splitter_options(conf)).exact_length
+
+
 def build_tokenizer(config: Config) -> Tokenizer:
     """The tokenizer that `tokenizer` and `tokenizer_conf` of a config describe.
 
@@ -95,10 +102,10 @@ def build_tokenizer(config: Config) -> Tokenizer:
     conf = config.tokenizer_conf
     if not conf.symbol_table_path:
         raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is needed")
-    splitter = build_splitter(
-        config.tokenizer,
-        bpe_path=conf.bpe_path,
-        non_lang_syms_path=conf.non_lang_syms_path,
-        split_with_space=conf.split_with_space,
-    )
+    splitter = build_splitter(config.tokenizer, **_splitter_options(conf))
     return Tokenizer(splitter, read_symbols(conf.symbol_table_path))
+
+
+def _splitter_options(conf: TokenizerConf) -> dict[str, Any]:
+    names = ("bpe_path", "non_lang_syms_path", "split_with_space")
+    return {name: getattr(conf, name) for name in names}
