@@ -1,0 +1,42 @@
+import torch
+
+from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_path import collapse, token_frames
+
+
+def test_repeats_merge_blanks_go_and_the_peak_of_a_run_is_its_frame():
+    labels = torch.tensor([[0, 3, 3, 0, 3, 5, 5], [5, 5, 5, 0, 0, 3, 3]])
+    scores = -torch.tensor([[9.0, 2, 1, 9, 4, 1, 1], [3, 2, 1, 9, 9, 1, 1]])
+    paths = collapse(labels, scores, torch.tensor([7, 5]), blank=0)
+    assert paths == [((3, 3, 5), (2, 4, 5)), ((5,), (2,))]
+
+
+def test_the_same_label_at_the_seam_of_two_utterances_stays_two_tokens():
+    labels = torch.tensor([[0, 4], [4, 4]])
+    assert [tokens for tokens, _ in collapse(labels, labels.float(), torch.tensor([2, 2]), blank=0)] == [(4,), (4,)]
+
+
+def test_nothing_but_blanks_or_no_frames_is_no_tokens():
+    zeros = torch.zeros(2, 3, dtype=torch.long)
+    assert collapse(zeros, zeros.float(), torch.tensor([3, 0]), blank=0) == [((), ()), ((), ())]
+    assert collapse(zeros[:, :0], zeros[:, :0].float(), torch.tensor([0, 0]), blank=0) == [((), ()), ((), ())]
+
+
+def test_greedy_search_scores_the_path_within_the_utterance():
+    log_probs = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    nbests = ctc_greedy_search(log_probs, torch.tensor([5, 3]))
+    best = log_probs.max(-1).values
+    torch.testing.assert_close(
+        torch.tensor([nbest[0].score for nbest in nbests]), torch.stack([best[0].sum(), best[1, :3].sum()])
+    )
+    assert all(len(nbest[0].tokens) == len(nbest[0].frames) for nbest in nbests)
+
+
+def test_frames_of_given_tokens_lie_on_the_best_path_through_them():
+    log_probs = torch.full((6, 3), -9.0)
+    for frame, label in enumerate([0, 1, 1, 0, 1, 2]):
+        log_probs[frame, label] = -0.1
+    log_probs[2, 1] = -0.01
+    assert token_frames(log_probs, (1, 1, 2), blank=0) == (2, 4, 5)
+    assert token_frames(log_probs, (), blank=0) == ()
+    assert token_frames(log_probs, (1, 1, 1, 1), blank=0) is None

@@ -1,0 +1,141 @@
+"""All modes on whole models: WeNet's hypotheses, and what modes have in common."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from wenet_uio.config import load_config
+from wenet_uio.models import build_model
+from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
+
+KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer")
+
+
+@pytest.fixture
+def stored(golden, request, monkeypatch):
+    """(model, outputs of WeNet) of the kind the test asks for."""
+    monkeypatch.chdir(golden / request.param)  # train.yaml names its CMVN file from there
+    model = build_model(load_config("train.yaml"))
+    model.load_state_dict(torch.load("final.pt"))
+    return model.eval(), torch.load("golden.pt")
+
+
+def assert_hypotheses(nbests, expected, with_score):
+    for nbest, wanted in zip(nbests, expected, strict=True):
+        assert list(nbest[0].tokens) == list(wanted["tokens"])
+        if with_score:
+            assert nbest[0].score == pytest.approx(wanted["score"], abs=1e-3)
+        for hypothesis, tokens, score in zip(nbest, wanted["nbest"], wanted["nbest_scores"], strict=False):
+            assert list(hypothesis.tokens) == list(tokens)
+            assert hypothesis.score == pytest.approx(score, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("stored", "chunk", "reverse_weight"),
+    [*((kind, -1, 0.5 if kind == "u2pp_conformer" else 0.0) for kind in KINDS), ("u2pp_conformer", 8, 0.5)],
+    indirect=["stored"],
+)
+def test_every_mode_gives_wenets_hypotheses(stored, chunk, reverse_weight):
+    model, outputs = stored
+    options = DecodeOptions(beam_size=10, reverse_weight=reverse_weight, decoding_chunk_size=chunk)
+    results = decode(model, outputs["feats"], outputs["feats_lengths"], MODES, options)
+    expected = outputs[f"hyps_chunk{chunk}"]
+    for mode in MODES:  # WeNet leaves the scores of greedy and attention search at 0
+        assert_hypotheses(
+            results[mode], expected[mode], with_score=mode in ("ctc_prefix_beam_search", "attention_rescoring")
+        )
+    assert all(len(nbest) == 10 for nbest in results["ctc_prefix_beam_search"])
+
+
+@pytest.mark.parametrize("stored", [kind for kind in KINDS if kind != "u2pp_conformer"], indirect=True)
+def test_ctc_searches_read_wenets_own_posteriors(stored):
+    _, outputs = stored
+    posteriors = outputs["ctc_log_probs"], outputs["encoder_out_lengths"]
+    expected = outputs["hyps_chunk-1"]
+    assert_hypotheses(ctc_greedy_search(*posteriors), expected["ctc_greedy_search"], with_score=False)
+    assert_hypotheses(ctc_prefix_beam_search(*posteriors, 10), expected["ctc_prefix_beam_search"], with_score=True)
+
+
+@pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
+def test_rescoring_adds_what_both_decoders_say_token_by_token(stored):
+    model, outputs = stored
+    options = DecodeOptions(beam_size=4, ctc_weight=0.2, reverse_weight=0.4)
+    feats, lengths = outputs["feats"], outputs["feats_lengths"]
+    results = decode(model, feats, lengths, ["ctc_prefix_beam_search", "attention_rescoring"], options)
+    with torch.inference_mode():
+        encoder_out, frames = model.encode(feats, lengths)
+        for utterance, nbest in enumerate(results["attention_rescoring"]):
+            ctc = {hypothesis.tokens: hypothesis.score for hypothesis in results["ctc_prefix_beam_search"][utterance]}
+            assert sorted(ctc) == sorted(hypothesis.tokens for hypothesis in nbest)
+            assert [h.score for h in nbest] == sorted((h.score for h in nbest), reverse=True)
+            for tokens, score in ((hypothesis.tokens, hypothesis.score) for hypothesis in nbest):
+                left, right = model.forward_attention_decoder(
+                    torch.tensor([[model.sos, *tokens]]),
+                    torch.tensor([len(tokens) + 1]),
+                    encoder_out[utterance : utterance + 1, : frames[utterance]],
+                    0.4,
+                )
+                forwards = sum(left[0, place, token] for place, token in enumerate([*tokens, model.eos]))
+                backwards = sum(right[0, place, token] for place, token in enumerate([*tokens[::-1], model.eos]))
+                assert score == pytest.approx(float(0.6 * forwards + 0.4 * backwards) + 0.2 * ctc[tokens], abs=1e-3)
+
+
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+def test_attention_search_with_beam_one_follows_the_best_token(stored):
+    model, outputs = stored
+    result = decode(model, outputs["feats"], outputs["feats_lengths"], ["attention"], DecodeOptions(beam_size=1))
+    with torch.inference_mode():
+        encoder_out, frames = model.encode(outputs["feats"], outputs["feats_lengths"])
+        for utterance, nbest in enumerate(result["attention"]):
+            memory = encoder_out[utterance : utterance + 1, : frames[utterance]]
+            tokens, score = [model.sos], 0.0
+            while len(tokens) <= encoder_out.size(1) and (len(tokens) == 1 or tokens[-1] != model.eos):
+                hyps = torch.tensor([tokens])
+                step = model.forward_attention_decoder(hyps, torch.tensor([len(tokens)]), memory, 0.0)[0][0, -1]
+                score += step.max().item()
+                tokens.append(step.argmax().item())
+            assert nbest[0].tokens == tuple(token for token in tokens[1:] if token != model.eos)
+            assert nbest[0].score == pytest.approx(score, abs=1e-3)
+
+
+@pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
+def test_token_times_come_when_asked_one_for_each_token(stored):
+    model, outputs = stored
+    feats, lengths = outputs["feats"], outputs["feats_lengths"]
+    options = DecodeOptions(beam_size=3)
+    plain = decode(model, feats, lengths, ["ctc_prefix_beam_search"], options)["ctc_prefix_beam_search"]
+    timed = decode(model, feats, lengths, ["ctc_prefix_beam_search"], replace(options, token_times=True))
+    for before, after in zip(sum(plain, []), sum(timed["ctc_prefix_beam_search"], []), strict=True):
+        assert before.frames is None
+        assert replace(after, frames=None) == before
+        assert len(after.frames) == len(after.tokens)
+        assert list(after.frames) == sorted(set(after.frames))
+
+
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+def test_reverse_weight_needs_a_decoder_of_both_directions(stored):
+    model, outputs = stored
+    with pytest.raises(ValueError, match="reverse_weight 0.5 needs decoder bitransformer"):
+        decode(
+            model,
+            outputs["feats"],
+            outputs["feats_lengths"],
+            ["attention_rescoring"],
+            DecodeOptions(reverse_weight=0.5),
+        )
+
+
+def test_an_unknown_mode_is_refused_before_any_work_naming_the_known():
+    with pytest.raises(
+        ValueError, match="unknown decode mode greedy; known: attention, attention_rescoring, ctc_greedy"
+    ):
+        decode(None, None, None, ["attention", "greedy"], DecodeOptions())
+    with pytest.raises(ValueError, match="none given"):
+        decode(None, None, None, [], DecodeOptions())
+
+
+@pytest.mark.parametrize("bad", [{"beam_size": 0}, {"ctc_weight": 1.5}, {"reverse_weight": -0.1}])
+def test_impossible_options_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        DecodeOptions(**bad)

@@ -1,0 +1,75 @@
+"""Attention beam search: token by token, by the left-to-right decoder alone."""
+
+from __future__ import annotations
+
+import torch
+
+from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.masks import length_mask
+from wenet_uio.search.types import Hypothesis, NBest
+
+
+def attention_beam_search(
+    model: ASRModel, encoder_out: torch.Tensor, lengths: torch.Tensor, beam_size: int, length_penalty: float = 0.0
+) -> list[NBest]:
+    """Grow `beam_size` hypotheses of every utterance until all have ended, or are as long as the frames.
+
+    Args:
+        encoder_out: (B, T', D).
+        lengths: (B,) frames.
+        length_penalty: hypotheses are compared by score / tokens ** length_penalty.
+
+    Returns:
+        per utterance at most `beam_size` hypotheses, best first.
+    """
+    batch, frames = encoder_out.shape[:2]
+    device = encoder_out.device
+    state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
+    tokens = torch.full((batch, 1), model.sos, device=device)
+    scores = torch.zeros(batch, 1, device=device)
+    ended = torch.zeros(batch, 1, dtype=torch.bool, device=device)
+    history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
+    for _ in range(frames):
+        log_probs, state = model.decoder.forward_one_step(state, tokens)
+        best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
+        best, candidates = _only_eos(best, candidates, ended, model.eos)
+        sums = (scores.unsqueeze(2) + best).flatten(1)
+        scores, choice = sums.topk(min(beam_size, sums.size(1)), dim=1)
+        parents = choice // best.size(2)
+        tokens = candidates.flatten(1).gather(1, choice)
+        state = state.reorder(parents)
+        history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
+        ended = tokens == model.eos
+        if bool(ended.all()):
+            break
+    return _ranked(history, scores, model.eos, length_penalty)
+
+
+def _only_eos(
+    best: torch.Tensor, candidates: torch.Tensor, ended: torch.Tensor, eos: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Let a hypothesis that has ended go on in one way: with eos, at no cost."""
+    free = torch.full_like(best, -torch.inf)
+    free[..., 0] = 0.0
+    ended = ended.unsqueeze(2)
+    return torch.where(ended, free, best), candidates.masked_fill(ended, eos)
+
+
+def _rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+    """Rows (B, K2, U) of history (B, K, U)."""
+    return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
+
+
+def _ranked(history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float) -> list[NBest]:
+    lengths = (history != eos).sum(dim=2)
+    values = scores / lengths.clamp(min=1) ** length_penalty
+    values, order = values.sort(dim=1, descending=True, stable=True)
+    rows = _rows(history, order).cpu().numpy()
+    return [
+        [
+            Hypothesis(tuple(row[row != eos].tolist()), value)
+            for row, value in zip(utterance, utterance_values, strict=True)
+            if value > -torch.inf
+        ]
+        for utterance, utterance_values in zip(rows, values.tolist(), strict=True)
+    ]

@@ -1,0 +1,159 @@
+"""CTC prefix beam search: the best token sequences, each summed over all of its paths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from wenet_uio.search.types import Hypothesis, NBest
+
+_NOT_A_TOKEN = -1
+
+
+class _Frames(NamedTuple):
+    """The labels that each frame allows; frames behind an utterance's end allow the blank alone, at no cost."""
+
+    tokens: torch.Tensor
+    """(B, T, K)."""
+    scores: torch.Tensor
+    """(B, T, K); -inf for the blank, which prefixes are not extended by."""
+    blank: torch.Tensor
+    """(B, T); -inf where the blank is not among the K best."""
+
+
+class _Beam(NamedTuple):
+    """N prefixes of each of B utterances, best first; those that are not there score -inf."""
+
+    ends_in_blank: torch.Tensor
+    """(B, N) log-probability of the paths of the prefix that end in a blank."""
+    ends_in_token: torch.Tensor
+    """(B, N) log-probability of its paths that end in its last token."""
+    last: torch.Tensor
+    """(B, N) last token, or -1."""
+    name: torch.Tensor
+    """(B, N) 64-bit hash of the prefix: two of the few in a beam agree by chance once in some 10^17 frames."""
+    parent_name: torch.Tensor
+    """(B, N) hash of the prefix without its last token."""
+
+    @property
+    def score(self) -> torch.Tensor:
+        return torch.logaddexp(self.ends_in_blank, self.ends_in_token)
+
+
+def ctc_prefix_beam_search(
+    log_probs: torch.Tensor, lengths: torch.Tensor, beam_size: int, blank: int = 0
+) -> list[NBest]:
+    """Search all utterances together; the only Python loops run over time.
+
+    As in WeNet each frame first keeps its `beam_size` best labels, then extends every prefix by them and keeps the
+    `beam_size` best prefixes. Scores are summed in float64.
+
+    Args:
+        log_probs: (B, T, V) CTC log-probabilities.
+        lengths: (B,) frames.
+        beam_size: N.
+
+    Returns:
+        per utterance at most N hypotheses, best first.
+
+    Source: Hannun et al. 2014, https://arxiv.org/abs/1408.2873.
+    """
+    batch = log_probs.size(0)
+    steps = int(lengths.max()) if batch else 0
+    if steps == 0:
+        return [[Hypothesis((), 0.0)] for _ in range(batch)]
+    frames = _allowed_labels(log_probs[:, :steps], lengths, min(beam_size, log_probs.size(2)), blank)
+    beam = _empty_prefix(batch, beam_size, log_probs.device)
+    history = []
+    for step in range(steps):
+        beam, parent, token = _advance(beam, frames.tokens[:, step], frames.scores[:, step], frames.blank[:, step])
+        history.append((parent, token))
+    return _read_back(history, beam.score)
+
+
+def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor, count: int, blank: int) -> _Frames:
+    scores, tokens = log_probs.topk(count, dim=-1)
+    scores = scores.double()
+    is_blank = tokens == blank
+    outside = torch.arange(tokens.size(1), device=tokens.device) >= lengths.unsqueeze(1)
+    blank_scores = scores.masked_fill(~is_blank, -torch.inf).amax(dim=-1).masked_fill(outside, 0.0)
+    return _Frames(tokens, scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf), blank_scores)
+
+
+def _empty_prefix(batch: int, size: int, device: torch.device) -> _Beam:
+    nothing = torch.full((batch, size), -torch.inf, dtype=torch.float64, device=device)
+    ends_in_blank = nothing.clone()
+    ends_in_blank[:, 0] = 0.0
+    zeros = torch.zeros(batch, size, dtype=torch.int64, device=device)
+    return _Beam(ends_in_blank, nothing, zeros + _NOT_A_TOKEN, zeros, zeros)
+
+
+def _advance(
+    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor
+) -> tuple[_Beam, torch.Tensor, torch.Tensor]:
+    """One frame: tokens and scores (B, K), blank (B,).
+
+    Returns:
+        the new beam, and for each of its prefixes (B, N) the place of the prefix it comes from and the token put
+        behind that, or -1.
+    """
+    size = beam.last.size(1)
+    total = beam.score
+    is_last = tokens.unsqueeze(1) == beam.last.unsqueeze(2)  # (B, N, K)
+
+    # Extend prefix n by token k; a repeated token needs a blank in between.
+    before = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
+    extended = before + scores.unsqueeze(1)
+
+    # An extension that is in the beam already, as prefix m, joins it instead of standing beside it.
+    is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N, M)
+    is_child &= (total > -torch.inf).unsqueeze(1)
+    joins = is_child.unsqueeze(3) & is_last.unsqueeze(1)  # (B, N, M, K)
+    joined = extended.unsqueeze(2).masked_fill(~joins, -torch.inf).amax(dim=(1, 3))  # one parent each: a choice, no sum
+    extended = extended.masked_fill(joins.any(dim=2), -torch.inf)
+
+    # A prefix also stays as it is: through a blank, or its last token once more.
+    repeated = scores.unsqueeze(1).masked_fill(~is_last, -torch.inf).amax(dim=2)
+    stays_in_blank = total + blank.unsqueeze(1)
+    stays_in_token = torch.logaddexp(beam.ends_in_token + repeated, joined)
+
+    candidates = torch.cat((torch.logaddexp(stays_in_blank, stays_in_token), extended.flatten(1)), dim=1)
+    score, choice = candidates.topk(size, dim=1)
+    stays = choice < size
+    extension = (choice - size).clamp(min=0)
+    parent = torch.where(stays, choice, extension // tokens.size(1))
+    token = tokens.gather(1, extension % tokens.size(1)).masked_fill(stays, _NOT_A_TOKEN)
+    name = beam.name.gather(1, parent)
+    beam = _Beam(
+        stays_in_blank.gather(1, parent).masked_fill(~stays, -torch.inf),
+        torch.where(stays, stays_in_token.gather(1, parent), score),
+        torch.where(stays, beam.last.gather(1, parent), token),
+        torch.where(stays, name, _extend_name(name, token)),
+        torch.where(stays, beam.parent_name.gather(1, parent), name),
+    )
+    return beam, parent, token
+
+
+def _extend_name(name: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """Hash of a prefix with one more token (a round of MurmurHash3's mixer); integers wrap around."""
+    mixed = (name ^ ((token + 1) * -7046029254386353131)) * -49064778989728563
+    return (mixed ^ (mixed >> 33)) * -4265267296055464877
+
+
+def _read_back(history: list[tuple[torch.Tensor, torch.Tensor]], score: torch.Tensor) -> list[NBest]:
+    """Follow each prefix of the last beam (scores (B, N)) back through time."""
+    place = torch.arange(score.size(1), device=score.device).expand_as(score)
+    backwards = []
+    for parent, token in reversed(history):
+        backwards.append(token.gather(1, place))
+        place = parent.gather(1, place)
+    emitted = torch.stack(backwards[::-1], dim=2).cpu().numpy()  # (B, N, T)
+    return [
+        [
+            Hypothesis(tuple(row[row != _NOT_A_TOKEN].tolist()), value)
+            for row, value in zip(rows, values, strict=True)
+            if value > -torch.inf
+        ]
+        for rows, values in zip(emitted, score.tolist(), strict=True)
+    ]

@@ -1,0 +1,77 @@
+"""Attention rescoring: the decoder's second opinion on the hypotheses of CTC prefix beam search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.decoder import reversed_hypotheses
+from wenet_uio.models.masks import length_mask
+from wenet_uio.search.types import NBest
+
+_ROWS = 512
+"""Hypotheses that the decoder scores at a time: bounds the memory, whatever the batch."""
+
+
+def attention_rescoring(
+    model: ASRModel,
+    nbests: list[NBest],
+    encoder_out: torch.Tensor,
+    lengths: torch.Tensor,
+    ctc_weight: float,
+    reverse_weight: float,
+) -> list[NBest]:
+    """Order hypotheses anew by ctc_weight x CTC score + decoder score.
+
+    Args:
+        nbests: hypotheses of each utterance with their CTC scores.
+        encoder_out: (B, T', D).
+        lengths: (B,) frames.
+        reverse_weight: share of the right-to-left decoder in the decoder score.
+
+    Raises:
+        ValueError: when reverse_weight is above 0 and the model has no right-to-left decoder.
+    """
+    if reverse_weight > 0 and not model.decoder.bidirectional:
+        raise ValueError(f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this model")
+    owners = [utterance for utterance, nbest in enumerate(nbests) for _ in nbest]
+    hypotheses = [hypothesis for nbest in nbests for hypothesis in nbest]
+    scores: list[float] = []
+    for start in range(0, len(owners), _ROWS):
+        rows = torch.tensor(owners[start : start + _ROWS], device=encoder_out.device)
+        tokens = [hypothesis.tokens for hypothesis in hypotheses[start : start + _ROWS]]
+        scores += _decoder_scores(model, tokens, encoder_out[rows], lengths[rows], reverse_weight).tolist()
+    rescored: list[NBest] = [[] for _ in nbests]
+    for owner, hypothesis, score in zip(owners, hypotheses, scores, strict=True):
+        rescored[owner].append(replace(hypothesis, score=score + ctc_weight * hypothesis.score))
+    return [sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in rescored]
+
+
+def _decoder_scores(
+    model: ASRModel,
+    tokens: list[tuple[int, ...]],
+    memory: torch.Tensor,
+    memory_lengths: torch.Tensor,
+    reverse_weight: float,
+) -> torch.Tensor:
+    """Log-probability (N,) of each token sequence and the eos behind it; memory (N, T', D)."""
+    device = memory.device
+    lengths = torch.tensor([len(row) + 1 for row in tokens], device=device)
+    hyps = pad_sequence([torch.tensor((model.sos, *row)) for row in tokens], True, model.eos).to(device)
+    reverse = reversed_hypotheses(hyps, lengths, model.eos)
+    memory_mask = length_mask(memory_lengths, memory.size(1)).unsqueeze(1)
+    left, right = model.decoder(memory, memory_mask, hyps, lengths, reverse, reverse_weight)
+    scores = _sum_of_next(left, hyps, lengths, model.eos)
+    if reverse_weight > 0:
+        scores = (1 - reverse_weight) * scores + reverse_weight * _sum_of_next(right, reverse, lengths, model.eos)
+    return scores
+
+
+def _sum_of_next(logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> torch.Tensor:
+    """Sum over each sequence of the log-probability of its next token; logits (N, U, V), hyps (N, U) with sos."""
+    following = torch.nn.functional.pad(hyps[:, 1:], (0, 1), value=eos)  # what comes behind each, eos behind the last
+    values = logits.log_softmax(dim=-1).gather(2, following.unsqueeze(2)).squeeze(2)
+    return values.masked_fill(~length_mask(lengths, hyps.size(1)), 0.0).sum(dim=1)
