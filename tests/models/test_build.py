@@ -72,7 +72,7 @@ def test_unknown_encoder_is_refused_with_the_nearest():
 
 
 def test_heads_of_the_decoder_must_divide_the_width_of_the_encoder():
-    with pytest.raises(ValueError, match="output_size 8 is not divisible by decoder_conf.attention_heads 3"):
+    with pytest.raises(ValueError, match=r"output_size 8 is not divisible by decoder_conf\.attention_heads 3"):
         build(
             output_dim=9,
             decoder_conf={"attention_heads": 3},

@@ -98,7 +98,7 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
         raise
     except Exception as error:
         # torch raises RuntimeError, UnpicklingError, EOFError and more for what is not a whole file.
-        raise ValueError(f"{path}: not a checkpoint ({str(error).splitlines()[0]})") from None
+        raise ValueError(f"{path}: not a checkpoint ({type(error).__name__})") from None
     if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
         raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
     return weights
