@@ -1,6 +1,7 @@
 """All modes on whole models: WeNet's hypotheses, and what modes have in common."""
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -42,9 +43,7 @@ def test_every_mode_gives_wenets_hypotheses(stored, chunk, reverse_weight):
     results = decode(model, outputs["feats"], outputs["feats_lengths"], MODES, options)
     expected = outputs[f"hyps_chunk{chunk}"]
     for mode in MODES:  # WeNet leaves the scores of greedy and attention search at 0
-        assert_hypotheses(
-            results[mode], expected[mode], with_score=mode in ("ctc_prefix_beam_search", "attention_rescoring")
-        )
+        assert_hypotheses(results[mode], expected[mode], with_score=mode not in ("ctc_greedy_search", "attention"))
     assert all(len(nbest) == 10 for nbest in results["ctc_prefix_beam_search"])
 
 
@@ -104,9 +103,10 @@ def test_token_times_come_when_asked_one_for_each_token(stored):
     model, outputs = stored
     feats, lengths = outputs["feats"], outputs["feats_lengths"]
     options = DecodeOptions(beam_size=3)
-    plain = decode(model, feats, lengths, ["ctc_prefix_beam_search"], options)["ctc_prefix_beam_search"]
-    timed = decode(model, feats, lengths, ["ctc_prefix_beam_search"], replace(options, token_times=True))
-    for before, after in zip(sum(plain, []), sum(timed["ctc_prefix_beam_search"], []), strict=True):
+    mode = "ctc_prefix_beam_search"
+    plain = decode(model, feats, lengths, [mode], options)[mode]
+    timed = decode(model, feats, lengths, [mode], replace(options, token_times=True))[mode]
+    for before, after in zip(chain(*plain), chain(*timed), strict=True):
         assert before.frames is None
         assert replace(after, frames=None) == before
         assert len(after.frames) == len(after.tokens)
@@ -116,20 +116,13 @@ def test_token_times_come_when_asked_one_for_each_token(stored):
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)
 def test_reverse_weight_needs_a_decoder_of_both_directions(stored):
     model, outputs = stored
-    with pytest.raises(ValueError, match="reverse_weight 0.5 needs decoder bitransformer"):
-        decode(
-            model,
-            outputs["feats"],
-            outputs["feats_lengths"],
-            ["attention_rescoring"],
-            DecodeOptions(reverse_weight=0.5),
-        )
+    options = DecodeOptions(reverse_weight=0.5)
+    with pytest.raises(ValueError, match=r"reverse_weight 0\.5 needs decoder bitransformer"):
+        decode(model, outputs["feats"], outputs["feats_lengths"], ["attention_rescoring"], options)
 
 
 def test_an_unknown_mode_is_refused_before_any_work_naming_the_known():
-    with pytest.raises(
-        ValueError, match="unknown decode mode greedy; known: attention, attention_rescoring, ctc_greedy"
-    ):
+    with pytest.raises(ValueError, match="unknown decode mode greedy; known: attention, attention_resc"):
         decode(None, None, None, ["attention", "greedy"], DecodeOptions())
     with pytest.raises(ValueError, match="none given"):
         decode(None, None, None, [], DecodeOptions())
