@@ -98,6 +98,19 @@ def test_attention_search_with_beam_one_follows_the_best_token(stored):
             assert nbest[0].score == pytest.approx(score, abs=1e-3)
 
 
+@pytest.mark.parametrize("stored", KINDS, indirect=True)
+def test_audio_too_short_for_a_frame_is_an_empty_hypothesis_and_leaves_others_alone(stored):
+    model, outputs = stored
+    feats = outputs["feats"][:2, :60]
+    modes = [mode for mode in MODES if mode != "attention"]  # which may run on to the longest of its batch
+    alone = decode(model, feats[:1], torch.tensor([60]), modes, DecodeOptions())
+    results = decode(model, feats, torch.tensor([60, 4]), MODES, DecodeOptions())
+    for mode in MODES:
+        assert [hypothesis.tokens for hypothesis in results[mode][1]] == [()]
+    for mode in modes:
+        assert results[mode][0][0].tokens == alone[mode][0][0].tokens
+
+
 @pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
 def test_token_times_come_when_asked_one_for_each_token(stored):
     model, outputs = stored

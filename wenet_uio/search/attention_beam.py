@@ -27,7 +27,7 @@ def attention_beam_search(
     state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
     tokens = torch.full((batch, 1), model.sos, device=device)
     scores = torch.zeros(batch, 1, device=device)
-    ended = torch.zeros(batch, 1, dtype=torch.bool, device=device)
+    ended = (lengths == 0).unsqueeze(1)  # no frames, no words
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
     for _ in range(frames):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
