@@ -1,0 +1,84 @@
+"""export_jit.py from checkpoint to checked files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+import soundfile
+import torch
+import yaml
+
+from wenet_uio.config import load_config
+from wenet_uio.export.torchscript import from_torchscript
+from wenet_uio.models import build_model
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A folder with train.yaml, random final.pt, and a list of three utterances."""
+    (tmp_path / "units.txt").write_text("<blank> 0\n<unk> 1\n<sos/eos> 2\na 3\nb 4\n")
+    config = {
+        "encoder": "conformer",
+        "encoder_conf": {"output_size": 16, "attention_heads": 2, "linear_units": 32, "num_blocks": 1},
+        "decoder": "bitransformer",
+        "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1, "r_num_blocks": 1},
+        "model_conf": {"reverse_weight": 0.3},
+        "tokenizer": "char",
+        "tokenizer_conf": {"symbol_table_path": str(tmp_path / "units.txt")},
+        "dataset_conf": {"fbank_conf": {"num_mel_bins": 40}},
+    }
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(config))
+    torch.manual_seed(0)
+    torch.save(build_model(load_config(tmp_path / "train.yaml")).state_dict(), tmp_path / "final.pt")
+    noise = numpy.random.default_rng(0)
+    with (tmp_path / "data.list").open("w") as file:
+        for i in range(3):
+            wav = tmp_path / f"{i}.wav"
+            soundfile.write(wav, 0.1 * noise.standard_normal(16000 + 3000 * i), 16000)
+            file.write(json.dumps({"key": f"utt{i}", "wav": str(wav), "txt": "ab"}) + "\n")
+    return tmp_path
+
+
+def export(folder: Path, *more: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "wenet_uio.bin.export_jit", "--config", folder / "train.yaml"]
+    command += ["--checkpoint", folder / "final.pt", "--output_file", folder / "final.zip", *more]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+def test_both_files_are_written_and_checked(trained):
+    done = export(
+        trained,
+        "--output_quant_file",
+        trained / "final_quant.zip",
+        "--check_data",
+        trained / "data.list",
+        "--num_check",
+        2,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "final.zip: 2 of 2 utterances as the checkpoint decodes them" in done.stdout
+    assert "of 2 utterances as the checkpoint decodes them" in done.stdout.split("final_quant.zip", 1)[1]
+    for name in ("final.zip", "final_quant.zip"):
+        assert from_torchscript((trained / name).read_bytes()).subsampling_rate() == 4
+
+
+def test_checkpoint_that_is_not_there_is_one_line_and_nothing_is_written(trained):
+    (trained / "final.pt").unlink()
+    done = export(trained)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert not list(trained.glob("*final.zip*"))
+
+
+def test_weights_of_another_model_are_one_line(trained):
+    torch.save({"w": torch.zeros(1)}, trained / "final.pt")
+    done = export(trained)
+    assert done.returncode == 1
+    assert "not the weights of this model" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,96 @@
+"""The model as WeNet's C++ runtime loads it: a scripted module with the runtime's methods."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import torch
+from torch import nn
+
+from wenet_uio.models.asr_model import ASRModel
+
+
+class RuntimeModel(nn.Module):
+    """The parts of a recogniser that decoding needs, behind the methods that the runtime calls.
+
+    Submodules keep their names, so `state_dict` is that of the checkpoint.
+    """
+
+    def __init__(self, model: ASRModel) -> None:
+        super().__init__()
+        self.encoder = model.encoder
+        self.ctc = model.ctc
+        self.decoder = model.decoder
+        self.sos = model.sos
+        self.eos = model.eos
+        self.bidirectional = model.decoder.bidirectional
+
+    @torch.jit.export
+    def subsampling_rate(self) -> int:
+        """Feature frames per encoder frame."""
+        return self.encoder.embed.subsampling_rate
+
+    @torch.jit.export
+    def right_context(self) -> int:
+        """Feature frames that an encoder frame sees beyond its first."""
+        return self.encoder.embed.right_context
+
+    @torch.jit.export
+    def sos_symbol(self) -> int:
+        """Label in front of every hypothesis."""
+        return self.sos
+
+    @torch.jit.export
+    def eos_symbol(self) -> int:
+        """Label behind every hypothesis."""
+        return self.eos
+
+    @torch.jit.export
+    def is_bidirectional_decoder(self) -> bool:
+        """Whether `forward_attention_decoder` can score right to left."""
+        return self.bidirectional
+
+    @torch.jit.export
+    def forward_encoder_chunk(
+        self,
+        xs: torch.Tensor,
+        offset: int,
+        required_cache_size: int,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Encode one chunk of one utterance; see Encoder.forward_chunk."""
+        return self.encoder.forward_chunk(xs, offset, required_cache_size, att_cache, cnn_cache)
+
+    @torch.jit.export
+    def ctc_activation(self, xs: torch.Tensor) -> torch.Tensor:
+        """Encoder frames (B, T', D) -> CTC log-probabilities (B, T', V)."""
+        return self.ctc.log_softmax(xs)
+
+    @torch.jit.export
+    def forward_attention_decoder(
+        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float = 0.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Score the hypotheses of one utterance; see score_hypotheses."""
+        return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)
+
+
+def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
+    """The content of `final.zip`; with `quantize`, linear layers have int8 weights (activations are quantised as
+    they come: dynamic quantisation)."""
+    runtime: nn.Module = RuntimeModel(model).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch prefers torch.export, which the runtime cannot load
+        if quantize:
+            runtime = torch.ao.quantization.quantize_dynamic(runtime, {nn.Linear}, dtype=torch.qint8)
+        content = io.BytesIO()
+        torch.jit.save(torch.jit.script(runtime), content)
+    return content.getvalue()
+
+
+def from_torchscript(content: bytes) -> torch.jit.ScriptModule:
+    """Load what `to_torchscript` made, as the runtime does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.load(io.BytesIO(content), map_location="cpu")
