@@ -1,0 +1,127 @@
+"""recognize.py on audio, from the command line: files, order, raw and shard, what is bad."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+import yaml
+
+from wenet_uio.bin import recognize
+from wenet_uio.config import load_config
+from wenet_uio.dataset.data_list import RawLine
+from wenet_uio.dataset.packing import make_raw_list, make_shard_list
+from wenet_uio.models import build_model
+from wenet_uio.search import MODES
+
+ROOT = Path(__file__).parents[2]
+KEYS = ["u5", "u1", "u4", "u2", "u3"]
+CONFIG = {
+    "encoder": "conformer",
+    "encoder_conf": {
+        "output_size": 16,
+        "attention_heads": 2,
+        "linear_units": 16,
+        "num_blocks": 1,
+        "input_layer": "conv2d",
+    },
+    "decoder": "transformer",
+    "decoder_conf": {"attention_heads": 2, "linear_units": 16, "num_blocks": 1},
+    "tokenizer": "char",
+    "tokenizer_conf": {"symbol_table_path": "units.txt"},
+    "dataset_conf": {"fbank_conf": {"num_mel_bins": 20}, "batch_conf": {"batch_type": "dynamic"}},
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with an untrained model and five utterances, as raw list and as shards."""
+    monkeypatch.chdir(tmp_path)
+    units = ["<blank>", "<unk>", "<sos/eos>", *"abcdefgh"]
+    Path("units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)), encoding="utf-8")
+    Path("train.yaml").write_text(yaml.safe_dump(CONFIG))
+    torch.manual_seed(1)
+    torch.save(build_model(load_config("train.yaml")).state_dict(), "model.pt")
+    noise = np.random.default_rng(0)
+    lines = []
+    for place, key in enumerate(KEYS):
+        samples = (0.1 * noise.standard_normal(4000 + 3000 * (place * 2 % 5))).astype(np.float32)
+        soundfile.write(f"{key}.wav", samples, 16000)
+        lines.append(RawLine(key, str(tmp_path / f"{key}.wav"), "ab"))
+    assert make_raw_list(lines, "raw.list") == []
+    assert make_shard_list(lines, "shards", "shard.list", per_shard=2) == []
+    return tmp_path
+
+
+def call(monkeypatch, *options, modes=MODES, data="raw"):
+    arguments = ["--config", "train.yaml", "--checkpoint", "model.pt", "--result_dir", "out", "--device", "cpu"]
+    arguments += ["--data_type", data, "--test_data", f"{data}.list", "--modes", *modes, "--beam_size", "3"]
+    monkeypatch.setattr(sys, "argv", ["recognize.py", *arguments, *map(str, options)])
+    recognize.main()
+    return {mode: Path("out", mode, "text").read_text(encoding="utf-8") for mode in modes}
+
+
+def test_every_mode_gets_a_text_in_the_order_of_the_list(folder, monkeypatch):
+    texts = call(monkeypatch)
+    for text in texts.values():
+        assert [line.split()[0] for line in text.splitlines()] == KEYS
+    assert (folder / "out" / "skipped").read_text() == ""
+    assert "ended" not in texts
+
+
+def test_raw_and_shard_lists_and_all_batch_sizes_give_the_same_text(folder, monkeypatch):
+    modes = [mode for mode in MODES if mode != "attention"]  # an untrained one runs on to the longest of its batch
+    expected = call(monkeypatch, modes=modes)
+    assert call(monkeypatch, modes=modes, data="shard") == expected
+    assert call(monkeypatch, "--batch_size", 2, modes=modes) == expected
+
+
+def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(folder, monkeypatch, capsys):
+    (folder / "u4.wav").write_bytes(b"RIFF")
+    texts = call(monkeypatch, modes=["ctc_greedy_search"])
+    assert [line.split()[0] for line in texts["ctc_greedy_search"].splitlines()] == ["u5", "u1", "u2", "u3"]
+    assert (folder / "out" / "skipped").read_text().startswith("u4 unreadable: ")
+    output = capsys.readouterr()
+    assert output.out.startswith("4 utterances, ")
+    assert "1 could not be read (out/skipped):\n  u4 unreadable" in output.err
+
+
+def test_when_nothing_can_be_read_it_is_an_error(folder, monkeypatch):
+    for key in KEYS:
+        (folder / f"{key}.wav").write_bytes(b"RIFF")
+    with pytest.raises(ValueError, match=r"raw\.list: not one utterance could be read"):
+        call(monkeypatch, modes=["ctc_greedy_search"])
+
+
+def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
+    arguments = ["--modes", "ctc_greedy", "--config", "no.yaml", "--checkpoint", "no.pt", "--test_data", "no.list"]
+    result = subprocess.run(
+        [sys.executable, "-m", "wenet_uio.bin.recognize", *arguments, "--result_dir", "out"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: unknown decode mode ctc_greedy; known: attention, ")
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch_size", 0], "--batch_size"),
+        (["--beam_size", 0], "beam_size"),
+        (["--reverse_weight", 0.5], "bitransformer"),
+        (["--decoding_chunk_size", 4], "decoding_chunk_size 4"),
+    ],
+)
+def test_options_that_this_model_cannot_do_are_named(folder, monkeypatch, options, message):
+    with pytest.raises(ValueError, match=message):
+        call(monkeypatch, *options)
+    assert not (folder / "out").exists()
