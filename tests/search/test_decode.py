@@ -33,13 +33,19 @@ def assert_hypotheses(nbests, expected, with_score):
 
 
 @pytest.mark.parametrize(
-    ("stored", "chunk", "reverse_weight"),
-    [*((kind, -1, 0.5 if kind == "u2pp_conformer" else 0.0) for kind in KINDS), ("u2pp_conformer", 8, 0.5)],
+    ("stored", "chunk", "streaming"),
+    [*((kind, -1, False) for kind in KINDS), ("u2pp_conformer", 8, False), ("u2pp_conformer", 8, True)],
     indirect=["stored"],
 )
-def test_every_mode_gives_wenets_hypotheses(stored, chunk, reverse_weight):
+def test_every_mode_gives_wenets_hypotheses(stored, chunk, streaming):
     model, outputs = stored
-    options = DecodeOptions(beam_size=10, reverse_weight=reverse_weight, decoding_chunk_size=chunk)
+    options = DecodeOptions(
+        beam_size=10,
+        ctc_weight=0.3,
+        reverse_weight=0.5 if model.decoder.bidirectional else 0.0,
+        decoding_chunk_size=chunk,
+        simulate_streaming=streaming,
+    )
     results = decode(model, outputs["feats"], outputs["feats_lengths"], MODES, options)
     expected = outputs[f"hyps_chunk{chunk}"]
     for mode in MODES:  # WeNet leaves the scores of greedy and attention search at 0
