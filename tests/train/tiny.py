@@ -1,0 +1,98 @@
+"""A model, batches and a loader just large enough to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from wenet_uio.config import Config, parse_config
+from wenet_uio.dataset.types import Batch
+from wenet_uio.train.distributed import World
+
+FEATURES, UNITS = 4, 5
+CPU = World(torch.device("cpu"))
+
+
+class TinyModel(nn.Module):
+    """Mean of the frames -> hidden -> one unit an utterance. `unused` is a layer without a part in the loss."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.ctc_weight = 0.3
+        self.hidden = nn.Linear(FEATURES, 8)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(8, UNITS)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(
+        self, feats: torch.Tensor, feats_lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        valid = torch.arange(feats.size(1)) < feats_lengths[:, None]
+        mean = (feats * valid[..., None]).sum(1) / feats_lengths[:, None]
+        logits = self.output(self.dropout(torch.tanh(self.hidden(mean))))
+        loss_att = nn.functional.cross_entropy(logits, target[:, 0])
+        loss_ctc = logits.square().sum(1).mean()
+        accuracy = (logits.argmax(1) == target[:, 0]).float().mean()
+        loss = 0.7 * loss_att + 0.3 * loss_ctc
+        return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": accuracy}
+
+
+def tiny_config(**keys: Any) -> Config:
+    keys = {
+        "optim_conf": {"lr": 0.01},
+        "scheduler_conf": {"warmup_steps": 4},
+        "log_interval": 2,
+        "max_epoch": 3,
+        **keys,
+    }
+    return parse_config(keys, "test")
+
+
+def tiny_batch(lengths: Sequence[int], seed: int) -> Batch:
+    """Random utterances of `lengths` frames; utterance n is the same in every batch with this seed that holds n."""
+    feats = torch.zeros(len(lengths), max(lengths, default=0), FEATURES)
+    target = torch.full((len(lengths), 1), -1)
+    for number, length in enumerate(lengths):
+        generator = torch.Generator().manual_seed(seed * 1000 + number)
+        feats[number, :length] = torch.randn(length, FEATURES, generator=generator)
+        target[number, 0] = torch.randint(UNITS, (), generator=generator)
+    keys = tuple(f"{seed}-{number}" for number in range(len(lengths)))
+    return Batch(
+        keys, feats, torch.tensor(lengths), target, torch.ones(len(lengths), dtype=torch.int64), sum(lengths) / 100
+    )
+
+
+def part(batch: Batch, rows: Sequence[int]) -> Batch:
+    """The utterances `rows` of a batch, padded to their own longest."""
+    longest = int(batch.feats_lengths[list(rows)].max()) if rows else 0
+    tensors = {name: getattr(batch, name)[list(rows)] for name in ("feats_lengths", "target", "target_lengths")}
+    seconds = int(tensors["feats_lengths"].sum()) / 100
+    feats = batch.feats[list(rows), :longest]
+    return replace(batch, keys=tuple(batch.keys[row] for row in rows), feats=feats, seconds=seconds, **tensors)
+
+
+class ListLoader:
+    """The loader's contract over batches that are there already."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self.batches = list(batches)
+        self.epoch = self.position = 0
+
+    def __len__(self) -> int:
+        return sum(batch.closes_step for batch in self.batches[self.position :])
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.position < len(self.batches):
+            self.position += 1
+            yield self.batches[self.position - 1]
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self.position = state["epoch"], state["position"]

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Train a model; run again, go on from the newest checkpoint.
+
+    torchrun --standalone --nproc_per_node 2 wenet_uio/bin/train.py --config conf/train_conformer.yaml \\
+      --train_data data/train/data.list --cv_data data/dev/data.list --model_dir exp/conformer
+
+Plain python runs it on one device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+import torch
+
+from wenet_uio.cli import run
+from wenet_uio.config import Config, load_config
+from wenet_uio.config.train import ENGINES
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.models import build_model
+from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.train.checkpoint import RunFolder, load_weights
+from wenet_uio.train.distributed import World, cpu_threads
+from wenet_uio.train.engine import build_engine, seed_everything
+from wenet_uio.train.report import Reporter
+from wenet_uio.train.trainer import Trainer
+
+log = logging.getLogger("wenet_uio.train")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, help="train.yaml")
+    parser.add_argument(
+        "--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="encoder_conf.num_blocks=6"
+    )
+    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="what the lists name (raw)")
+    parser.add_argument("--train_data", required=True, help="data list of the training set")
+    parser.add_argument("--cv_data", required=True, help="data list of the validation set")
+    parser.add_argument("--model_dir", required=True, help="folder of the run; its newest state is gone on from")
+    parser.add_argument("--checkpoint", help="weights that a new run starts from")
+    parser.add_argument("--tensorboard_dir", help="default: tensorboard in model_dir")
+    parser.add_argument("--train_engine", help=f"{', '.join(ENGINES)}; default: the yaml's")
+    parser.add_argument("--device", default="auto", help="auto (a GPU a rank where there are any), cpu, cuda")
+    parser.add_argument("--ddp.dist_backend", dest="dist_backend", choices=("nccl", "gloo"), help="default: by device")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds that ranks wait for one another (1800)")
+    parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="of the arithmetic; default: the yaml's")
+    parser.add_argument("--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16")
+    parser.add_argument("--num_workers", type=int, default=0, help="processes that read data, a rank (0: none)")
+    parser.add_argument("--prefetch", type=int, default=8, help="batches that each of them keeps ready (8)")
+    parser.add_argument("--pin_memory", action="store_true", help="faster copies to a GPU")
+    parser.add_argument("--seed", type=int, default=777, help="of weights, shuffling, augmentation and dropout (777)")
+    return parser.parse_args()
+
+
+def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
+    """Read config, vocabulary, data and what is left of the run, and build all that trains. Writes nothing.
+
+    Raises:
+        ValueError, OSError: for whatever is wrong with them.
+    """
+    config, tokenizer = read_config(args)
+    train, cv = (
+        build_loader(
+            data_list,
+            args.data_type,
+            config,
+            tokenizer,
+            training=training,
+            rank=world.rank,
+            world_size=world.size,
+            num_workers=args.num_workers,
+            prefetch=args.prefetch,
+            pin_memory=args.pin_memory,
+            seed=args.seed,
+        )
+        for data_list, training in ((args.train_data, True), (args.cv_data, False))
+    )
+    for data_list, loader in ((args.train_data, train), (args.cv_data, cv)):
+        if not len(loader):
+            reasons = ", ".join(f"{count} {reason}" for reason, count in loader.plan.filtered().items())
+            raise ValueError(f"{data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
+    seed_everything(args.seed, 0, 0)  # the same weights on every rank
+    model = build_model(config)
+    folder = RunFolder(args.model_dir)
+    state = folder.newest_state()
+    if state is None:
+        folder.refuse_strangers()
+        if args.checkpoint:
+            load_weights(model, args.checkpoint)
+            log.info("weights from %s", args.checkpoint)
+    engine = build_engine(model, config, world, args.seed)
+    reporter = Reporter(world.rank == 0, args.tensorboard_dir or folder.path / "tensorboard", config.max_epoch)
+    trainer = Trainer(config, engine, train, cv, folder, reporter)
+    if state is not None:
+        trainer.load(state)
+        if args.checkpoint:
+            log.info("--checkpoint %s is not read: it is where a new run starts", args.checkpoint)
+    return trainer
+
+
+def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
+    """The yaml with what the command line and the data say of it, and its tokenizer.
+
+    Raises:
+        ConfigError: for the yaml.
+        ValueError: its dimensions are not those of the features or the vocabulary.
+    """
+    named = {"train_engine": args.train_engine, "dtype": args.dtype, "use_amp": args.use_amp}
+    config = load_config(
+        args.config, [*args.override_config, *(f"{key}={value}" for key, value in named.items() if value)]
+    )
+    tokenizer = build_tokenizer(config)
+    features, vocabulary = config.dataset_conf.feature_dim, tokenizer.vocab_size
+    if config.input_dim not in (None, features):
+        raise ValueError(
+            f"{args.config}: input_dim {config.input_dim}, but dataset_conf gives {features} features a frame"
+        )
+    output_dim = config.output_dim or config.vocab_size or vocabulary
+    if output_dim < vocabulary:
+        raise ValueError(
+            f"{args.config}: output_dim {output_dim} has no room for the {vocabulary} units of the tokenizer"
+        )
+    derived = {"input_dim": features, "output_dim": output_dim, "vocab_size": output_dim}
+    if config.use_amp and config.dtype == "fp32":
+        derived["dtype"] = "bf16"
+    return config.model_copy(update=derived), tokenizer
+
+
+def main() -> int:
+    args = parse_arguments()
+    world = World.from_environment(args.device)
+    logging.basicConfig(
+        format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
+    )
+    threads = cpu_threads(world)
+    if threads and world.device.type == "cpu":
+        torch.set_num_threads(threads)
+    # Rank 0 meets the others when it has found nothing wrong: an error is said once.
+    trainer = build_trainer(args, world) if world.rank == 0 else None
+    world.join(args.dist_backend, args.timeout)
+    try:
+        (trainer or build_trainer(args, world)).run()
+    finally:
+        world.leave()
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

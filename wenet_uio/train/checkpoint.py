@@ -1,0 +1,177 @@
+"""The folder of a run.
+
+train.yaml            the config, complete
+init.pt               weights that the run started from
+epoch_N.pt, .yaml     weights after epoch N (from 0), and what was measured of them
+state_S.pt            all that is needed to go on after optimizer step S; the newest two are kept
+final.pt              link to the last epoch, once the run is complete
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from wenet_uio.config import Config, save_config
+from wenet_uio.files import written_aside
+
+KEPT_STATES = 2
+"""The second is there for the disk that loses the first."""
+
+log = logging.getLogger(__name__)
+
+
+class RunFolder:
+    """What a run leaves on disk. Every file is whole or not there."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def open(self, config: Config) -> None:
+        """Make the folder and write train.yaml."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for left_over in self.path.glob(".*.tmp"):
+            left_over.unlink()
+        save_config(config, self.path / "train.yaml")
+
+    def refuse_strangers(self) -> None:
+        """A new run does not mix its epochs with those of another.
+
+        Raises:
+            ValueError: there are weights here, and no state that they came from.
+        """
+        strangers = sorted(path.name for path in self.path.glob("epoch_*.pt"))
+        if strangers:
+            raise ValueError(
+                f"{self.path}: holds {strangers[0]} of a run without a state to resume from; "
+                "give another --model_dir, or move its epoch_* away"
+            )
+
+    def save_weights(self, name: str, model: torch.nn.Module) -> None:
+        """Write `name`.pt, a plain state dict on the CPU."""
+        weights = {key: value.cpu() for key, value in model.state_dict().items()}
+        with written_aside(self.path / f"{name}.pt") as file:
+            torch.save(weights, file)
+
+    def save_epoch(self, epoch: int, model: torch.nn.Module, measured: Mapping[str, Any]) -> None:
+        """Write weights and yaml of one epoch."""
+        tag = f"epoch_{epoch}"
+        self.save_weights(tag, model)
+        record = {"epoch": epoch, **measured, "tag": tag, "save_time": time.strftime("%Y-%m-%d %H:%M:%S")}
+        with written_aside(self.path / f"{tag}.yaml", "w") as file:
+            yaml.safe_dump(record, file, sort_keys=False)
+
+    def save_state(self, step: int, state: Mapping[str, Any]) -> None:
+        """Write state_S.pt and drop all but the newest."""
+        with written_aside(self.path / f"state_{step}.pt") as file:
+            torch.save(dict(state), file)
+        for path in self._states()[KEPT_STATES:]:
+            path.unlink()
+
+    def newest_state(self) -> dict[str, Any] | None:
+        """The newest state that is whole; None at the start of a run.
+
+        Raises:
+            ValueError: there are states, and none can be read.
+        """
+        states = self._states()
+        for path in states:
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as error:
+                # torch raises RuntimeError, UnpicklingError, EOFError and more for what is not a whole file.
+                log.warning("%s cannot be read and is passed over: %s", path, str(error).splitlines()[0])
+        if states:
+            raise ValueError(f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start anew")
+        return None
+
+    def keep(self, last: int | None, best: int) -> None:
+        """Delete the weights of all epochs but the `last` newest (None: all) and the `best` with the lowest loss."""
+        if last is None:
+            return
+        measured = self._epochs()
+        newest = sorted(measured, reverse=True)[:last]
+        lowest = sorted(measured, key=lambda epoch: measured[epoch])[:best]
+        final = Path(os.path.realpath(self.path / "final.pt")).name
+        for epoch in set(measured) - set(newest) - set(lowest):
+            if final != f"epoch_{epoch}.pt":
+                (self.path / f"epoch_{epoch}.yaml").unlink()
+                (self.path / f"epoch_{epoch}.pt").unlink(missing_ok=True)
+
+    def finish(self, epoch: int) -> None:
+        """Point final.pt at the weights of `epoch`."""
+        aside = self.path / ".final.pt.tmp"
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(f"epoch_{epoch}.pt")
+        os.replace(aside, self.path / "final.pt")
+
+    def _states(self) -> list[Path]:
+        """Newest first."""
+        return [path for _, path in sorted(_numbered(self.path, "state_*.pt"), reverse=True)]
+
+    def _epochs(self) -> dict[int, float]:
+        """Validation loss of the epochs that are here."""
+        records = ((epoch, path) for epoch, path in _numbered(self.path, "epoch_*.yaml"))
+        return {epoch: yaml.safe_load(path.read_text(encoding="utf-8"))["loss_dict"]["loss"] for epoch, path in records}
+
+
+def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
+    matches = ((re.fullmatch(r".*_(\d+)\.\w+", path.name), path) for path in folder.glob(pattern))
+    return [(int(match[1]), path) for match, path in matches if match]
+
+
+def load_weights(model: torch.nn.Module, path: str | Path) -> None:
+    """Fill `model` from a state dict such as epoch_N.pt.
+
+    Raises:
+        ValueError: not a state dict, or not one of this model.
+    """
+    try:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path}: not the weights of a model ({str(error).splitlines()[0]})") from None
+    fill(model, weights, str(path))
+
+
+def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
+    """Load a state dict that came from `source`.
+
+    Raises:
+        ValueError: it is not one of this model, naming what differs.
+    """
+    wanted = model.state_dict()
+    problems = [
+        *(f"{name} is missing" for name in wanted if name not in weights),
+        *(f"{name} is not in the model" for name in weights if name not in wanted),
+        *(
+            f"{name} is {tuple(weights[name].shape)}, the model has {tuple(value.shape)}"
+            for name, value in wanted.items()
+            if name in weights and weights[name].shape != value.shape
+        ),
+    ]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise ValueError(f"{source}: not the weights of this model: {'; '.join(problems[:3])}{more}")
+    model.load_state_dict(weights)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What changed between two dumped configs, one `path: old -> new` each."""
+    found: list[str] = []
+    for key in {**before, **now}:
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old} -> {new}")
+    return found

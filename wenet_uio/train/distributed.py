@@ -1,0 +1,91 @@
+"""The processes that train together: who they are, and what they tell one another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that torchrun started; alone when started by plain python."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """Place among the processes of this machine."""
+    local_size: int = 1
+
+    @classmethod
+    def from_environment(cls, device: str, environment: Mapping[str, str] = os.environ) -> World:
+        """Read what torchrun set; `device` is cpu, cuda, or auto (cuda where there is one).
+
+        Raises:
+            ValueError: no such device on this machine for this rank.
+        """
+        local_rank = int(environment.get("LOCAL_RANK", 0))
+        kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        if kind not in ("cpu", "cuda"):
+            raise ValueError(f"--device {device}: unknown; known: auto, cpu, cuda")
+        if kind == "cuda" and torch.cuda.device_count() <= local_rank:
+            raise ValueError(
+                f"--device {device}: local rank {local_rank} needs a GPU of its own, "
+                f"{torch.cuda.device_count()} found; start fewer processes or use --device cpu"
+            )
+        return cls(
+            device=torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind),
+            rank=int(environment.get("RANK", 0)),
+            size=int(environment.get("WORLD_SIZE", 1)),
+            local_rank=local_rank,
+            local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)),
+        )
+
+    def join(self, backend: str | None, timeout: float) -> None:
+        """Meet the other ranks, waiting `timeout` seconds for them; the same limit holds for every exchange."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        if self.size > 1:
+            backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+
+    def leave(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum of the ranks' `values`, in place and on every rank."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value`, in the order of the ranks, on every rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def share_buffers(self, module: torch.nn.Module) -> None:
+        """Give every rank rank 0's buffers (running means of batch norm)."""
+        if self.size > 1:
+            for buffer in module.buffers():
+                dist.broadcast(buffer, 0)
+
+
+def cpu_threads(world: World, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Threads of torch for a rank that computes on the CPU; None leaves the user's OMP_NUM_THREADS alone.
+
+    torchrun gives every one of several processes OMP_NUM_THREADS=1, whatever the machine has; that 1 is not the user's.
+    """
+    chosen = environment.get("OMP_NUM_THREADS")
+    if chosen is not None and not (chosen == "1" and world.local_size > 1):
+        return None
+    return max(1, len(os.sched_getaffinity(0)) // world.local_size)

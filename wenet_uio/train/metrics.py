@@ -1,0 +1,72 @@
+"""Sums over utterances, and the means that are reported from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from wenet_uio.dataset.types import Batch
+
+
+def loss_names(ctc_weight: float) -> tuple[str, ...]:
+    """What a model with this `ctc_weight` reports for a batch, the loss in front."""
+    attention = ("loss_att", "th_accuracy") if ctc_weight < 1 else ()
+    return ("loss", *attention, *(("loss_ctc",) if ctc_weight > 0 else ()))
+
+
+def count(batches: Sequence[Batch]) -> dict[str, float]:
+    """What there is in some micro-batches, by name."""
+    return {
+        "utterances": sum(len(batch) for batch in batches),
+        "tokens": sum(_tokens(batch) for batch in batches),
+        "seconds": sum(batch.seconds for batch in batches),
+        "frames": sum(int(batch.feats_lengths.sum()) for batch in batches),
+        "padded_frames": sum(batch.feats.shape[0] * batch.feats.shape[1] for batch in batches),
+    }
+
+
+def loss_sums(losses: Mapping[str, torch.Tensor], batch: Batch, names: Sequence[str]) -> torch.Tensor:
+    """(names,) float64 on the losses' device: means of a batch turned into sums over its utterances or tokens."""
+    if not len(batch):
+        return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
+    weights = [_tokens(batch) if name == "th_accuracy" else len(batch) for name in names]
+    means = torch.stack([losses[name].detach().to(torch.float64) for name in names])
+    return means * torch.tensor(weights, dtype=torch.float64, device=means.device)
+
+
+def _tokens(batch: Batch) -> int:
+    """Tokens that the decoder predicts: the labels, and the end of each utterance."""
+    return int(batch.target_lengths.sum()) + len(batch)
+
+
+class Totals:
+    """Sums over steps and ranks, by name.
+
+    Beside what `count` and `loss_sums` give: `wait`, seconds that the ranks waited for data, and `elapsed`, seconds
+    that they ran, both summed over the ranks.
+    """
+
+    def __init__(self, sums: Mapping[str, float] | None = None) -> None:
+        self.sums: dict[str, float] = dict(sums or {})
+
+    def add(self, sums: Mapping[str, float]) -> None:
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def losses(self) -> dict[str, float]:
+        """Mean losses over the utterances and mean accuracy over the tokens."""
+        return {
+            name: value / max(self.sums["tokens" if name == "th_accuracy" else "utterances"], 1)
+            for name, value in self.sums.items()
+            if name.startswith("loss") or name == "th_accuracy"
+        }
+
+    def throughput(self, ranks: int) -> dict[str, float]:
+        """Audio seconds that `ranks` ranks together did a second, share of time waiting, share of padding."""
+        elapsed = max(self.sums.get("elapsed", 0.0), 1e-9)
+        return {
+            "audio_seconds_per_second": self.sums.get("seconds", 0.0) * ranks / elapsed,
+            "data_wait": self.sums.get("wait", 0.0) / elapsed,
+            "padding": 1 - self.sums.get("frames", 0.0) / max(self.sums.get("padded_frames", 0.0), 1),
+        }

@@ -1,0 +1,118 @@
+"""What a run tells: a progress bar or log lines, a line an epoch, points of TensorBoard."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Rank 0 reports; on the other ranks every method does nothing."""
+
+    def __init__(self, enabled: bool, tensorboard_dir: str | Path, max_epoch: int) -> None:
+        self.enabled = enabled
+        self.tensorboard_dir = tensorboard_dir
+        self.max_epoch = max_epoch
+        self._bar: tqdm | None = None
+
+    def open(self, first_step: int) -> None:
+        """Begin to write; points from `first_step` on that are there already are of steps that will be done again."""
+        if self.enabled:
+            from torch.utils.tensorboard import SummaryWriter  # takes a second to import, and one rank needs it
+
+            self._board = SummaryWriter(str(self.tensorboard_dir), purge_step=first_step)
+
+    def begin_epoch(self, epoch: int, done: int, steps: int) -> None:
+        """`done` of the `steps` steps of this epoch were made before."""
+        if not self.enabled:
+            return
+        self._epoch, self._steps, self._done, self._done_before = epoch, steps, done, done
+        self._began = time.monotonic()
+        if sys.stderr.isatty():
+            self._bar = tqdm(
+                total=steps, initial=done, desc=self._title(), unit="step", leave=False, dynamic_ncols=True
+            )
+
+    def step(self) -> None:
+        if not self.enabled:
+            return
+        self._done += 1
+        if self._bar is not None:
+            self._bar.update()
+
+    def interval(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Means since the last call: shown, and written as train/*."""
+        if not self.enabled:
+            return
+        self._write("train", scalars, step)
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{_brief(scalars)}, {self._remaining()} to go")
+        else:
+            log.info(
+                "%s: step %d/%d, %s, %s to go",
+                self._title(),
+                self._done,
+                self._steps,
+                _brief(scalars),
+                self._remaining(),
+            )
+
+    def end_epoch(
+        self, step: int, train: Mapping[str, float], cv: Mapping[str, float], skipped: Mapping[str, int]
+    ) -> None:
+        """Say how the epoch went; `cv` is written as cv/*."""
+        if not self.enabled:
+            return
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        self._write("cv", cv, step)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items())) or "none"
+        accuracy = f", cv accuracy {cv['th_accuracy']:.3f}" if "th_accuracy" in cv else ""
+        log.info(
+            "%s: train loss %.4g, cv loss %.4g%s, lr %.3g, %.0f audio s/s, skipped: %s",
+            *(
+                self._title(),
+                train["loss"],
+                cv["loss"],
+                accuracy,
+                train["lr"],
+                train["audio_seconds_per_second"],
+                reasons,
+            ),
+        )
+
+    def close(self) -> None:
+        if not self.enabled:
+            return
+        if self._bar is not None:
+            self._bar.close()
+        self._board.close()
+
+    def _write(self, part: str, scalars: Mapping[str, float], step: int) -> None:
+        for name, value in scalars.items():
+            self._board.add_scalar(f"{part}/{name}", value, step)
+        self._board.flush()
+
+    def _title(self) -> str:
+        return f"epoch {self._epoch}/{self.max_epoch - 1}"
+
+    def _remaining(self) -> str:
+        """Time to the end of the run at the pace of this epoch."""
+        pace = (time.monotonic() - self._began) / max(self._done - self._done_before, 1)
+        to_do = self._steps - self._done + (self.max_epoch - self._epoch - 1) * self._steps
+        return tqdm.format_interval(pace * to_do)
+
+
+def _brief(scalars: Mapping[str, float]) -> str:
+    return (
+        f"loss {scalars['loss']:.4g}, lr {scalars['lr']:.3g}, {scalars['audio_seconds_per_second']:.0f} audio s/s, "
+        f"data wait {scalars['data_wait']:.0%}"
+    )
