@@ -1,11 +1,17 @@
-"""Fixtures that find the shared corpora; tests that need them skip, saying why, where they are absent."""
+"""Fixtures that find the shared corpora, and make tiny ones; tests whose corpora are absent skip and say why."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
+
+from wenet_uio.dataset.data_list import RawLine
+from wenet_uio.dataset.packing import make_raw_list, make_shard_list
 
 
 def _folder(variable: str) -> Path:
@@ -25,3 +31,37 @@ def corpora() -> Path:
 def golden() -> Path:
     """Folder of WeNet models with the outputs WeNet computes from them."""
     return _folder("WENET_UIO_GOLDEN")
+
+
+@pytest.fixture
+def make_utterances(tmp_path: Path) -> Callable[..., list[RawLine]]:
+    """Write `count` wav files of tones, 0.3 to 1.2 s, and return the lines of their raw list."""
+
+    def make(count: int, rate: int = 16000, channels: int = 1) -> list[RawLine]:
+        random = np.random.default_rng(0)
+        lines = []
+        for number in range(count):
+            samples = int(rate * random.uniform(0.3, 1.2))
+            tone = 0.3 * np.sin(2 * np.pi * random.uniform(100, 1000) / rate * np.arange(samples))
+            path = tmp_path / "wav" / f"utt{number:04d}.wav"
+            path.parent.mkdir(exist_ok=True)
+            noise = random.normal(0, 0.01, (samples, channels))
+            soundfile.write(path, tone[:, None] + noise, rate, subtype="PCM_16")
+            lines.append(RawLine(path.stem, str(path), "abc"[: 1 + number % 3]))
+        return lines
+
+    return make
+
+
+@pytest.fixture
+def make_lists(tmp_path: Path, make_utterances: Callable[..., list[RawLine]]) -> Callable[..., dict[str, str]]:
+    """Make the same utterances into a raw list and a shard list; returns their paths by data type."""
+
+    def make(count: int, per_shard: int = 10, **options: int) -> dict[str, str]:
+        lines = make_utterances(count, **options)
+        lists = {kind: str(tmp_path / f"{kind}.list") for kind in ("raw", "shard")}
+        assert make_raw_list(lines, lists["raw"], per_shard) == []
+        assert make_shard_list(lines, tmp_path / "shards", lists["shard"], per_shard=per_shard) == []
+        return lists
+
+    return make

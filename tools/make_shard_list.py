@@ -18,7 +18,9 @@ def main() -> int:
     parser.add_argument("shards_list", help="list to write, one shard a line")
     parser.add_argument("--num_utts_per_shard", type=int, default=UTTERANCES_PER_RUN, help="default: %(default)s")
     parser.add_argument("--num_threads", "--nj", type=int, default=1, help="processes that pack (default: %(default)s)")
-    parser.add_argument("--prefix", default="shards", help="shards are prefix_000000000.tar and on (default: %(default)s)")
+    parser.add_argument(
+        "--prefix", default="shards", help="shards are prefix_000000000.tar and on (default: %(default)s)"
+    )
     parser.add_argument("--segments", help="lines `key recording start end` in seconds; the cuts are stored as wav")
     parser.add_argument("--resample", type=int, help="store wav at this rate in Hz (default: the files as they are)")
     args = parser.parse_args()
@@ -37,7 +39,10 @@ def main() -> int:
     )
     for key, reason in failures:
         print(f"error: {key}: {reason}", file=sys.stderr)
-    print(f"{args.shards_list}: {len(utterances) - len(failures)} utterances packed, {len(failures)} failed", file=sys.stderr)
+    print(
+        f"{args.shards_list}: {len(utterances) - len(failures)} utterances packed, {len(failures)} failed",
+        file=sys.stderr,
+    )
     return 1 if failures else 0
 
 

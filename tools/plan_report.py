@@ -33,7 +33,10 @@ def main() -> int:
     corpus = open_corpus(args.data_list, args.data_type)
     report = report_plan(corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size).as_dict()
     for name, value in report.items():
-        print(f"{name:12} {json.dumps(value) if isinstance(value, dict) else value}", file=sys.stderr if args.json else None)
+        print(
+            f"{name:12} {json.dumps(value) if isinstance(value, dict) else value}",
+            file=sys.stderr if args.json else None,
+        )
     for key, reason in corpus.bad:
         print(f"bad: {key}: {reason}", file=sys.stderr)
     if args.json:

@@ -35,7 +35,9 @@ class FilterConf(Section):
             ("min_output_input_ratio", "max_output_input_ratio"),
         ):
             if getattr(self, low) > getattr(self, high):
-                raise ValueError(f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing would pass")
+                raise ValueError(
+                    f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing would pass"
+                )
         return self
 
 

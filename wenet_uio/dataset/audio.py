@@ -83,7 +83,11 @@ def segment_samples(num_samples: int, sample_rate: int, start: float, end: float
 
 
 def _openable(source: bytes | memoryview | str) -> io.BytesIO | str:
-    return source if isinstance(source, str) else io.BytesIO(source)
+    if not isinstance(source, str):
+        return io.BytesIO(source)
+    if source.lower().endswith(".raw"):
+        raise AudioError(f"{source}: samples without a header; convert them to wav")
+    return source
 
 
 def _one_line(error: Exception) -> str:

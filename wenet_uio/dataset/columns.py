@@ -51,7 +51,9 @@ def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
     for name, (dtype, count, offset) in header["columns"].items():
         end = offset + count * np.dtype(dtype).itemsize
         if end > size:
-            raise ValueError(f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt")
+            raise ValueError(
+                f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt"
+            )
         columns[name] = data[offset:end].view(dtype)
     return columns, header["meta"]
 

@@ -123,7 +123,7 @@ class ShardCorpus(Corpus):
         rows, _ = shard_index(self.path(shard))
         if rows.digest() != int(self._digest[shard]):
             raise ListError(
-                f"{self.path(shard)}: not the shard that was indexed; delete {index_of(self.data_list)} to index it anew"
+                f"{self.path(shard)}: not the shard that was indexed; delete {index_of(self.data_list)} to redo it"
             )
         return rows
 

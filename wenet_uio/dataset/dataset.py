@@ -1,11 +1,11 @@
 """Unified IO in one page: a data list becomes batches. Read this file first.
 
-    open_corpus   data.list             -> shards of samples, indexed                (corpus.py, index.py)
-    EpochPlan     index, policy, seed   -> batch t: which samples, at which speed    (plan.py, batching.py)
-    read          sample                -> encoded audio and text                    (corpus.py, shard.py, audio.py)
-    chain         audio and text        -> features and labels                       (operators/)
-    pad           examples              -> one padded Batch                          (operators/padding.py)
-    Loader        plan and chain        -> this rank's batches, with a state         (loader.py)
+open_corpus   data.list             -> shards of samples, indexed                (corpus.py, index.py)
+EpochPlan     index, policy, seed   -> batch t: which samples, at which speed    (plan.py, batching.py)
+read          sample                -> encoded audio and text                    (corpus.py, shard.py, audio.py)
+chain         audio and text        -> features and labels                       (operators/)
+pad           examples              -> one padded Batch                          (operators/padding.py)
+Loader        plan and chain        -> this rank's batches, with a state         (loader.py)
 """
 
 from __future__ import annotations
@@ -81,7 +81,12 @@ class BatchReader(Dataset):
             except SkipSample as skip:
                 skipped.append(Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered))
         batch = pad(examples, self.feature_dim)
-        batch.index, batch.closes_step, batch.seconds, batch.skipped = work.index, work.closes_step, seconds, tuple(skipped)
+        batch.index, batch.closes_step, batch.seconds, batch.skipped = (
+            work.index,
+            work.closes_step,
+            seconds,
+            tuple(skipped),
+        )
         return batch
 
     def example(self, ref: SampleRef, epoch_key: int) -> Example:
@@ -96,7 +101,7 @@ class BatchReader(Dataset):
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, self.channel)
         except (AudioError, ListError, OSError) as error:
             raise SkipSample("unreadable", str(error)) from None
-        indexed, found = float(rows.seconds[ref.row]), waveform.numel() / rate
+        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), waveform.numel() / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
         random = int(draw(key_of(epoch_key, AUGMENTATION), np.asarray(rows.key_hash[ref.row : ref.row + 1]))[0])

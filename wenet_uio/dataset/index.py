@@ -109,7 +109,13 @@ def hash_key(key: bytes) -> int:
 def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:
     """One row a shard: samples, seconds of audio, shortest and longest sample (seconds), digest."""
     summary = [
-        (len(rows), float(rows.seconds.sum()), rows.seconds.min(initial=np.inf), rows.seconds.max(initial=0), rows.digest())
+        (
+            len(rows),
+            float(rows.seconds.sum()),
+            rows.seconds.min(initial=np.inf),
+            rows.seconds.max(initial=0),
+            rows.digest(),
+        )
         for rows in shards
     ]
     columns = list(zip(*summary, strict=True)) or [()] * 5
@@ -120,4 +126,6 @@ def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:
         "longest": np.float64,
         "digest": np.uint64,
     }
-    return {name: np.asarray(column, dtype=dtype) for column, (name, dtype) in zip(columns, dtypes.items(), strict=True)}
+    return {
+        name: np.asarray(column, dtype=dtype) for column, (name, dtype) in zip(columns, dtypes.items(), strict=True)
+    }

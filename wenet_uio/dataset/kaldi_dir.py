@@ -40,7 +40,9 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     wavs, texts = read_table(wav_scp), read_table(text)
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
     if piped:
-        raise ListError(f"{wav_scp}: commands are not run ({_some(piped)} end in '|'); convert the audio to files first")
+        raise ListError(
+            f"{wav_scp}: commands are not run ({_some(piped)} end in '|'); convert the audio to files first"
+        )
     if segments is None:
         spans = {key: (key, 0.0, None) for key in wavs}
     else:
@@ -51,7 +53,9 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     source = segments or wav_scp
     missing = [key for key in texts if key not in spans]
     if missing:
-        raise ListError(f"{text}: {_some(missing)} without audio in {source}; take them out of the text or add the audio")
+        raise ListError(
+            f"{text}: {_some(missing)} without audio in {source}; take them out of the text or add the audio"
+        )
     silent = len(spans) - len(texts)
     if silent:
         print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)

@@ -125,10 +125,13 @@ class Loader:
             if state[name] != digest
         ]
         if changed and state["position"]:
-            what = {"corpus": f"the data set {self.corpus.data_list}", "measure": "dataset_conf (batches, filters, speeds)"}
+            what = {
+                "corpus": f"the data set {self.corpus.data_list}",
+                "measure": "dataset_conf (batches, filters, speeds)",
+            }
             raise ValueError(
-                f"{' and '.join(what[name] for name in changed)} changed since the checkpoint, which stands within epoch "
-                f"{state['epoch']}: bring it back, or start from the weights alone with --checkpoint"
+                f"{' and '.join(what[name] for name in changed)} changed since the checkpoint, which stands within "
+                f"epoch {state['epoch']}: bring it back, or start from the weights alone with --checkpoint"
             )
         self.set_epoch(state["epoch"])
         self.position, self.seed = state["position"], state["seed"]

@@ -124,7 +124,9 @@ class Measure:
         return filters
 
 
-def token_filters(conf: FilterConf, tokens: np.ndarray | int, frames: np.ndarray | float) -> list[tuple[str, np.ndarray]]:
+def token_filters(
+    conf: FilterConf, tokens: np.ndarray | int, frames: np.ndarray | float
+) -> list[tuple[str, np.ndarray]]:
     """Reasons to leave a sample out for its text, with whether each holds.
 
     `frames` are of 10 ms, of the audio as stored.

@@ -21,9 +21,7 @@ Failure = tuple[str, str]
 """Key of an utterance, and why it was left out."""
 
 
-def make_raw_list(
-    utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN
-) -> list[Failure]:
+def make_raw_list(utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN) -> list[Failure]:
     """Write a raw list and its index.
 
     Returns:

@@ -167,7 +167,7 @@ class EpochPlan:
         return np.concatenate([[0], np.cumsum(shard_costs(self.corpus, self.measure)[self._order])])
 
     def _lane_edges(self, lane: int) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """First row of each group, the position in the stream of each group edge, and where the lane starts and ends."""
+        """First row of each group, place in the stream of each group edge, and where the lane starts and ends."""
         total = int(self._cumulative[-1])
         start, end = total * lane // self.lanes, total * (lane + 1) // self.lanes
         first, last = (int(np.searchsorted(self._cumulative, x, side="right")) - 1 for x in (start, end))
@@ -226,7 +226,13 @@ class EpochPlan:
             rows: Rows = self.corpus.rows(shard).slice(first, last)
             kept = np.flatnonzero(self.measure.keep(rows)[0])
             columns.append(
-                (np.full(len(kept), shard), kept + first, rows.key_hash[kept], rows.num_samples[kept], rows.sample_rate[kept])
+                (
+                    np.full(len(kept), shard),
+                    kept + first,
+                    rows.key_hash[kept],
+                    rows.num_samples[kept],
+                    rows.sample_rate[kept],
+                )
             )
         shards, places, keys, num_samples, rates = (
             np.concatenate(column[1:] or column) for column in zip(*columns, strict=True)
@@ -235,7 +241,9 @@ class EpochPlan:
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
         frames = self.measure.frames(num_samples, rates, speeds)
-        piece = Piece(shards.astype(np.int64), places, speeds.astype(np.float32), frames, self.measure.policy.units(frames))
+        piece = Piece(
+            shards.astype(np.int64), places, speeds.astype(np.float32), frames, self.measure.policy.units(frames)
+        )
         return piece, keys
 
     def _deal(self, piece: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
@@ -285,7 +293,9 @@ def shard_costs(corpus: Corpus, measure: Measure) -> np.ndarray:
     for shard in np.flatnonzero(looked_into):
         rows = corpus.rows(int(shard))
         kept = measure.keep(rows)[0]
-        costs[shard] = measure.policy.units(measure.frames(rows.num_samples, rows.sample_rate))[kept].sum() / policy.bound
+        costs[shard] = (
+            measure.policy.units(measure.frames(rows.num_samples, rows.sample_rate))[kept].sum() / policy.bound
+        )
     return np.ceil(costs / FILL[policy.kind] * COST_UNIT).astype(np.int64)
 
 

@@ -78,7 +78,9 @@ def report_plan(
             frames += int(piece.frames.sum())
             padded += piece.padded_frames
             over_bound += piece.cost > measure.policy.bound
-            keys += [corpus.key(SampleRef(*ref)) for ref in zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)]
+            keys += [
+                corpus.key(SampleRef(*ref)) for ref in zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)
+            ]
         digest.update(("\n".join(keys) + "\n\n").encode())
         costs[index] = batch.cost
         on_batch(batch)

@@ -14,8 +14,9 @@ from wenet_uio.dataset.index import Entry, Rows, rows_of
 from wenet_uio.files import written_aside
 
 AUDIO_SUFFIXES = frozenset(
-    "wav flac mp3 ogg opus m4a aac wma webm aif aiff au sph w64 caf".split()  # what a member's suffix may say
+    ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
 )
+"""What the suffix of an audio member may be."""
 BLOCK = tarfile.BLOCKSIZE
 
 

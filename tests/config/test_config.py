@@ -1,0 +1,70 @@
+import pytest
+import yaml
+
+from wenet_uio.config import ConfigError, load_config, parse_config, save_config
+
+
+def test_wenet_files_load_unchanged(golden):
+    for name in ("transformer", "conformer", "u2pp_conformer"):
+        config = load_config(golden / name / "train.yaml")
+        assert config.encoder in ("transformer", "conformer")
+        assert config.dataset_conf.fbank_conf.num_mel_bins == 80
+
+
+def test_a_saved_config_loads_equal(tmp_path):
+    config = parse_config({"encoder": "transformer", "encoder_conf": {"num_blocks": 3}}, "test")
+    save_config(config, tmp_path / "train.yaml")
+    assert load_config(tmp_path / "train.yaml").model_dump() == config.model_dump()
+
+
+def test_one_misspelt_key_is_one_line_with_the_nearest_name():
+    with pytest.raises(ConfigError, match=r"^a.yaml: dataset_conf.spek_aug: unknown key; did you mean 'spec_aug'\?$"):
+        parse_config({"dataset_conf": {"spek_aug": True}}, "a.yaml")
+
+
+def test_all_problems_are_reported_at_once():
+    values = {
+        "encodr": "conformer",
+        "encoder_conf": {"num_blocks": "many"},
+        "dataset_conf": {"filter_conf": {"min_length": 20, "max_length": 10}, "batch_conf": {"batch_size": 0}},
+    }
+    with pytest.raises(ConfigError) as caught:
+        parse_config(values, "a.yaml")
+    message = str(caught.value)
+    assert message.startswith("a.yaml: 4 problems")
+    for part in (
+        "encodr: unknown key; did you mean 'encoder'?",
+        "encoder_conf.num_blocks",
+        "min_length 20 is above max_length 10",
+        "dataset_conf.batch_conf.batch_size",
+    ):
+        assert part in message
+
+
+def test_an_unknown_encoder_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'conformer'"):
+        parse_config({"encoder": "confromer"}, "a.yaml")
+
+
+def test_overrides_are_typed_and_checked(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("max_epoch: 3\n")
+    config = load_config(path, ["max_epoch=5", "dataset_conf.batch_conf.batch_type=dynamic", "optim_conf.lr=2e-3"])
+    assert config.max_epoch == 5
+    assert config.dataset_conf.batch_conf.batch_type == "dynamic"
+    assert config.optim_conf.lr == 0.002
+    with pytest.raises(ConfigError, match="expected key.subkey=value"):
+        load_config(path, ["max_epoch"])
+    with pytest.raises(ConfigError, match="max_epoch is a value, not a section"):
+        load_config(path, ["max_epoch.x=1"])
+
+
+def test_what_is_not_yaml_is_one_line(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a: [1\nb: 2")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert "\n" not in str(caught.value)
+    path.write_text(yaml.safe_dump(["a"]))
+    with pytest.raises(ConfigError, match="found list"):
+        load_config(path)

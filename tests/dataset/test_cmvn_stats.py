@@ -1,0 +1,25 @@
+import numpy as np
+import pytest
+import torch
+
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.audio import AudioError, read_audio
+from wenet_uio.dataset.cmvn_stats import cmvn_statistics
+from wenet_uio.dataset.fbank import fbank
+
+
+def test_sums_are_those_of_the_training_features_with_any_number_of_processes(make_utterances):
+    conf = DatasetConf(fbank_conf={"num_mel_bins": 20, "frame_shift": 20, "dither": 1.0})
+    wavs = [(line.key, line.wav) for line in make_utterances(70)]
+    feats = torch.cat([fbank(*read_audio(path), conf.fbank_conf) for _, path in wavs]).double()
+    for processes in (1, 2):
+        found = cmvn_statistics(wavs, conf, processes)
+        assert found["frame_num"] == len(feats)
+        np.testing.assert_allclose(found["mean_stat"], feats.sum(0), rtol=1e-9)
+        np.testing.assert_allclose(found["var_stat"], feats.square().sum(0), rtol=1e-9)
+
+
+def test_every_file_without_features_is_named(make_utterances, tmp_path):
+    wavs = [(line.key, line.wav) for line in make_utterances(2)] + [("gone", "/gone.wav"), ("lost", "/lost.wav")]
+    with pytest.raises(AudioError, match=r"(?s)2 of 4 files have no features.*gone /gone.wav.*lost /lost.wav"):
+        cmvn_statistics(wavs, DatasetConf())

@@ -1,0 +1,176 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.data_list import ListError
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
+CONF = {
+    "speed_perturb": True,
+    "spec_sub": True,
+    "spec_trim": True,
+    "fbank_conf": {"num_mel_bins": 20, "dither": 1.0},
+    "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 400},
+}
+
+
+class FakeConfig:
+    def __init__(self, **conf):
+        self.dataset_conf = DatasetConf(**{**CONF, **conf})
+
+
+def loader(data_list, data_type, training=True, conf=None, **options):
+    return build_loader(data_list, data_type, FakeConfig(**(conf or {})), TOKENIZER, training=training, **options)
+
+
+def same(left, right):
+    return (
+        left.keys == right.keys
+        and torch.equal(left.feats, right.feats)
+        and torch.equal(left.target, right.target)
+        and left.closes_step == right.closes_step
+    )
+
+
+@pytest.fixture
+def lists(make_lists):
+    return make_lists(40)
+
+
+def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):
+    expected = list(loader(lists["raw"], "raw"))
+    assert len(expected) > 5
+    for kind, workers in (("shard", 0), ("raw", 2), ("shard", 1)):
+        batches = list(loader(lists[kind], kind, num_workers=workers))
+        assert len(batches) == len(expected)
+        assert all(same(*pair) for pair in zip(batches, expected, strict=True))
+
+
+def test_the_ranks_of_a_world_share_one_epoch_in_equal_steps(lists):
+    alone = list(loader(lists["raw"], "raw"))
+    for world_size in (2, 3, 7):
+        ranks = [list(loader(lists["raw"], "raw", rank=rank, world_size=world_size)) for rank in range(world_size)]
+        steps = [sum(batch.closes_step for batch in batches) for batches in ranks]
+        assert len(set(steps)) == 1
+        keys = sorted(key for batches in ranks for batch in batches for key in batch.keys)
+        assert keys == sorted(key for batch in alone for key in batch.keys)
+
+
+def test_features_have_as_many_frames_as_the_plan_counted(lists):
+    planned = loader(lists["raw"], "raw", conf={"spec_trim": False})
+    for index, batch in enumerate(loader(lists["raw"], "raw", conf={"spec_trim": False})):
+        (piece,) = planned.plan.batch(index).pieces
+        assert sorted(batch.feats_lengths.tolist()) == sorted(piece.frames.tolist())
+        assert batch.feats.shape[0] * batch.feats.shape[1] <= 400
+
+
+def test_a_state_resumes_at_the_next_batch_on_another_world_size(lists):
+    whole = sorted(key for batch in loader(lists["raw"], "raw") for key in batch.keys)
+    first = [loader(lists["raw"], "raw", rank=rank, world_size=2, num_workers=rank) for rank in (0, 1)]
+    seen, streams = [], [iter(rank) for rank in first]
+    for _ in range(2):
+        seen += [key for stream in streams for key in next(stream).keys]
+    states = [rank.state_dict() for rank in first]
+    assert states[0] == states[1]
+    assert len(str(states[0])) < 1024
+    for rank in range(3):
+        resumed = loader(lists["shard"], "shard", rank=rank, world_size=3)
+        resumed.load_state_dict(states[0])
+        seen += [key for batch in resumed for key in batch.keys]
+        assert (resumed.epoch, resumed.position) == (1, 0)
+    assert sorted(seen) == whole
+
+
+def test_the_last_batch_before_a_stop_is_not_read_again(lists):
+    one = loader(lists["raw"], "raw")
+    batches = iter(one)
+    read = [next(batches), next(batches)]
+    other = loader(lists["raw"], "raw")
+    other.load_state_dict(one.state_dict())
+    rest = list(other)
+    assert all(same(*pair) for pair in zip(read + rest, loader(lists["raw"], "raw"), strict=True))
+
+
+def test_epochs_reshuffle_in_training_and_repeat_in_evaluation(lists):
+    for training in (True, False):
+        one = loader(lists["raw"], "raw", training=training)
+        first, second = ([batch.keys for batch in one] for _ in range(2))
+        assert (first != second) == training
+        assert sorted(sum(first, ())) == sorted(sum(second, ()))
+
+
+def test_evaluation_leaves_features_alone_and_keeps_every_utterance(lists):
+    strict = {"filter_conf": {"min_length": 60}, "fbank_conf": {"num_mel_bins": 20, "dither": 1.0}}
+    runs = [list(loader(lists["raw"], "raw", training=False, seed=seed, conf=strict)) for seed in (1, 2)]
+    feats = [{key: batch.feats[row] for batch in run for row, key in enumerate(batch.keys)} for run in runs]
+    assert len(feats[0]) == 40
+    for key, one in feats[0].items():
+        size = min(len(one), len(feats[1][key]))
+        assert torch.equal(one[:size], feats[1][key][:size])
+    assert sum(len(batch) for batch in loader(lists["raw"], "raw", conf=strict)) < 40
+
+
+def test_a_changed_policy_is_refused_within_an_epoch_and_taken_between_epochs(lists):
+    one = loader(lists["raw"], "raw")
+    next(iter(one))
+    other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
+    with pytest.raises(ValueError, match=r"dataset_conf .* changed since the checkpoint, which stands within epoch 0"):
+        other.load_state_dict(one.state_dict())
+    one.set_epoch(4)
+    other.load_state_dict(one.state_dict())
+    assert other.epoch == 4
+
+
+def test_a_changed_data_set_is_refused_within_an_epoch(lists, tmp_path):
+    one = loader(lists["raw"], "raw")
+    next(iter(one))
+    (tmp_path / "less.list").write_text("".join(open(lists["raw"]).readlines()[:-1]))
+    with pytest.raises(ValueError, match="the data set .*less.list changed"):
+        loader(str(tmp_path / "less.list"), "raw").load_state_dict(one.state_dict())
+
+
+def test_bad_samples_shrink_their_batch_and_are_counted(lists):
+    lines = open(lists["raw"]).readlines()
+    broken = [line.split('"wav": "')[1].split('"')[0] for line in lines[:3]]
+    one = loader(lists["raw"], "raw")
+    steps = len(one)
+    for path in broken:
+        open(path, "wb").close()
+    batches = list(iter(one))
+    assert sum(batch.closes_step for batch in batches) == steps
+    skipped = [sample for batch in batches for sample in batch.skipped]
+    assert sorted(sample.key for sample in skipped) == ["utt0000", "utt0001", "utt0002"]
+    assert {sample.reason for sample in skipped} == {"unreadable"}
+    assert sum(len(batch) for batch in batches) == 37
+
+
+def test_too_many_bad_samples_stop_the_run(lists):
+    one = loader(lists["raw"], "raw")
+    for line in open(lists["raw"]).readlines()[:15]:
+        open(line.split('"wav": "')[1].split('"')[0], "wb").close()
+    with pytest.raises(
+        ListError, match="11 bad samples in epoch 0, more than max_bad_ratio 0.01 allows; the last is utt"
+    ):
+        list(one)
+
+
+def test_a_bug_in_an_operator_is_not_bad_data(lists):
+    one = loader(lists["raw"], "raw", num_workers=1)
+
+    def buggy(example):
+        return replace(example, key=example.key / 2)
+
+    one._loader.dataset.chain += (buggy,)
+    with pytest.raises(TypeError):
+        list(one)
+
+
+def test_token_filters_are_counted_as_filtered(lists):
+    one = loader(lists["raw"], "raw", conf={"filter_conf": {"token_max_length": 2}})
+    kept = sum(len(batch) for batch in one)
+    assert kept == 40 - one.plan.filtered()["token_max_length"] == 27

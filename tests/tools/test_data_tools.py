@@ -1,0 +1,118 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REPORT_KEYS = {
+    *("utterances", "hours", "batches", "steps", "padding", "fill"),
+    *("filtered", "lost", "duplicated", "skew", "seconds", "digest"),
+}
+
+
+def tool(name, *arguments, cwd=None):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tools" / name), *map(str, arguments)]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def kaldi_dir(make_utterances, tmp_path):
+    lines = make_utterances(30)
+    (tmp_path / "wav.scp").write_text("".join(f"{line.key} {line.wav}\n" for line in lines))
+    (tmp_path / "text").write_text("".join(f"{line.key} {line.text}\n" for line in lines))
+    (tmp_path / "train.yaml").write_text(
+        "dataset_conf: {batch_conf: {batch_type: dynamic, max_frames_in_batch: 500}}\n"
+    )
+    return tmp_path
+
+
+def test_the_plan_report_of_raw_and_shard_lists_is_the_same(kaldi_dir):
+    assert tool("make_raw_list.py", "wav.scp", "text", "raw.list", cwd=kaldi_dir).returncode == 0
+    assert tool("make_shard_list.py", "wav.scp", "text", "shards", "shard.list", cwd=kaldi_dir).returncode == 0
+    reports = []
+    for kind in ("raw", "shard"):
+        done = tool(
+            "plan_report.py", "--data_list", f"{kind}.list", "--data_type", kind, "--config", "train.yaml",
+            "--world_size", "2", "--json", cwd=kaldi_dir,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        reports.append(json.loads(done.stdout.splitlines()[-1]))
+    raw, shard = reports
+    assert raw["digest"] == shard["digest"]
+    assert (raw["utterances"], raw["lost"], raw["duplicated"]) == (30, 0, 0)
+    assert raw["steps"] == -(-raw["batches"] // 2)
+    assert set(raw) >= REPORT_KEYS
+
+
+def test_cmvn_statistics_are_wenets_json(kaldi_dir):
+    done = tool(
+        "compute_cmvn_stats.py",
+        "--train_config",
+        "train.yaml",
+        "--in_scp",
+        "wav.scp",
+        "--out_cmvn",
+        "cmvn",
+        cwd=kaldi_dir,
+    )
+    assert done.returncode == 0, done.stderr
+    stats = json.loads((kaldi_dir / "cmvn").read_text())
+    assert set(stats) == {"mean_stat", "var_stat", "frame_num"}
+    assert len(stats["mean_stat"]) == len(stats["var_stat"]) == 23
+
+
+@pytest.mark.parametrize(
+    "arguments", [("make_raw_list.py", "wav.scp", "text", "out"), ("make_shard_list.py", "wav.scp", "text", "s", "out")]
+)
+def test_a_failed_utterance_is_named_and_the_exit_is_not_zero(kaldi_dir, arguments):
+    wav = (kaldi_dir / "wav.scp").read_text().split()[1]
+    os.remove(wav)
+    done = tool(*arguments, cwd=kaldi_dir)
+    assert done.returncode == 1
+    assert "error: utt0000: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("make_raw_list.py", "wav.scp", "text", "out"), ("make_shard_list.py", "wav.scp", "text", "s", "out")]
+)
+def test_a_text_without_its_wav_is_one_line_and_nothing_is_written(kaldi_dir, arguments):
+    with open(kaldi_dir / "text", "a") as file:
+        file.write("orphan abc\n")
+    before = sorted(kaldi_dir.iterdir())
+    done = tool(*arguments, cwd=kaldi_dir)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: text: orphan without audio in wav.scp; take them out of the text or add the audio"
+    ]
+    assert sorted(kaldi_dir.iterdir()) == before
+
+
+def test_a_misspelt_key_is_one_line_and_nothing_is_written(kaldi_dir):
+    (kaldi_dir / "train.yaml").write_text("dataset_conf: {fbank_cnf: {}}\n")
+    done = tool(
+        "compute_cmvn_stats.py",
+        "--train_config",
+        "train.yaml",
+        "--in_scp",
+        "wav.scp",
+        "--out_cmvn",
+        "cmvn",
+        cwd=kaldi_dir,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: train.yaml: dataset_conf.fbank_cnf: unknown key; did you mean 'fbank_conf'?"
+    ]
+    assert not (kaldi_dir / "cmvn").exists()
+
+
+def test_help_and_unknown_options():
+    for path in sorted((ROOT / "tools").glob("*.py")):
+        done = tool(path.name, "--help")
+        assert done.returncode == 0, path
+        assert done.stdout.startswith("usage:")
+        assert tool(path.name, "--no_such_option").returncode == 2
