@@ -13,6 +13,8 @@ import argparse
 import sys
 import time
 
+import torch
+
 from wenet_uio.cli import run
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.dataset import BatchConf
@@ -24,7 +26,7 @@ from wenet_uio.search import MODES, DecodeOptions, check_modes
 from wenet_uio.search.recognition import recognize, write_recognition
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.checkpoint import load_weights
-from wenet_uio.train.distributed import World
+from wenet_uio.train.distributed import World, cpu_threads
 
 SHOWN = 5
 """Skipped utterances that are named on the screen; the file names all."""
@@ -89,7 +91,10 @@ def main() -> None:
         num_decoding_left_chunks=args.num_decoding_left_chunks,
         simulate_streaming=args.simulate_streaming,
     )
-    device = World.from_environment(args.device).device
+    world = World.from_environment(args.device)
+    device, threads = world.device, cpu_threads(world)
+    if threads and device.type == "cpu":
+        torch.set_num_threads(max(1, threads - args.num_workers))  # more would wait for the workers, spinning
     config = with_batches_of(load_config(args.config, args.override_config), args.batch_size)
     tokenizer = build_tokenizer(config)
     loader = build_loader(
