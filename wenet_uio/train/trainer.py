@@ -132,6 +132,7 @@ class Trainer:
         finally:
             signal.signal(signal.SIGTERM, previous)
             self.reporter.close()
+            self.engine.disconnect()
 
     def _begin(self) -> None:
         self.engine.connect()
