@@ -30,13 +30,18 @@ dir=                      # of the experiment; default: exp/<name of config>_<la
 train_engine=torch_ddp
 nproc=                    # training processes; default: one a GPU, or one
 num_workers=1             # of each training process, for data
-average_num=10            # checkpoints with the lowest validation loss
+average_num=5             # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
-nproc=${nproc:-$(($(num_gpus) > 0 ? $(num_gpus) : 1))}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: neither en nor zh"
-if [[ $lang == zh ]]; then override="tokenizer_conf.split_with_space=false $override"; fi
+words=(--split_with_space)
+char=0
+if [[ $lang == zh ]]; then
+  words=()
+  char=1
+  override="tokenizer_conf.split_with_space=false $override"
+fi
 
 if stage -1 "synthesise"; then
   need_packages requirements.txt
@@ -56,8 +61,6 @@ fi
 
 if stage 2 "units: words, or characters of Mandarin"; then
   require data/train/text
-  words=()
-  if [[ $lang == en ]]; then words=(--split_with_space); fi
   make_dict.py "${words[@]}" data/train/text data/dict/units.txt
 fi
 
@@ -67,26 +70,15 @@ if stage 3 "data lists ($data_type)"; then
 fi
 
 if stage 4 "train ($dir)"; then
-  require data/{train,dev}/data.list data/train/global_cmvn data/dict/units.txt
-  torchrun --standalone --nnodes 1 --nproc_per_node "$nproc" -m wenet_uio.bin.train \
-    --train_engine "$train_engine" --config "$config" ${override:+--override_config $override} \
-    --data_type "$data_type" --train_data data/train/data.list --cv_data data/dev/data.list --num_workers "$num_workers" \
-    --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"
+  require data/train/global_cmvn data/dict/units.txt
+  train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type" \
+    --train_engine "$train_engine" --nproc "$nproc" --num_workers "$num_workers"
 fi
 
 if stage 5 "average, decode, score"; then
-  require data/test/data.list "$dir/train.yaml"
-  python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
-  # shellcheck disable=SC2086 # a list
-  python -m wenet_uio.bin.recognize --modes $decode_modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
-    --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-    --result_dir "$dir"
-  score.sh --ref data/test/text --dir "$dir" --modes "$decode_modes"
+  decode.sh --dir "$dir" --data_type "$data_type" --average_num "$average_num" --modes "$decode_modes" --char "$char"
 fi
 
 if stage 6 "export"; then
-  require "$dir/avg.pt" data/test/data.list
-  python -m wenet_uio.bin.export_jit --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
-    --output_file "$dir/final.zip" --output_quant_file "$dir/final_quant.zip" \
-    --check_data data/test/data.list --data_type "$data_type"
+  export.sh --dir "$dir" --data_type "$data_type"
 fi

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Averages the best checkpoints of an experiment, decodes data/test/data.list with them and scores what came out.
+#
+#   decode.sh --dir exp/conformer --average_num 5 --modes "ctc_greedy_search attention_rescoring"
+
+set -euo pipefail
+. recipe.sh
+
+dir=                      # of the experiment
+data_type=raw             # of the list
+average_num=5             # checkpoints with the lowest validation loss
+modes=attention_rescoring
+char=0                    # 1: characters are counted (CER), 0: words (WER)
+parse_options "$@"
+
+require data/test/data.list "$dir/train.yaml"
+python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
+# shellcheck disable=SC2086 # a list
+python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
+  --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
+  --result_dir "$dir"
+score.sh --ref data/test/text --dir "$dir" --modes "$modes" --char "$char"
