@@ -76,12 +76,12 @@ require() {
   for file in "$@"; do
     [[ -e $file ]] && continue
     case $file in
-      */wav.scp | */text) made_by=0 ;;
+      */wav.scp | data/*/text) made_by=0 ;;
       */global_cmvn) made_by=1 ;;
       */units.txt | */bpe.model) made_by=2 ;;
       */data.list) made_by=3 ;;
       */train.yaml | */epoch_*) made_by=4 ;;
-      */avg.pt) made_by=5 ;;
+      */avg.pt | */text) made_by=5 ;;
       *) die "$file is missing" ;;
     esac
     die "$file is missing; stage $made_by makes it (--stage $made_by)"

@@ -1,0 +1,73 @@
+"""The verbs of the recipes that are shell: make_lists.sh, score.sh, train.sh, decode.sh, export.sh."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def call(*command: str, cwd: Path) -> subprocess.CompletedProcess:
+    path = f"{ROOT / 'tools'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def part(tmp_path):
+    """data/train with five utterances."""
+    folder = tmp_path / "data" / "train"
+    folder.mkdir(parents=True)
+    names = [f"utt{number}" for number in range(5)]
+    for name in names:
+        soundfile.write(folder / f"{name}.wav", np.zeros(1600), 16000)
+    (folder / "wav.scp").write_text("".join(f"{name} {folder}/{name}.wav\n" for name in names))
+    (folder / "text").write_text("".join(f"{name} one two\n" for name in names))
+    return folder
+
+
+def test_make_lists_names_files_or_archives(part, tmp_path):
+    assert call("make_lists.sh", "--parts", "data/train", cwd=tmp_path).returncode == 0
+    lines = [json.loads(line) for line in (part / "data.list").read_text().splitlines()]
+    assert [line["key"] for line in lines] == [f"utt{number}" for number in range(5)]
+
+    options = ("--data_type", "shard", "--num_utts_per_shard", "2", "--parts", "data/train")
+    assert call("make_lists.sh", *options, cwd=tmp_path).returncode == 0
+    assert len((part / "data.list").read_text().splitlines()) == 3
+
+
+def test_score_prints_a_table_of_the_modes(tmp_path):
+    (tmp_path / "ref").write_text("a one two three\nb four\n")
+    for mode, text in (("good", "a one two three\nb four\n"), ("bad", "a one three\nb five six\n")):
+        (tmp_path / "exp" / mode).mkdir(parents=True)
+        (tmp_path / "exp" / mode / "text").write_text(text)
+    result = call("score.sh", "--ref", "ref", "--dir", "exp", "--modes", "good bad", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    header, good, bad = (line.split() for line in result.stdout.splitlines() if line)
+    assert header == ["decode", "mode", "WER", "%", "tokens", "sub", "del", "ins"]
+    assert good == ["good", "0.00", "4", "0", "0", "0"]
+    assert bad == ["bad", "75.00", "4", "1", "1", "1"]
+    assert "Overall -> 75.00 %" in (tmp_path / "exp" / "bad" / "wer").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("make_lists.sh", "--parts", "data/x"), "data/x/wav.scp is missing; stage 0 makes it (--stage 0)"),
+        (("train.sh", "--dir", "exp"), "data/train/data.list is missing; stage 3 makes it (--stage 3)"),
+        (("decode.sh", "--dir", "exp"), "data/test/data.list is missing; stage 3 makes it (--stage 3)"),
+        (("export.sh", "--dir", "exp"), "data/test/data.list is missing; stage 3 makes it (--stage 3)"),
+        (("score.sh", "--ref", "ref", "--modes", "m", "--dir", "exp"), "ref is missing"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_stage(tmp_path, command, message):
+    result = call(*command, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (1, f"error: {message}\n")
