@@ -131,7 +131,7 @@ def test_an_utterance_longer_than_a_batch_is_filtered_in_training_and_alone_in_e
     corpus = IndexOnlyCorpus([100], median=10)
     training, evaluation = (measure_of(conf, training=flag) for flag in (True, False))
     too_long = int(np.count_nonzero(corpus.rows(0).seconds > 10.015))
-    assert EpochPlan(corpus, training, seed=1, epoch=0, lanes=1).filtered() == {"longer_than_a_batch": too_long}
+    assert EpochPlan(corpus, training, seed=1, epoch=0, lanes=1).filtered() == {"fits_no_batch": too_long}
     plan = EpochPlan(corpus, evaluation, seed=1, epoch=0, lanes=1)
     batches = [plan.batch(index) for index in range(plan.num_batches)]
     assert sum(len(batch) for batch in batches) == 100

@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_uio.dataset.columns import read_columns
 from wenet_uio.dataset.data_list import DataType, ListError, parse_raw_line
-from wenet_uio.dataset.index import Rows
+from wenet_uio.dataset.index import TABLE_COLUMNS, Rows
 from wenet_uio.dataset.indexing import ensure_index, index_of, locate
 from wenet_uio.dataset.shard import shard_index
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -33,6 +33,9 @@ class Corpus(ABC):
         self.shortest = table["shortest"]
         self.longest = table["longest"]
         """(shards,) seconds of the shortest and the longest utterance."""
+        self.shortest_text = table["shortest_text"]
+        self.longest_text = table["longest_text"]
+        """(shards,) characters of the shortest and the longest text."""
         self.bad = bad
         """(key, reason) of what the index had to leave out."""
         state = hashlib.blake2b(digest_size=16)
@@ -71,7 +74,7 @@ class RawCorpus(Corpus):
     def __init__(self, data_list: str) -> None:
         columns, meta = read_columns(index_of(data_list))
         self._first = columns.pop("first_row")
-        table = {name: columns.pop(name) for name in ("samples", "seconds", "shortest", "longest", "digest")}
+        table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns)
         self._map: mmap.mmap | None = None
         super().__init__(data_list, table, [tuple(item) for item in meta["bad"]])
