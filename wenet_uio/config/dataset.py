@@ -233,6 +233,8 @@ class DatasetConf(Section):
     sort: bool = True
     sort_conf: SortConf = SortConf()
     batch_conf: BatchConf = BatchConf()
+    partition: bool = True
+    """Share the data out over the ranks; false gives each all of it, in an order of its own (NeMo's replicate)."""
     cycle: Literal[1] = 1
     """An epoch is one pass; for more passes raise max_epoch."""
     max_bad_ratio: Probability = 0.01

@@ -123,6 +123,7 @@ def build_loader(
     prefetch: int = 8,
     pin_memory: bool = False,
     seed: int = 777,
+    epoch_steps: int | None = None,
 ) -> Loader:
     """The batches of one rank.
 
@@ -132,6 +133,7 @@ def build_loader(
         data_list: a raw or shard list, as `data_type` says.
         num_workers: processes that read; 0 reads in this one.
         prefetch: batches that each worker keeps ready.
+        epoch_steps: steps that make an epoch of training; None is one pass over the data.
 
     Raises:
         ListError: the list cannot be used.
@@ -152,4 +154,6 @@ def build_loader(
         prefetch=prefetch,
         pin_memory=pin_memory and torch.cuda.is_available(),
         max_bad_ratio=conf.max_bad_ratio if training else 1.0,
+        epoch_steps=epoch_steps if training else None,
+        partition=conf.partition or not training,
     )

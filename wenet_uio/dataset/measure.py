@@ -176,12 +176,21 @@ def token_filters(
 
 
 def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
-    """The measure that `dataset_conf` asks for; evaluation filters nothing, perturbs nothing and drops no bucket."""
+    """The measure that `dataset_conf` asks for; evaluation filters nothing, perturbs nothing and drops no bucket.
+
+    Raises:
+        ValueError: the policy needs token counts, and the index has none.
+    """
     policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
         if isinstance(policy, DurationBucketPolicy):
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
+    if policy.needs_tokens and not text_length_is_tokens:
+        raise ValueError(
+            "bucket_duration_bins in two dimensions needs the number of tokens of each text, which the index has only "
+            "for a char tokenizer; use bins of duration alone"
+        )
     return Measure(
         policy,
         frame_count(conf),
