@@ -67,6 +67,36 @@ class Corpus(ABC):
     def key(self, ref: SampleRef) -> str:
         return self.rows(ref.shard).key(ref.row)
 
+    # A mixture of corpora holds other samples in each pass, and overrides these.
+
+    def in_pass(self, data_pass: int) -> Corpus:
+        """What is read in a pass over the data."""
+        return self
+
+    def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where samples of `in_pass` stand in the corpus that reads them."""
+        return shards, rows
+
+    def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
+        """Buckets of samples, kept apart further where their shards must not share a batch."""
+        return buckets
+
+    def source_numbers(self, shards: np.ndarray) -> np.ndarray:
+        """Number of the source that each shard comes from."""
+        return np.zeros(len(shards), np.int64)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        return (self.data_list,)
+
+    def offsets(self, data_pass: int) -> dict[str, int]:
+        """Utterances of each source that were read before a pass."""
+        return {}
+
+    def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
+        """Go on in each source where `offsets` says, from this pass on; a plain corpus has nothing to remember."""
+        return
+
 
 class RawCorpus(Corpus):
     """A raw list: audio files of their own; a run of consecutive lines counts as a shard."""
@@ -138,7 +168,7 @@ class ShardCorpus(Corpus):
         return ShardCorpus, (self.data_list,)
 
 
-def open_corpus(data_list: str, data_type: DataType) -> Corpus:
+def open_list(data_list: str, data_type: DataType) -> Corpus:
     """Open a raw or shard list, indexing it first where it has no index or has changed since.
 
     Raises:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.measure import Measure
-from wenet_uio.dataset.plan import EpochPlan, Piece, choose_lanes
+from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.randomness import key_of
 from wenet_uio.dataset.types import Batch
 
@@ -26,10 +27,11 @@ class Work:
 
     index: int
     """t: the batch's place in the epoch."""
-    piece: Piece
     closes_step: bool
-    key: int
-    """Of the epoch's randomness."""
+    shards: np.ndarray
+    rows: np.ndarray
+    speeds: np.ndarray
+    seeds: np.ndarray
 
 
 class Loader:
@@ -67,7 +69,7 @@ class Loader:
         self.epoch_steps, self.partition = epoch_steps, partition
         self._own_order = () if partition else (rank,)
         self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
-        self.lanes = choose_lanes(corpus, world_size)
+        self.lanes = choose_lanes(corpus.in_pass(0), world_size)
         self.skipped: Counter[str] = Counter()
         """Samples of this epoch that were left out while reading, by reason."""
         self._plans: dict[int, EpochPlan] = {}
@@ -91,7 +93,7 @@ class Loader:
         if data_pass not in self._plans:
             self._plans = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
             self._plans[data_pass] = EpochPlan(
-                self.corpus,
+                self.corpus.in_pass(data_pass),
                 self.measure,
                 seed=key_of(self.seed, *self._own_order) if self._own_order else self.seed,
                 epoch=data_pass if self.reshuffle else 0,
@@ -145,6 +147,7 @@ class Loader:
             "partition": self.partition,
             "corpus": self.corpus.digest,
             "measure": self.measure.digest(),
+            "offsets": self.corpus.offsets(self.data_pass),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -172,7 +175,8 @@ class Loader:
         self.epoch, self.data_pass, self.seed = state["epoch"], state["data_pass"], state["seed"]
         self.position = 0 if changed else state["position"]
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
-        self.lanes = choose_lanes(self.corpus, self.world_size) if changed else state["lanes"]
+        self.corpus.start_at(self.data_pass, state["offsets"])
+        self.lanes = choose_lanes(self.corpus.in_pass(self.data_pass), self.world_size) if changed else state["lanes"]
         self.skipped, self._plans = Counter(), {}
 
     def _check(self, bad: int, last: str) -> None:
@@ -201,4 +205,5 @@ class _Schedule(Sampler):
             batch = plan.step(position, loader.world_size, loader.rank)
             position += loader.world_size
             for number, piece in enumerate(batch.pieces, 1):
-                yield Work(batch.index, piece, number == len(batch.pieces), plan.key)
+                shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+                yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)

@@ -35,7 +35,7 @@ JITTER = 0.01
 """Share of its length by which a sample's place in the sorted order is moved at most, so that mates change."""
 COST_UNIT = 1 << 20
 """Costs are integers, in this part of a batch: sums are exact on every machine."""
-SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE = range(6)
+SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE, AUGMENTATION = range(7)
 """What a random number is drawn for."""
 
 
@@ -53,7 +53,9 @@ class Piece:
     frames: np.ndarray
     units: np.ndarray
     buckets: np.ndarray
-    """NO_BUCKET where the policy has none, or does not keep them apart."""
+    """Samples of different buckets do not share a piece; NO_BUCKET where all may."""
+    seeds: np.ndarray
+    """Of all that is drawn for each sample while it is read."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -236,8 +238,11 @@ class EpochPlan:
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
         lengths = self.measure.lengths(Stored(*stored), speeds)
-        units, buckets = self.measure.policy.units(lengths), self.measure.policy.buckets(lengths)
-        return Piece(shards.astype(np.int64), rows, speeds.astype(np.float32), lengths.frames, units, buckets), keys
+        buckets = self.corpus.separate(shards, self.measure.policy.buckets(lengths))
+        seeds = draw(key_of(self.key, AUGMENTATION), keys)
+        units = self.measure.policy.units(lengths)
+        samples = Piece(shards, rows, speeds.astype(np.float32), lengths.frames, units, buckets, seeds)
+        return samples, keys
 
     def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
         """Deal the samples into blocks at random, each sorted by length, with its share of `count` batches."""
