@@ -23,9 +23,11 @@ def test_streaming_equals_one_pass_with_a_chunk_mask(make_model, causal_conf, ch
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pos_enc", ["abs_pos", "no_pos"])
-def test_transformer_streams(make_model, pos_enc):
-    model = make_model("transformer", encoder_conf={"use_dynamic_chunk": True, "pos_enc_layer_type": pos_enc})
+@pytest.mark.parametrize("attention", ["selfattn", "rel_selfattn"])
+@pytest.mark.parametrize("pos_enc", ["abs_pos", "rel_pos", "no_pos"])
+def test_every_position_encoding_streams_with_every_attention(make_model, pos_enc, attention):
+    kinds = {"pos_enc_layer_type": pos_enc, "selfattention_layer_type": attention}
+    model = make_model("transformer", encoder_conf={"use_dynamic_chunk": True, **kinds})
     feats, lengths = torch.randn(1, 90, 40), torch.tensor([90])
     masked, _ = model.encode(feats, lengths, 4, 2)
     streamed, _ = model.encode(feats, lengths, 4, 2, simulate_streaming=True)

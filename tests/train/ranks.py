@@ -29,17 +29,14 @@ def main(deal: str, result: str) -> None:
     gradient = {}
 
     def remember(*_: object) -> None:
-        gradient.update((name, weight.grad.clone()) for name, weight in used(engine.model))
+        gradient.update((name, weight.grad.clone()) for name, weight in engine.model.named_parameters())
 
     engine.optimizer.register_step_pre_hook(remember)
     outcome = engine.step(mine, 1, {"wait": 1.0})
     if world.rank == 0:
         torch.save({"gradient": gradient, "sums": outcome.sums, "validated": validated}, result)
+    engine.disconnect()
     world.leave()
-
-
-def used(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    return [(name, weight) for name, weight in model.named_parameters() if not name.startswith("unused")]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from tests.train.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
-from wenet_uio.train.engine import DdpEngine, seed_everything, steps
+from wenet_uio.models import build_model
+from wenet_uio.train.engine import DdpEngine, freeze_idle, seed_everything, steps
 
 ROOT = Path(__file__).parents[2]
 EVERY = list(range(7))
@@ -133,3 +134,26 @@ def test_steps_take_no_batch_from_the_loader_ahead_of_its_time() -> None:
     for number, _ in enumerate(steps(loader, 2), 1):
         assert loader.state_dict() == {"epoch": 0, "position": min(2 * number, 5)}
     assert loader.state_dict() == {"epoch": 1, "position": 0}
+
+
+def frozen(ctc_weight: float, reverse_weight: float) -> set[str]:
+    """Parts of a small U2++ model that are frozen."""
+    small = {"attention_heads": 2, "linear_units": 8, "num_blocks": 1}
+    config = tiny_config(
+        encoder_conf={**small, "output_size": 8},
+        decoder_conf={**small, "r_num_blocks": 1},
+        model_conf={"ctc_weight": ctc_weight, "reverse_weight": reverse_weight},
+        tokenizer_conf={"special_tokens": {"<sos>": 4, "<eos>": 4}},
+        output_dim=5,
+    )
+    model = build_model(config)
+    freeze_idle(model)
+    parts = {"ctc": model.ctc, "left": model.decoder.left_decoder, "right": model.decoder.right_decoder}
+    return {name for name, part in parts.items() if not any(weight.requires_grad for weight in part.parameters())}
+
+
+def test_what_has_no_part_in_the_loss_is_frozen() -> None:
+    assert frozen(ctc_weight=0.3, reverse_weight=0.3) == set()
+    assert frozen(ctc_weight=0.3, reverse_weight=0.0) == {"right"}
+    assert frozen(ctc_weight=0.0, reverse_weight=0.3) == {"ctc"}
+    assert frozen(ctc_weight=1.0, reverse_weight=0.3) == {"left", "right"}

@@ -18,15 +18,15 @@ CPU = World(torch.device("cpu"))
 
 
 class TinyModel(nn.Module):
-    """Mean of the frames -> hidden -> one unit an utterance. `unused` is a layer without a part in the loss."""
+    """Mean of the frames -> hidden -> one unit an utterance."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.ctc_weight = 0.3
+        self.ctc_weight, self.reverse_weight = 0.3, 0.0
+        self.decoder = nn.Identity()
         self.hidden = nn.Linear(FEATURES, 8)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(8, UNITS)
-        self.unused = nn.Linear(2, 2)
 
     def forward(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor

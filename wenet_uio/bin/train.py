@@ -140,10 +140,8 @@ def main() -> int:
     # Rank 0 meets the others when it has found nothing wrong: an error is said once.
     trainer = build_trainer(args, world) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
-    try:
-        (trainer or build_trainer(args, world)).run()
-    finally:
-        world.leave()
+    (trainer or build_trainer(args, world)).run()
+    world.leave()
     return 0
 
 

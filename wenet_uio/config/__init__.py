@@ -15,6 +15,7 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.model import DECODER_CONFS, ENCODER_CONFS, CmvnConf, CtcConf, ModelConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
+from wenet_uio.files import written_aside
 
 __all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
 
@@ -115,4 +116,5 @@ def _apply(values: dict[str, Any], override: str) -> None:
 def save_config(config: Config, path: str | Path) -> None:
     """Write the config, defaults included, so that load_config gives it back."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    Path(path).write_text(text, encoding="utf-8")
+    with written_aside(path, "w") as file:
+        file.write(text)

@@ -10,6 +10,7 @@ final.pt              link to the last epoch, once the run is complete
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import time
@@ -88,7 +89,7 @@ class RunFolder:
                 return torch.load(path, map_location="cpu", weights_only=True)
             except Exception as error:
                 # torch raises RuntimeError, UnpicklingError, EOFError and more for what is not a whole file.
-                log.warning("%s cannot be read and is passed over: %s", path, str(error).splitlines()[0])
+                log.warning("%s cannot be read and is passed over: %s", path, _first_sentence(error))
         if states:
             raise ValueError(f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start anew")
         return None
@@ -99,7 +100,7 @@ class RunFolder:
             return
         measured = self._epochs()
         newest = sorted(measured, reverse=True)[:last]
-        lowest = sorted(measured, key=lambda epoch: measured[epoch])[:best]
+        lowest = sorted(measured, key=lambda epoch: (math.isnan(measured[epoch]), measured[epoch]))[:best]
         final = Path(os.path.realpath(self.path / "final.pt")).name
         for epoch in set(measured) - set(newest) - set(lowest):
             if final != f"epoch_{epoch}.pt":
@@ -128,6 +129,11 @@ def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
     return [(int(match[1]), path) for match, path in matches if match]
 
 
+def _first_sentence(error: Exception) -> str:
+    """torch explains at length."""
+    return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
+
+
 def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     """Fill `model` from a state dict such as epoch_N.pt.
 
@@ -139,7 +145,7 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     except OSError:
         raise
     except Exception as error:
-        raise ValueError(f"{path}: not the weights of a model ({str(error).splitlines()[0]})") from None
+        raise ValueError(f"{path}: not the weights of a model ({_first_sentence(error)})") from None
     fill(model, weights, str(path))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,11 +54,19 @@ class World:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         if self.size > 1:
+            # DDP imports this; imported after the group is made, it keeps the group alive to the end of the process.
+            importlib.import_module("torch._dynamo")
             backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
 
     def leave(self) -> None:
-        if dist.is_initialized():
+        """Part from the other ranks, at the end of what all of them did.
+
+        The threads of gloo let go of tensors a little after an exchange; when Python ends meanwhile, the process
+        aborts. They end here, with the group, if nothing of DDP holds it any more.
+        """
+        if self.size > 1:
+            gc.collect()
             dist.destroy_process_group()
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from wenet_uio.config.train import TrainKeys
 from wenet_uio.dataset.types import Batch
+from wenet_uio.models import ASRModel
+from wenet_uio.models.decoder import BiTransformerDecoder
 from wenet_uio.train.checkpoint import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.metrics import count, loss_names, loss_sums
@@ -71,10 +74,11 @@ class StepOutcome:
 class DdpEngine:
     """torch_ddp: every rank holds the whole model; gradients are averaged while they are computed."""
 
-    def __init__(self, model: nn.Module, config: TrainKeys, world: World, seed: int) -> None:
+    def __init__(self, model: ASRModel, config: TrainKeys, world: World, seed: int) -> None:
         self.world = world
         self.seed = seed
         self.model = model.to(world.device)
+        freeze_idle(self.model)
         self.names = loss_names(model.ctc_weight)
         self.grad_clip = config.grad_clip
         self.schedule = build_schedule(config)
@@ -87,10 +91,13 @@ class DdpEngine:
     def connect(self) -> None:
         """Tie this rank's model to the others', giving all of them rank 0's weights."""
         if self.world.size > 1:
-            # A decoder with weight 0 has no gradient, hence find_unused_parameters.
-            self.synced = DistributedDataParallel(
-                self.objective, find_unused_parameters=True, gradient_as_bucket_view=True
-            )
+            # Said of kernels (channels, 1, width), whose gradients lie in memory as they should.
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+            self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
+
+    def disconnect(self) -> None:
+        """Undo `connect`."""
+        self.synced = self.objective
 
     def lr(self, number: int) -> float:
         """Learning rate of optimizer step `number`, from 1."""
@@ -180,7 +187,17 @@ class DdpEngine:
         self.seed = state["seed"]
 
 
-def build_engine(model: nn.Module, config: TrainKeys, world: World, seed: int) -> DdpEngine:
+def freeze_idle(model: ASRModel) -> None:
+    """Freeze what has no part in the loss, so that DDP need not search every step for weights without a gradient."""
+    if model.ctc_weight == 0:
+        model.ctc.requires_grad_(False)
+    if model.ctc_weight == 1:
+        model.decoder.requires_grad_(False)
+    elif model.reverse_weight == 0 and isinstance(model.decoder, BiTransformerDecoder):
+        model.decoder.right_decoder.requires_grad_(False)
+
+
+def build_engine(model: ASRModel, config: TrainKeys, world: World, seed: int) -> DdpEngine:
     """The engine that `config.train_engine` names, not yet connected."""
     return {"torch_ddp": DdpEngine}[config.train_engine](model, config, world, seed)
 

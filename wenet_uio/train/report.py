@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +26,7 @@ class Reporter:
         self.tensorboard_dir = tensorboard_dir
         self.max_epoch = max_epoch
         self._bar: tqdm | None = None
+        self._board: SummaryWriter | None = None
 
     def open(self, first_step: int) -> None:
         """Begin to write; points from `first_step` on that are there already are of steps that will be done again."""
@@ -55,14 +61,8 @@ class Reporter:
         if self._bar is not None:
             self._bar.set_postfix_str(f"{_brief(scalars)}, {self._remaining()} to go")
         else:
-            log.info(
-                "%s: step %d/%d, %s, %s to go",
-                self._title(),
-                self._done,
-                self._steps,
-                _brief(scalars),
-                self._remaining(),
-            )
+            place = f"{self._title()}: step {self._done}/{self._steps}"
+            log.info("%s, %s, %s to go", place, _brief(scalars), self._remaining())
 
     def end_epoch(
         self, step: int, train: Mapping[str, float], cv: Mapping[str, float], skipped: Mapping[str, int]
@@ -76,27 +76,16 @@ class Reporter:
         self._write("cv", cv, step)
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items())) or "none"
         accuracy = f", cv accuracy {cv['th_accuracy']:.3f}" if "th_accuracy" in cv else ""
-        log.info(
-            "%s: train loss %.4g, cv loss %.4g%s, lr %.3g, %.0f audio s/s, skipped: %s",
-            *(
-                self._title(),
-                train["loss"],
-                cv["loss"],
-                accuracy,
-                train["lr"],
-                train["audio_seconds_per_second"],
-                reasons,
-            ),
-        )
+        log.info("%s: %s, cv loss %.4g%s, skipped: %s", self._title(), _brief(train), cv["loss"], accuracy, reasons)
 
     def close(self) -> None:
-        if not self.enabled:
-            return
         if self._bar is not None:
             self._bar.close()
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     def _write(self, part: str, scalars: Mapping[str, float], step: int) -> None:
+        assert self._board is not None, "open() comes first"
         for name, value in scalars.items():
             self._board.add_scalar(f"{part}/{name}", value, step)
         self._board.flush()
@@ -112,7 +101,6 @@ class Reporter:
 
 
 def _brief(scalars: Mapping[str, float]) -> str:
-    return (
-        f"loss {scalars['loss']:.4g}, lr {scalars['lr']:.3g}, {scalars['audio_seconds_per_second']:.0f} audio s/s, "
-        f"data wait {scalars['data_wait']:.0%}"
-    )
+    loss = scalars.get("loss", math.nan)  # absent where every step was skipped
+    speed, wait = scalars["audio_seconds_per_second"], scalars["data_wait"]
+    return f"train loss {loss:.4g}, lr {scalars['lr']:.3g}, {speed:.0f} audio s/s, data wait {wait:.0%}"

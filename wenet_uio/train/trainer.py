@@ -82,16 +82,8 @@ class Trainer:
         """Train to `max_epoch`; False when a SIGTERM ended it before, with its state saved."""
         if self.progress.epoch >= self.config.max_epoch:
             log.info("%s: complete, max_epoch %d is reached", self.folder.path, self.config.max_epoch)
-        previous = signal.signal(signal.SIGTERM, self._ask_to_stop)
-        try:
-            self._begin()
-            while self.progress.epoch < self.config.max_epoch:
-                if not self._train_epoch():
-                    return False
-                self._end_epoch()
-        finally:
-            signal.signal(signal.SIGTERM, previous)
-            self.reporter.close()
+        elif not self._train():
+            return False
         if self.world.rank == 0:
             self.folder.finish(self.progress.epoch - 1)
         return True
@@ -127,6 +119,20 @@ class Trainer:
             self.progress.skipped = Counter()
         self.resumed = True
         log.info("going on from step %d, in epoch %d", self.progress.step, self.progress.epoch)
+
+    def _train(self) -> bool:
+        previous = signal.signal(signal.SIGTERM, self._ask_to_stop)
+        try:
+            self._begin()
+            while self.progress.epoch < self.config.max_epoch:
+                if not self._train_epoch():
+                    return False
+                self._end_epoch()
+            return True
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+            self.reporter.close()
+            self.engine.disconnect()
 
     def _begin(self) -> None:
         self.engine.connect()

@@ -3,7 +3,7 @@
 #
 #   bash run.sh                                  # downloads the corpus (16 MB) and does everything
 #   bash run.sh --data /corpora/fsdd             # takes an existing copy
-#   bash run.sh --data_type shard --stage 3      # the same from tar archives
+#   bash run.sh --data_type shard --stage 3 --dir exp/shard    # the same from tar archives
 #   bash run.sh --stage 4 --config conf/train_u2++_conformer.yaml
 #
 # Stages: -1 download  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Spoken commands made by a speech synthesiser (eSpeak NG): a recogniser from nothing but packages.  Results: README.md
+#
+#   bash run.sh                                  # everything, in some minutes on two cores
+#   bash run.sh --lang zh                        # Mandarin
+#   bash run.sh --data_type shard --stage 3 --dir exp/shard    # the same from tar archives
+#   bash run.sh --stage 4 --config conf/train_u2++_conformer.yaml
+#
+# Stages: -1 synthesise  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
+# data/ holds one language at a time, data/corpus and exp/ each of them.
+
+set -euo pipefail
+cd "$(dirname "$0")"
+. ../../../path.sh
+. recipe.sh
+
+# Every variable below is an option: --nj 32 sets nj.
+stage=-1
+stop_stage=6
+lang=en                   # en: English words; zh: Mandarin characters
+num_train=2000            # utterances to synthesise
+num_dev=100
+num_test=200
+data_type=raw             # raw: audio files; shard: tar archives
+num_utts_per_shard=500
+nj=$(nproc)               # processes that prepare data
+config=conf/train_conformer.yaml
+override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # of the experiment; default: exp/<name of config>_<lang>
+train_engine=torch_ddp
+nproc=                    # training processes; default: one a GPU, or one
+num_workers=1             # of each training process, for data
+average_num=10            # checkpoints with the lowest validation loss
+decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
+parse_options "$@"
+dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
+nproc=${nproc:-$(($(num_gpus) > 0 ? $(num_gpus) : 1))}
+[[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: neither en nor zh"
+if [[ $lang == zh ]]; then override="tokenizer_conf.split_with_space=false $override"; fi
+
+if stage -1 "synthesise"; then
+  need_packages requirements.txt
+  local/synthesize.py --lang "$lang" --num_train "$num_train" --num_dev "$num_dev" --num_test "$num_test" \
+    --nj "$nj" "data/corpus/$lang"
+fi
+
+if stage 0 "wav.scp and text of train, dev, test"; then
+  local/prepare_data.py "data/corpus/$lang" data
+fi
+
+if stage 1 "mean and variance of the features"; then
+  require data/train/wav.scp
+  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" \
+    --in_scp data/train/wav.scp --out_cmvn data/train/global_cmvn
+fi
+
+if stage 2 "units: words, or characters of Mandarin"; then
+  require data/train/text
+  words=()
+  if [[ $lang == en ]]; then words=(--split_with_space); fi
+  make_dict.py "${words[@]}" data/train/text data/dict/units.txt
+fi
+
+if stage 3 "data lists ($data_type)"; then
+  make_lists.sh --data_type "$data_type" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" \
+    --parts "data/train data/dev data/test"
+fi
+
+if stage 4 "train ($dir)"; then
+  require data/{train,dev}/data.list data/train/global_cmvn data/dict/units.txt
+  torchrun --standalone --nnodes 1 --nproc_per_node "$nproc" -m wenet_uio.bin.train \
+    --train_engine "$train_engine" --config "$config" ${override:+--override_config $override} \
+    --data_type "$data_type" --train_data data/train/data.list --cv_data data/dev/data.list --num_workers "$num_workers" \
+    --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"
+fi
+
+if stage 5 "average, decode, score"; then
+  require data/test/data.list "$dir/train.yaml"
+  python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
+  # shellcheck disable=SC2086 # a list
+  python -m wenet_uio.bin.recognize --modes $decode_modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
+    --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
+    --result_dir "$dir"
+  score.sh --ref data/test/text --dir "$dir" --modes "$decode_modes"
+fi
+
+if stage 6 "export"; then
+  require "$dir/avg.pt" data/test/data.list
+  python -m wenet_uio.bin.export_jit --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
+    --output_file "$dir/final.zip" --output_quant_file "$dir/final_quant.zip" \
+    --check_data data/test/data.list --data_type "$data_type"
+fi

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RATE = 16000
+CONFIG = {
+    "encoder": "conformer",
+    "encoder_conf": {
+        "output_size": 16,
+        "attention_heads": 2,
+        "linear_units": 32,
+        "num_blocks": 1,
+        "cnn_module_kernel": 7,
+        "cnn_module_norm": "layer_norm",
+    },
+    "decoder": "transformer",
+    "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1},
+    "tokenizer": "char",
+    "tokenizer_conf": {"symbol_table_path": "units.txt"},
+    "dataset_conf": {"fbank_conf": {"num_mel_bins": 23}, "batch_conf": {"batch_type": "static", "batch_size": 4}},
+    "scheduler_conf": {"warmup_steps": 20},
+    "max_epoch": 2,
+    "save_interval": 2,
+}
+
+
+def write_list(folder: Path, part: str, utterances: int) -> None:
+    """Sine waves of half a second and more; the text says how high."""
+    lines = []
+    for number in range(utterances):
+        pitch = number % 3
+        seconds = np.arange(int((0.5 + 0.05 * (number % 7)) * RATE)) / RATE
+        samples = 8000 * np.sin(2 * np.pi * (300 + 400 * pitch) * seconds)
+        path = folder / f"{part}{number}.wav"
+        with wave.open(str(path), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(RATE)
+            file.writeframes(samples.astype("<i2").tobytes())
+        lines.append(json.dumps({"key": path.stem, "wav": str(path), "txt": "abc"[pitch] * 2}))
+    (folder / f"{part}.list").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Folder with train.list (22 utterances), cv.list (5), units.txt and train.yaml."""
+    write_list(tmp_path, "train", 22)
+    write_list(tmp_path, "cv", 5)
+    units = ["<blank>", "<unk>", "a", "b", "c", "<sos/eos>"]
+    (tmp_path / "units.txt").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(units)))
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(CONFIG))
+    return tmp_path
+
+
+def command(model_dir: str, *options: str, ranks: int = 1) -> list[str]:
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
+    data = ["--config", "train.yaml", "--train_data", "train.list", "--cv_data", "cv.list", "--device", "cpu"]
+    return [sys.executable, *launch, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", model_dir, *options]
+
+
+def start(corpus: Path, *arguments: str, **keys: int) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command(*arguments, **keys), cwd=corpus, env=environment, **pipes)
+
+
+def train(corpus: Path, *arguments: str, **keys: int) -> tuple[int, str]:
+    """Exit status and what was said."""
+    process = start(corpus, *arguments, **keys)
+    _, said = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def test_training_leaves_a_run_that_other_tools_can_use_and_says_that_it_is_complete(corpus: Path) -> None:
+    status, said = train(corpus, "exp")
+    assert status == 0, said
+    assert "epoch 1/1: train loss" in said
+    written = yaml.safe_load((corpus / "exp/train.yaml").read_text())
+    assert (written["input_dim"], written["output_dim"], written["vocab_size"]) == (23, 6, 6)
+    record = yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())
+    assert record["step"] == 12
+    assert torch.load(corpus / "exp/final.pt").keys() == torch.load(corpus / "exp/init.pt").keys()
+    status, said = train(corpus, "exp")
+    assert status == 0
+    assert "complete, max_epoch 2 is reached" in said
+
+
+def test_a_run_killed_by_sigkill_and_started_again_ends_with_the_weights_of_one_that_was_not(corpus: Path) -> None:
+    options = ["--override_config", "max_epoch=12"]
+    process = start(corpus, "killed", *options, "--num_workers", "2")
+    give_up = time.monotonic() + 120
+    while not (corpus / "killed/state_14.pt").exists() and process.poll() is None and time.monotonic() < give_up:
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -9
+    status, said = train(corpus, "killed", *options)
+    assert status == 0, said
+    assert "going on from step" in said
+    assert train(corpus, "undisturbed", *options)[0] == 0
+    first, second = (torch.load(corpus / run / "epoch_11.pt") for run in ("killed", "undisturbed"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_once(corpus: Path) -> None:
+    status, said = train(corpus, "two", ranks=2)
+    assert status == 0, said
+    assert "Warning" not in said
+    assert yaml.safe_load((corpus / "two/epoch_1.yaml").read_text())["step"] == 6
+    # the same weights, measured by one rank after a step that changes nothing
+    frozen = ["--override_config", "max_epoch=1", "optim_conf.lr=1e-30", "--checkpoint", "two/epoch_1.pt"]
+    losses = []
+    for ranks in (1, 2):
+        status, said = train(corpus, f"frozen{ranks}", *frozen, ranks=ranks)
+        assert status == 0, said
+        losses.append(yaml.safe_load((corpus / f"frozen{ranks}/epoch_0.yaml").read_text())["loss_dict"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--override_config", "accum_grda=2"], "accum_grda: unknown key; did you mean 'accum_grad'"),
+        (["--override_config", "input_dim=80"], "input_dim 80, but dataset_conf gives 23"),
+        (["--override_config", "output_dim=5"], "output_dim 5 has no room for the 6 units"),
+        (["--override_config", "dataset_conf.filter_conf.min_length=5000"], "train.list: no utterance is left"),
+        (["--train_engine", "torch_dpd"], "did you mean 'torch_ddp'"),
+        (["--train_data", "absent.list"], "absent.list"),
+        (["--cv_data", "empty.list"], "empty.list"),
+        (["--checkpoint", "units.txt"], "units.txt: not the weights of a model"),
+    ],
+)
+def test_what_is_wrong_is_said_once_before_anything_is_written(corpus: Path, options: list[str], message: str) -> None:
+    (corpus / "empty.list").write_text("")
+    status, said = train(corpus, "exp", *options)
+    assert status == 1
+    assert said.count("error: ") == 1
+    assert message in said
+    assert "Traceback" not in said
+    assert not (corpus / "exp").exists()
+
+
+def test_of_several_ranks_one_says_what_is_wrong(corpus: Path) -> None:
+    status, said = train(corpus, "exp", "--override_config", "accum_grda=2", ranks=2)
+    assert status != 0
+    assert said.count("did you mean 'accum_grad'") == 1
+    assert not (corpus / "exp").exists()

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wenet_uio.config import ConfigError, load_config, parse_config, save_config
+from wenet_uio.config.train import AdamWConf, NoamHoldAnnealingConf
+
+
+def test_optimizer_and_schedule_have_the_keys_of_what_is_named() -> None:
+    values = {
+        "optim": "adamw",
+        "scheduler": "NoamHoldAnnealing",
+        "scheduler_conf": {"max_steps": 10, "warmup_steps": 2},
+    }
+    config = parse_config(values, "test")
+    assert isinstance(config.optim_conf, AdamWConf)
+    assert config.optim_conf.weight_decay == 0.01
+    assert isinstance(config.scheduler_conf, NoamHoldAnnealingConf)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"accum_grda": 2}, "accum_grda: unknown key; did you mean 'accum_grad'"),
+        ({"optim_conf": {"learning_rate": 1}}, "optim_conf.learning_rate: unknown key; known: betas, eps, lr"),
+        ({"optim": "adma"}, "optim: .*did you mean 'adam'"),
+        ({"scheduler": "cosine"}, "scheduler: .*known: warmuplr, NoamHoldAnnealing"),
+        ({"scheduler_conf": {"max_steps": 3}}, "scheduler_conf.max_steps: unknown key"),
+        ({"scheduler": "NoamHoldAnnealing"}, "scheduler_conf.max_steps: required key is missing"),
+        ({"train_engine": "torch_fdp"}, "train_engine: .*did you mean 'torch_ddp'"),
+        ({"dtype": "int8"}, "dtype: .*'fp32', 'bf16' or 'fp16'"),
+        ({"grad_clip": 0}, "grad_clip: .*greater than 0"),
+    ],
+)
+def test_what_cannot_be_used_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(values, "test")
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({}, "warmup_steps or warmup_ratio is required"),
+        ({"warmup_steps": 1, "warmup_ratio": 0.1}, "warmup_steps or warmup_ratio, not both"),
+        ({"warmup_steps": 60, "hold_steps": 60}, "warm-up 60 and hold 60 are longer than max_steps 100"),
+    ],
+)
+def test_lengths_of_noam_hold_annealing_must_fit(conf: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config({"scheduler": "NoamHoldAnnealing", "scheduler_conf": {"max_steps": 100, **conf}}, "test")
+
+
+def test_a_saved_config_is_read_back_as_it_was(tmp_path: Any) -> None:
+    config = parse_config({"optim": "adamw", "optim_conf": {"betas": [0.9, 0.98]}, "keep_last": None}, "test")
+    save_config(config, tmp_path / "train.yaml")
+    assert load_config(tmp_path / "train.yaml").model_dump() == config.model_dump()

@@ -1,0 +1,178 @@
+"""Every recipe: its grammar, its configs, its README; and what the preparation of each corpus makes of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wenet_uio.config import load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted(path.parent for path in ROOT.glob("examples/*/*/run.sh"))
+CONFIGS = sorted(ROOT.glob("examples/*/*/conf/*.yaml"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT / "examples"))
+
+
+def call(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def test_there_are_recipes():
+    assert RECIPES
+    assert CONFIGS
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+class TestRecipe:
+    def test_bash_can_read_it(self, recipe):
+        assert call("bash", "-n", recipe / "run.sh").returncode == 0
+
+    def test_help_lists_stages_and_options(self, recipe, tmp_path):
+        result = call("bash", recipe / "run.sh", "--help", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert "Stages: -1 " in result.stdout
+        for option in ("stage", "stop_stage", "data_type", "nj", "config", "dir", "average_num", "decode_modes"):
+            assert re.search(rf"^  --{option} ", result.stdout, re.MULTILINE), option
+
+    def test_a_stage_beyond_the_last_does_nothing_and_exits_zero(self, recipe, tmp_path):
+        result = call("bash", recipe / "run.sh", "--stage", "99", cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (0, ""), result.stderr
+
+    def test_an_unknown_option_is_one_clear_line(self, recipe, tmp_path):
+        result = call("bash", recipe / "run.sh", "--stgae", "3", cwd=tmp_path)
+        assert result.returncode == 1
+        assert re.fullmatch(r"error: unknown option --stgae; known: .*--stage .*\n", result.stderr)
+
+    def test_its_default_config_is_there(self, recipe):
+        (default,) = re.findall(r"^config=(\S+)", (recipe / "run.sh").read_text(), re.MULTILINE)
+        assert (recipe / default).is_file()
+
+    def test_its_readme_has_a_table_of_results_without_empty_cells(self, recipe):
+        readme = (recipe / "README.md").read_text(encoding="utf-8")
+        results = re.split(r"^#+ results$", readme, flags=re.MULTILINE | re.IGNORECASE)[1]
+        rows = [line.strip().strip("|").split("|") for line in results.splitlines() if line.startswith("|")]
+        assert len(rows) > 2
+        assert all(cell.strip() for row in rows for cell in row), "say 'not run'"
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=name_of)
+def test_every_config_loads(config):
+    load_config(config)
+
+
+FSDD = ROOT / "examples/fsdd/s0/local/prepare_data.py"
+
+
+def make_fsdd(folder: Path, names: list[str]) -> Path:
+    (folder / "recordings").mkdir(parents=True)
+    for name in names:
+        (folder / "recordings" / name).touch()
+    return folder
+
+
+def test_fsdd_is_cut_by_index_and_the_digit_is_the_text(tmp_path):
+    corpus = make_fsdd(tmp_path / "fsdd", [f"7_theo_{index}.wav" for index in (0, 4, 5, 7, 8, 49)] + ["0_lucas_8.wav"])
+    result = call(sys.executable, FSDD, corpus, tmp_path / "data")
+    assert result.returncode == 0, result.stderr
+    texts = {part: (tmp_path / "data" / part / "text").read_text().splitlines() for part in ("train", "dev", "test")}
+    assert texts == {
+        "train": ["lucas_0_08 zero", "theo_7_08 seven", "theo_7_49 seven"],
+        "dev": ["theo_7_05 seven", "theo_7_07 seven"],
+        "test": ["theo_7_00 seven", "theo_7_04 seven"],
+    }
+    wavs = (tmp_path / "data" / "test" / "wav.scp").read_text().splitlines()
+    assert wavs[0] == f"theo_7_00 {corpus}/recordings/7_theo_0.wav"
+
+
+def test_fsdd_of_the_repository_has_3000_recordings(corpora, tmp_path):
+    result = call(sys.executable, FSDD, corpora / "fsdd", tmp_path)
+    assert result.returncode == 0, result.stderr
+    counts = {part: len((tmp_path / part / "text").read_text().splitlines()) for part in ("train", "dev", "test")}
+    assert counts == {"train": 2520, "dev": 180, "test": 300}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (None, "no recordings/*.wav in"),
+        (["seven.wav"], "expected a name like 7_jackson_32.wav"),
+        (["7_theo_0.wav"], "train: no utterance was found for it"),
+    ],
+)
+def test_a_missing_or_damaged_fsdd_is_one_clear_line(tmp_path, names, message):
+    corpus = make_fsdd(tmp_path / "fsdd", names) if names else tmp_path / "nowhere"
+    result = call(sys.executable, FSDD, corpus, tmp_path / "data")
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "data").exists()
+
+
+ESPEAK = ROOT / "examples/espeak/s0/local"
+
+
+@pytest.fixture
+def grammar():
+    spec = importlib.util.spec_from_file_location("grammar", ESPEAK / "grammar.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_grammar_gives_different_sentences_and_the_same_ones_for_a_seed(grammar, lang):
+    found = grammar.sentences(grammar.GRAMMARS[lang], 3000, random.Random(1))
+    assert len(set(found)) == 3000
+    assert not any("{" in text for text in found)
+    assert found == grammar.sentences(grammar.GRAMMARS[lang], 3000, random.Random(1))
+
+
+def test_a_grammar_that_is_too_small_says_so(grammar):
+    with pytest.raises(ValueError, match="gave 2 different sentences, 3 are asked for"):
+        grammar.sentences({"command": ("one", "two")}, 3, random.Random(1))
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_path, lang):
+    pytest.importorskip("espeakng_loader", reason="the recipe's own requirement, GPL")
+    sizes = ("--lang", lang, "--num_train", "120", "--num_dev", "10", "--num_test", "10")
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, jobs in ((one, "2"), (other, "1")):
+        result = call(sys.executable, ESPEAK / "synthesize.py", folder, *sizes, "--nj", jobs)
+        assert result.returncode == 0, result.stderr
+    files = sorted(path.relative_to(one) for path in one.rglob("*.*"))
+    assert len(files) == 141
+    assert all((one / file).read_bytes() == (other / file).read_bytes() for file in files)
+
+    lost = one / files[-1]
+    expected = lost.read_bytes()
+    lost.unlink()
+    assert call(sys.executable, ESPEAK / "synthesize.py", one, *sizes).returncode == 0
+    assert lost.read_bytes() == expected
+
+    assert call(sys.executable, ESPEAK / "prepare_data.py", one, tmp_path / "data").returncode == 0
+    tables = {
+        part: dict(line.split(maxsplit=1) for line in (tmp_path / "data" / part / "text").read_text().splitlines())
+        for part in ("train", "dev", "test")
+    }
+    assert {part: len(table) for part, table in tables.items()} == {"train": 120, "dev": 10, "test": 10}
+    assert len({text for table in tables.values() for text in table.values()}) == 140
+    voices = {part: {key.split("_")[1] for key in table} for part, table in tables.items()}
+    assert not voices["train"] & (voices["dev"] | voices["test"])
+
+
+def test_espeak_without_its_corpus_names_the_stage(tmp_path):
+    result = call(sys.executable, ESPEAK / "prepare_data.py", tmp_path, tmp_path / "data")
+    assert result.returncode == 1
+    assert result.stderr == f"error: {tmp_path}/manifest.tsv is missing; stage -1 synthesises the corpus (--stage -1)\n"

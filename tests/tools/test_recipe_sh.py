@@ -1,0 +1,142 @@
+"""tools/recipe.sh, through a small recipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+RECIPE = """\
+#!/usr/bin/env bash
+# A corpus of nothing.
+#
+# Stages: 0 first  1 second
+
+set -euo pipefail
+cd "$(dirname "$0")"
+. recipe.sh
+
+stage=0
+stop_stage=1
+nj=4          # processes
+name="two words"
+parse_options "$@"
+derived=${name}_derived
+
+if stage 0 "first"; then echo "first with $nj"; fi
+if stage 1 "second"; then echo "second of $derived"; fi
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Call it with arguments: runs the recipe, or with `script` another one, from a folder that is not its own."""
+    folder = tmp_path / "s0"
+    folder.mkdir()
+
+    def call(*arguments: str, script: str = RECIPE, cwd: Path = tmp_path) -> subprocess.CompletedProcess:
+        (folder / "run.sh").write_text(script, encoding="utf-8")
+        return subprocess.run(
+            ["bash", os.path.relpath(folder / "run.sh", cwd), *arguments],
+            cwd=cwd,
+            env=os.environ | {"PATH": f"{TOOLS}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return call
+
+
+def lines(line: str) -> str:
+    """A recipe that parses its options and runs `line`."""
+    return RECIPE.partition("derived=")[0] + line
+
+
+@pytest.mark.parametrize("arguments", [("--nj", "32"), ("--nj=32",)])
+def test_options_win_over_defaults(recipe, arguments):
+    result = recipe(*arguments)
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == ["first with 32", "second of two words_derived"]
+
+
+def test_values_derived_after_parsing_follow_the_options(recipe):
+    assert "second of x y_derived" in recipe("--name", "x y").stdout
+
+
+def test_a_value_may_be_empty_or_hold_an_equals_sign(recipe):
+    assert "second of _derived" in recipe("--name", "").stdout
+    assert "second of a=b_derived" in recipe("--name=a=b").stdout
+
+
+def test_only_the_stages_asked_for_run_and_the_exit_is_zero(recipe):
+    assert recipe("--stage", "1").stdout.splitlines() == ["second of two words_derived"]
+    assert recipe("--stop_stage", "0").stdout.splitlines() == ["first with 4"]
+    assert recipe("--stage", "-1", "--stop_stage", "0").stdout.splitlines() == ["first with 4"]
+    nothing = recipe("--stage", "99")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+
+
+def test_a_failing_command_ends_the_recipe(recipe):
+    result = recipe(script=RECIPE.replace('echo "first with $nj"', "false"))
+    assert result.returncode != 0
+    assert "second" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--jn", "3"), "error: unknown option --jn; known: --stage --stop_stage --nj --name --help"),
+        (("--jn=3",), "error: unknown option --jn; known: --stage --stop_stage --nj --name --help"),
+        (("--derived", "x"), "error: unknown option --derived; known: --stage --stop_stage --nj --name --help"),
+        (("--nj",), "error: option --nj needs a value"),
+        (("nj",), "error: unexpected argument 'nj'; options are --name value, --help lists them"),
+        (("--stage", "two"), "error: --stage two: not a number"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_nothing_runs(recipe, arguments, message):
+    result = recipe(*arguments)
+    assert result.returncode == 1
+    assert result.stderr == message + "\n"
+    assert result.stdout == ""
+
+
+def test_help_is_the_comment_at_the_top_and_the_options(recipe):
+    result = recipe("--help")
+    assert result.returncode == 0
+    assert result.stdout.startswith("A corpus of nothing.\n\nStages: 0 first  1 second\n")
+    assert "--nj 4          # processes" in result.stdout
+    assert "derived" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "stage"),
+    [("data/train/wav.scp", 0), ("data/train/global_cmvn", 1), ("data/dict/units.txt", 2), ("data/dev/data.list", 3)],
+)
+def test_require_names_the_stage_that_makes_what_is_missing(recipe, path, stage):
+    result = recipe(script=lines(f"require run.sh {path}\necho on"))
+    assert result.returncode == 1
+    assert result.stderr == f"error: {path} is missing; stage {stage} makes it (--stage {stage})\n"
+    assert result.stdout == ""
+
+
+def test_require_is_silent_where_all_is_there(recipe):
+    result = recipe(script=lines("require run.sh\necho on"))
+    assert (result.stdout, result.stderr) == ("on\n", "")
+
+
+def test_a_path_from_the_caller_is_made_absolute(recipe, tmp_path):
+    caller = tmp_path / "elsewhere"
+    caller.mkdir()
+    script = lines('from_caller "$name"')
+    assert recipe("--name", "../corpus", script=script, cwd=caller).stdout == f"{tmp_path}/corpus\n"
+    assert recipe("--name", "/corpus", script=script, cwd=caller).stdout == "/corpus\n"
+
+
+@pytest.mark.parametrize(("visible", "count"), [("0,3", 2), ("1", 1), ("", 0), ("-1", 0)])
+def test_the_gpus_that_the_user_shows_are_counted(recipe, monkeypatch, visible, count):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert recipe(script=lines("num_gpus")).stdout.strip() == str(count)

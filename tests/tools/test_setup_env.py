@@ -1,0 +1,159 @@
+"""tools/setup_env.sh, in a root of its own with a package that costs nothing to install."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_SECONDS = 0.3
+
+
+def make_wheel(folder: Path, name: str, version: str) -> None:
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    """A project whose requirements are in a folder of wheels."""
+    root = tmp_path / "root"
+    (root / "tools").mkdir(parents=True)
+    (root / "wheels").mkdir()
+    for name in ("path.sh", "tools/setup_env.sh", "tools/check_requirements.py"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "requirements.txt").write_text("# why\ntoy==1.0.*\n")
+    (root / "more.txt").write_text("extra>=2\n")
+    make_wheel(root / "wheels", "toy", "1.0.3")
+    make_wheel(root / "wheels", "extra", "2.1")
+    return root
+
+
+def start(root: Path, script: str = "", **environment: str) -> subprocess.Popen:
+    inherited = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+    bare = {
+        "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(root / "wheels"),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    return subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", f". {root}/path.sh\n{script}"],
+        env=inherited | bare | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def test_the_first_run_makes_the_environment_and_later_ones_are_silent_and_quick(root):
+    status, output, errors = finish(start(root, "command -v python; python -c 'import toy'"))
+    assert status == 0, errors
+    assert output.strip() == f"{root}/.venv/bin/python"
+    assert f"making {root}/.venv" in errors
+    assert f"installing {root}/requirements.txt" in errors
+
+    began = time.monotonic()
+    status, output, errors = finish(start(root, "command -v python"))
+    assert time.monotonic() - began < MOST_SECONDS
+    assert (status, output.strip(), errors) == (0, f"{root}/.venv/bin/python", "")
+
+
+def test_changed_requirements_are_installed(root):
+    finish(start(root))
+    (root / "requirements.txt").write_text("toy\nextra\n")
+    status, _, errors = finish(start(root, "python -c 'import extra'"))
+    assert status == 0, errors
+    assert "installing" in errors
+    assert "making" not in errors
+
+
+def test_a_recipe_may_need_more(root):
+    status, _, errors = finish(start(root, "need_packages more.txt; python -c 'import extra'", PWD=str(root)))
+    assert status != 0  # more.txt is meant from the working directory
+    status, _, errors = finish(start(root, f"cd {root}; need_packages more.txt; python -c 'import extra'"))
+    assert status == 0, errors
+
+
+def test_an_interrupted_installation_is_made_again(root):
+    finish(start(root))
+    made = root / ".venv" / ".wenet_uio"
+    (made / "installing").touch()
+    (made / hashlib.sha256((root / "requirements.txt").read_bytes()).hexdigest()).unlink()
+    status, _, errors = finish(start(root, "python -c 'import toy'"))
+    assert status == 0, errors
+    assert "making" in errors
+    assert not (made / "installing").exists()
+
+
+def test_a_failed_installation_is_one_line_and_is_tried_again(root):
+    wheel = next((root / "wheels").glob("toy*"))
+    hidden = wheel.rename(root / wheel.name)
+    status, output, errors = finish(start(root, "echo on"))
+    assert (status, output) == (1, "")
+    assert f"error: could not install {root}/requirements.txt into {root}/.venv" in errors.splitlines()[-1]
+    hidden.rename(wheel)
+    assert finish(start(root, "python -c 'import toy'"))[0] == 0
+
+
+def test_two_runs_at_a_time_make_one_environment(root):
+    results = [finish(process) for process in [start(root, "python -c 'import toy'") for _ in range(2)]]
+    assert [status for status, _, _ in results] == [0, 0]
+    assert sum("making" in errors for _, _, errors in results) == 1
+
+
+def test_an_active_environment_that_has_everything_is_taken(root, tmp_path):
+    finish(start(root, WENET_UIO_VENV=str(tmp_path / "mine")))
+    shutil.rmtree(tmp_path / "mine" / ".wenet_uio")  # now it is somebody's own
+    active = {"VIRTUAL_ENV": str(tmp_path / "mine"), "PATH": f"{tmp_path}/mine/bin:/usr/bin:/bin"}
+    status, output, errors = finish(start(root, "command -v python", **active))
+    assert (status, output.strip(), errors) == (0, f"{tmp_path}/mine/bin/python", "")
+    assert not (root / ".venv").exists()
+
+
+def test_an_active_environment_that_lacks_something_is_left_alone(root, tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "mine"], check=True)
+    active = {"VIRTUAL_ENV": str(tmp_path / "mine"), "PATH": f"{tmp_path}/mine/bin:/usr/bin:/bin"}
+    status, output, errors = finish(start(root, "command -v python", **active))
+    assert status == 0, errors
+    assert output.strip() == f"{root}/.venv/bin/python"
+    assert "lacks toy==1.0.*" in errors
+    assert not list((tmp_path / "mine").glob("lib/*/site-packages/toy*"))
+
+
+def test_nothing_is_installed_into_a_folder_that_was_not_made_here(root, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letters.txt").touch()
+    status, _, errors = finish(start(root, WENET_UIO_VENV=str(tmp_path / "mine")))
+    assert status == 1
+    assert f"error: {tmp_path}/mine was not made by setup_env.sh" in errors
+    assert (tmp_path / "mine" / "letters.txt").exists()
+
+
+def test_an_old_python_is_refused(root, tmp_path):
+    for name in ("python", "python3", *(f"python3.{minor}" for minor in range(10, 15))):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    status, _, errors = finish(start(root, PATH=f"{tmp_path}:/usr/bin:/bin"))
+    assert status == 1
+    assert errors.startswith("error: no Python 3.10 or newer")

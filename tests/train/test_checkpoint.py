@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.train.tiny import TinyModel, tiny_config
+from wenet_uio.config import load_config
+from wenet_uio.train.checkpoint import RunFolder, differences, load_weights
+
+
+def names(folder: Path, pattern: str) -> list[str]:
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+def test_open_writes_the_config_and_sweeps_what_a_killed_run_left_half_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "exp" / "run")
+    folder.open(tiny_config())
+    assert load_config(folder.path / "train.yaml").model_dump() == tiny_config().model_dump()
+    (folder.path / ".state_1.pt.x.tmp").write_bytes(b"half")
+    folder.open(tiny_config())
+    assert not names(folder.path, ".*")
+
+
+def test_weights_are_a_plain_state_dict_that_loads_back(tmp_path: Path) -> None:
+    model, other = TinyModel(), TinyModel()
+    RunFolder(tmp_path).save_weights("init", model)
+    load_weights(other, tmp_path / "init.pt")
+    assert all(torch.equal(weight, other.state_dict()[name]) for name, weight in model.state_dict().items())
+
+
+def test_weights_of_another_model_are_refused_by_name_and_shape(tmp_path: Path) -> None:
+    weights = TinyModel().state_dict()
+    weights["hidden.weight"] = weights["hidden.weight"][:, :2]
+    weights["extra"] = weights.pop("output.bias")
+    torch.save(weights, tmp_path / "weights.pt")
+    with pytest.raises(
+        ValueError, match=r"output.bias is missing; extra is not in the model; hidden.weight is \(8, 2\)"
+    ):
+        load_weights(TinyModel(), tmp_path / "weights.pt")
+
+
+def test_what_is_not_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.pt").write_text("text")
+    with pytest.raises(ValueError, match="not the weights of a model"):
+        load_weights(TinyModel(), tmp_path / "weights.pt")
+    with pytest.raises(FileNotFoundError):
+        load_weights(TinyModel(), tmp_path / "absent.pt")
+
+
+def test_two_states_are_kept_and_the_newest_whole_one_is_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.newest_state() is None
+    for step in (8, 9, 10):
+        folder.save_state(step, {"step": step})
+    assert names(tmp_path, "state_*") == ["state_10.pt", "state_9.pt"]
+    assert folder.newest_state() == {"step": 10}
+    whole = (tmp_path / "state_10.pt").read_bytes()
+    (tmp_path / "state_10.pt").write_bytes(whole[: len(whole) // 2])
+    with caplog.at_level(logging.WARNING):
+        assert folder.newest_state() == {"step": 9}
+    assert "state_10.pt cannot be read" in caplog.text
+    (tmp_path / "state_9.pt").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"no state_\*\.pt can be read"):
+        folder.newest_state()
+
+
+def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.refuse_strangers()
+    folder.save_weights("epoch_7", TinyModel())
+    with pytest.raises(ValueError, match=r"epoch_7\.pt.*another --model_dir"):
+        folder.refuse_strangers()
+
+
+def test_the_newest_and_the_best_epochs_are_kept_and_the_one_that_final_points_at(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for epoch, loss in enumerate([5.0, 1.0, 4.0, math.nan, 2.0, 3.0, 6.0]):
+        folder.save_epoch(epoch, TinyModel(), {"loss_dict": {"loss": loss}})
+    folder.finish(2)
+    folder.keep(last=2, best=1)
+    assert names(tmp_path, "epoch_*.pt") == ["epoch_1.pt", "epoch_2.pt", "epoch_5.pt", "epoch_6.pt"]
+    assert names(tmp_path, "epoch_*.yaml") == ["epoch_1.yaml", "epoch_2.yaml", "epoch_5.yaml", "epoch_6.yaml"]
+    folder.keep(last=None, best=0)
+    assert len(names(tmp_path, "epoch_*.pt")) == 4
+
+
+def test_final_is_a_relative_link_that_survives_a_move_of_the_folder(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    for epoch in (0, 1):
+        folder.save_epoch(epoch, TinyModel(), {"loss_dict": {"loss": 1.0}})
+        folder.finish(epoch)
+    folder.path.rename(tmp_path / "moved")
+    assert (tmp_path / "moved" / "final.pt").resolve() == tmp_path / "moved" / "epoch_1.pt"
+
+
+def test_the_yaml_of_an_epoch_says_what_was_measured(tmp_path: Path) -> None:
+    RunFolder(tmp_path).save_epoch(3, TinyModel(), {"step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}})
+    record = yaml.safe_load((tmp_path / "epoch_3.yaml").read_text())
+    assert record.pop("save_time")
+    assert record == {"epoch": 3, "step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}, "tag": "epoch_3"}
+
+
+def test_differences_name_the_path_of_every_change() -> None:
+    before = {"a": {"b": 1, "c": [1]}, "d": 2, "gone": 3}
+    now = {"a": {"b": 1, "c": [2]}, "d": 2, "new": {"x": 1}}
+    assert differences(before, now) == ["a.c: [1] -> [2]", "gone: 3 -> None", "new: None -> {'x': 1}"]

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from wenet_uio.train.distributed import World, cpu_threads
+
+
+def test_plain_python_is_a_world_of_one() -> None:
+    world = World.from_environment("cpu", {})
+    assert (world.rank, world.size, world.device) == (0, 1, torch.device("cpu"))
+    values = torch.tensor([1.0, 2.0])
+    assert world.sum(values).tolist() == [1.0, 2.0]
+    assert world.gather("mine") == ["mine"]
+
+
+def test_torchrun_says_who_a_process_is() -> None:
+    environment = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    world = World.from_environment("cpu", environment)
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (5, 8, 1, 4)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="--device tpu: unknown; known: auto, cpu, cuda"):
+        World.from_environment("tpu", {})
+    with pytest.raises(ValueError, match=r"local rank 99 needs a GPU of its own, \d+ found"):
+        World.from_environment("cuda", {"LOCAL_RANK": "99"})
+
+
+@pytest.mark.parametrize(
+    ("local_size", "omp_num_threads", "expected"),
+    [
+        pytest.param(1, None, "all", id="alone: all cores"),
+        pytest.param(2, "1", "half", id="torchrun's own 1 is replaced"),
+        pytest.param(1, "1", None, id="the user's 1 stays"),
+        pytest.param(2, "3", None, id="the user's 3 stays"),
+        pytest.param(10_000, "1", "one", id="never below one"),
+    ],
+)
+def test_ranks_on_a_cpu_share_its_cores(local_size: int, omp_num_threads: str | None, expected: str | None) -> None:
+    environment = {} if omp_num_threads is None else {"OMP_NUM_THREADS": omp_num_threads}
+    cores = len(os.sched_getaffinity(0))
+    threads = {"all": cores, "half": max(1, cores // 2), "one": 1, None: None}[expected]
+    assert cpu_threads(World(torch.device("cpu"), local_size=local_size), environment) == threads

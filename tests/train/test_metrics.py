@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.train.tiny import tiny_batch
+from wenet_uio.train.metrics import Totals, count, loss_names, loss_sums
+
+
+def test_count_adds_up_what_micro_batches_hold() -> None:
+    counted = count([tiny_batch([5, 3], 1), tiny_batch([], 2), tiny_batch([4], 3)])
+    expected = {"utterances": 3, "tokens": 6, "seconds": 0.12, "frames": 12, "padded_frames": 14}
+    assert counted == pytest.approx(expected)
+
+
+def test_losses_weigh_by_utterances_and_accuracy_by_tokens_with_the_end_of_each_utterance() -> None:
+    batch = tiny_batch([5, 3, 1], 1)
+    batch.target_lengths = torch.tensor([4, 2, 1])
+    losses = {"loss": torch.tensor(2.0), "th_accuracy": torch.tensor(0.5)}
+    assert loss_sums(losses, batch, ("loss", "th_accuracy")).tolist() == [6.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("ctc_weight", "names"),
+    [
+        (0.0, {"loss", "loss_att", "th_accuracy"}),
+        (0.3, {"loss", "loss_att", "th_accuracy", "loss_ctc"}),
+        (1.0, {"loss", "loss_ctc"}),
+    ],
+)
+def test_a_loss_of_weight_0_is_not_reported(ctc_weight: float, names: set[str]) -> None:
+    assert set(loss_names(ctc_weight)) == names
+
+
+def test_totals_give_means_and_throughput_of_all_ranks() -> None:
+    totals = Totals()
+    for _ in range(2):
+        totals.add({"utterances": 2, "tokens": 8, "loss": 3.0, "th_accuracy": 4.0})
+        totals.add({"seconds": 20.0, "frames": 9, "padded_frames": 10, "wait": 1.0, "elapsed": 8.0})
+    assert totals.losses() == {"loss": 1.5, "th_accuracy": 0.5}
+    throughput = totals.throughput(ranks=2)
+    assert throughput == pytest.approx({"audio_seconds_per_second": 5.0, "data_wait": 0.125, "padding": 0.1})

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.train.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
+from wenet_uio.dataset.types import Batch, Skipped
+from wenet_uio.train.checkpoint import RunFolder
+from wenet_uio.train.engine import DdpEngine
+from wenet_uio.train.report import Reporter
+from wenet_uio.train.trainer import Trainer
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class DisturbedLoader(ListLoader):
+    """Calls `disturb` before batch `at`, counted over the epochs of this process."""
+
+    def __init__(self, batches: list[Batch], at: int, disturb: Callable[[], None]) -> None:
+        super().__init__(batches)
+        self.until = at
+        self.disturb = disturb
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in super().__iter__():
+            if self.until == 0:
+                self.disturb()
+            self.until -= 1
+            yield batch
+
+
+def kill() -> None:
+    raise Killed
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+TRAIN = [tiny_batch([6, 5, 3], seed) for seed in range(5)]
+CV = [tiny_batch([4, 2], seed) for seed in range(10, 13)]
+
+
+def make_trainer(path: Path, train: ListLoader | None = None, cv: ListLoader | None = None, **keys: Any) -> Trainer:
+    config = tiny_config(**keys)
+    torch.manual_seed(7)
+    engine = DdpEngine(TinyModel(dropout=0.3), config, CPU, seed=7)
+    folder, reporter = RunFolder(path), Reporter(True, path / "tensorboard", config.max_epoch)
+    trainer = Trainer(config, engine, train or ListLoader(TRAIN), cv or ListLoader(CV), folder, reporter)
+    state = folder.newest_state()
+    if state is not None:
+        trainer.load(state)
+    return trainer
+
+
+def series(path: Path) -> dict[str, list[tuple[int, float]]]:
+    """Points of TensorBoard, but those that the clock gives."""
+    events = EventAccumulator(str(path / "tensorboard"))
+    events.Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if not tag.endswith(("per_second", "data_wait"))]
+    return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in tags}
+
+
+def same_weights(first: Path, second: Path) -> bool:
+    one, two = torch.load(first), torch.load(second)
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> Path:
+    path = tmp_path / "undisturbed"
+    assert make_trainer(path, save_interval=2).run()
+    return path
+
+
+def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
+    names = {path.name for path in undisturbed.iterdir()}
+    epochs = {f"epoch_{epoch}.{suffix}" for epoch in range(3) for suffix in ("pt", "yaml")}
+    assert names == {"train.yaml", "init.pt", "final.pt", "tensorboard", "state_14.pt", "state_15.pt", *epochs}
+    assert os.readlink(undisturbed / "final.pt") == "epoch_2.pt"
+    record = yaml.safe_load((undisturbed / "epoch_2.yaml").read_text())
+    assert (record["epoch"], record["step"], record["tag"]) == (2, 15, "epoch_2")
+    assert record["loss_dict"].keys() == {"loss", "loss_att", "loss_ctc", "th_accuracy"}
+
+
+def test_tensorboard_has_train_points_every_log_interval_and_cv_points_every_epoch(undisturbed: Path) -> None:
+    found = series(undisturbed)
+    losses = {"loss", "loss_att", "loss_ctc", "th_accuracy", "padding"}
+    assert found.keys() == {f"train/{name}" for name in losses | {"lr", "grad_norm"}} | {
+        f"cv/{name}" for name in losses
+    }
+    assert [step for step, _ in found["train/loss"]] == [2, 4, 6, 8, 10, 12, 14]
+    assert [step for step, _ in found["cv/loss"]] == [5, 10, 15]
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 5, 14])
+def test_a_run_killed_anywhere_and_run_again_ends_as_if_it_had_not_been(
+    at: int, undisturbed: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "killed"
+    with pytest.raises(Killed):
+        make_trainer(path, DisturbedLoader(TRAIN, at, kill), save_interval=2).run()
+    time.sleep(1)  # TensorBoard orders its files by the second of their beginning
+    assert make_trainer(path, save_interval=2).run()
+    assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
+    assert series(path) == series(undisturbed)
+
+
+def test_a_run_killed_while_it_validates_goes_on_too(undisturbed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "killed"
+    with pytest.raises(Killed):
+        make_trainer(path, cv=DisturbedLoader(CV, 4, kill), save_interval=2).run()
+    assert make_trainer(path, save_interval=2).run()
+    assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
+
+
+@pytest.mark.parametrize("at", [0, 4, 7])
+def test_sigterm_finishes_the_step_saves_and_ends_the_run(at: int, undisturbed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "terminated"
+    trainer = make_trainer(path, DisturbedLoader(TRAIN, at, terminate))
+    assert not trainer.run()
+    assert trainer.progress.step == at + 1
+    assert (path / f"state_{at + 1}.pt").exists()
+    assert make_trainer(path).run()
+    assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
+
+
+def test_a_complete_run_says_so_and_trains_nothing(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = (undisturbed / "epoch_2.pt").stat().st_mtime_ns
+    with caplog.at_level(logging.INFO):
+        assert make_trainer(undisturbed).run()
+    assert "complete, max_epoch 3 is reached" in caplog.text
+    assert (undisturbed / "epoch_2.pt").stat().st_mtime_ns == before
+
+
+def test_a_resumed_run_says_what_of_its_config_changed(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        make_trainer(undisturbed, max_epoch=4, save_interval=2, optim_conf={"lr": 0.02})
+    changes = [record.getMessage() for record in caplog.records if "changed" in record.getMessage()]
+    assert changes == [
+        "changed since the run began: optim_conf.lr: 0.01 -> 0.02",
+        "changed since the run began: max_epoch: 3 -> 4",
+    ]
+
+
+def test_accumulated_batches_do_not_leak_into_the_next_epoch(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, accum_grad=2, max_epoch=2, log_interval=1)
+    trainer.run()
+    assert trainer.progress.step == 6
+    assert [step for step, _ in series(tmp_path)["cv/loss"]] == [3, 6]
+
+
+def test_validation_loss_is_the_mean_over_the_utterances(tmp_path: Path) -> None:
+    cv = [tiny_batch([4, 2, 2], 1), tiny_batch([], 2), tiny_batch([5], 3)]
+    trainer = make_trainer(tmp_path, cv=ListLoader(cv), max_epoch=1)
+    trainer.run()
+    model = trainer.engine.model.eval()
+    with torch.no_grad():
+        losses = [float(model(b.feats, b.feats_lengths, b.target, b.target_lengths)["loss"]) for b in (cv[0], cv[2])]
+    record = yaml.safe_load((tmp_path / "epoch_0.yaml").read_text())
+    assert record["loss_dict"]["loss"] == pytest.approx((3 * losses[0] + losses[1]) / 4)
+
+
+def test_samples_left_out_are_counted_by_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    batches = [tiny_batch([4], seed) for seed in range(3)]
+    batches[0].skipped = (Skipped("a", "unreadable"), Skipped("b", "token_max_length"))
+    batches[2].skipped = (Skipped("c", "unreadable"),)
+    with caplog.at_level(logging.INFO):
+        make_trainer(tmp_path, ListLoader(batches), max_epoch=1).run()
+    assert "skipped: 1 token_max_length, 2 unreadable" in caplog.text
+    assert yaml.safe_load((tmp_path / "epoch_0.yaml").read_text())["skipped"] == {
+        "unreadable": 2,
+        "token_max_length": 1,
+    }
+
+
+def test_steps_without_a_finite_gradient_are_skipped_up_to_a_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = [tiny_batch([4], seed) for seed in range(6)]
+    for number in (1, 3, 4):
+        batches[number].feats[0, 0, 0] = float("inf")
+    trainer = make_trainer(tmp_path / "enough", ListLoader(batches), max_epoch=1, max_nonfinite_steps=2)
+    trainer.run()
+    assert trainer.progress.step == 6
+    assert "step 4 skipped: its gradient is not finite (here: 3-0 …)" in caplog.text
+    with pytest.raises(ValueError, match=r"step 5: 2 steps in a row.*max_nonfinite_steps"):
+        make_trainer(tmp_path / "too many", ListLoader(batches), max_epoch=1, max_nonfinite_steps=1).run()
