@@ -118,6 +118,11 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
     assert keys[0] == keys[1] == keys[2]
 
 
+def test_nothing_left_by_the_filters_is_no_batch():
+    rule = measure(POLICIES[1], filter_conf=FilterConf(min_length=5000, max_length=6000))
+    assert EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, lanes=1).num_batches == 0
+
+
 def test_token_bounds_are_planned_where_characters_are_tokens():
     conf = DatasetConf(filter_conf=FilterConf(token_max_length=30), batch_conf=POLICIES[0])
     corpus = IndexOnlyCorpus([100])

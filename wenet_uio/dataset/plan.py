@@ -269,7 +269,7 @@ class EpochPlan:
             pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
             return share_out(pieces, len(pieces) if count is None else count)
         if count is None:
-            return [(piece,) for piece in self._within_bound(block)]
+            return [(piece,) for piece in self._within_bound(block) if len(piece)]
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound) if count else []
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
