@@ -4,6 +4,7 @@
 Imports nothing that is checked, so that it is quick and runs on any Python.
 """
 
+import argparse
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
@@ -27,8 +28,10 @@ def _is_installed(requirement):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("requirements", nargs="*", help="requirements.txt and the like")
     lacking = [] if sys.version_info >= (3, 10) else ["python>=3.10"]
-    for path in sys.argv[1:]:
+    for path in parser.parse_args().requirements:
         with open(path, encoding="utf-8") as file:
             lacking += missing(file)
     print(", ".join(lacking))

@@ -7,15 +7,15 @@ import sys
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
-from wenet_uio.dataset.corpus import open_corpus
 from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.mixture import open_corpus
 from wenet_uio.dataset.report import report_plan
 from wenet_uio.text.tokenizer import makes_one_token_a_character
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data_list", required=True)
+    parser.add_argument("--data_list", required=True, help="data list, or a yaml file that mixes several")
     parser.add_argument("--data_type", required=True, choices=("raw", "shard"))
     parser.add_argument("--config", required=True, help="train.yaml")
     parser.add_argument("--world_size", type=int, default=1, help="ranks (default: %(default)s)")

@@ -16,7 +16,7 @@ class IndexOnlyCorpus(Corpus):
         seconds = np.clip(random.lognormal(np.log(median), 0.6, total), shortest, longest)
         keys = [f"{number:09d}".encode() for number in range(total)]
         self._rows = Rows(
-            key_hash=random.permutation(total).astype(np.uint64),
+            key_hash=random.integers(0, 2**64, total, dtype=np.uint64),
             audio_offset=np.zeros(total, np.uint64),
             audio_size=np.zeros(total, np.uint32),
             text_offset=np.zeros(total, np.uint64),

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_uio.config.dataset import BatchConf
-from wenet_uio.dataset.batching import cut, fewest_batches, policy_of
+from wenet_uio.dataset.batching import cut, fewest_batches
 
 UNITS = st.lists(st.integers(1, 3000), min_size=1, max_size=80).map(lambda values: np.sort(np.asarray(values)))
 
@@ -52,11 +51,3 @@ def test_the_dearest_run_is_within_a_thousandth_of_the_best(units, count):
 def test_no_batch_for_samples_is_an_error():
     with pytest.raises(ValueError, match="3 samples cannot be cut into 0"):
         cut(np.array([1, 2, 3]), 0, 100)
-
-
-def test_buckets_hold_their_batch_sizes():
-    conf = BatchConf(batch_type="bucket", bucket_boundaries=(500, 1000), bucket_batch_sizes=(8, 4, 2))
-    policy = policy_of(conf)
-    for frames, size in ((499, 8), (500, 4), (999, 4), (1000, 2)):
-        units = int(policy.units(np.array([frames]))[0])
-        assert size * units <= policy.bound < (size + 1) * units

@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from wenet_uio.dataset.corpus import open_corpus
+from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.indexing import index_of
 from wenet_uio.dataset.shard import sidecar_of
@@ -22,7 +22,7 @@ def content(utterance):
 
 def test_raw_and_shard_hold_the_same_samples(make_lists):
     lists = make_lists(25)
-    raw, shard = (open_corpus(lists[kind], kind) for kind in ("raw", "shard"))
+    raw, shard = (open_list(lists[kind], kind) for kind in ("raw", "shard"))
     assert raw.samples.tolist() == shard.samples.tolist() == [10, 10, 5]
     assert raw.digest == shard.digest
     assert [content(u) for u in everything(raw)] == [content(u) for u in everything(shard)]
@@ -31,16 +31,16 @@ def test_raw_and_shard_hold_the_same_samples(make_lists):
 
 def test_a_shard_of_another_tool_is_indexed_when_opened(make_lists):
     shard_list = make_lists(12)["shard"]
-    expected = open_corpus(shard_list, "shard").digest
+    expected = open_list(shard_list, "shard").digest
     for path in open(shard_list).read().split():
         sidecar_of(path).unlink()
     index_of(shard_list).unlink()
-    assert open_corpus(shard_list, "shard").digest == expected
+    assert open_list(shard_list, "shard").digest == expected
 
 
 def test_a_corpus_travels_to_another_process(make_lists):
     for kind, data_list in make_lists(12).items():
-        corpus = pickle.loads(pickle.dumps(open_corpus(data_list, kind)))
+        corpus = pickle.loads(pickle.dumps(open_list(data_list, kind)))
         assert len(everything(corpus)) == 12
 
 
@@ -49,7 +49,7 @@ def test_a_changed_list_is_indexed_anew(make_lists):
     lines = open(raw).readlines()
     with open(raw, "w") as file:
         file.writelines(lines[:7])
-    assert open_corpus(raw, "raw").num_samples == 7
+    assert open_list(raw, "raw").num_samples == 7
 
 
 def test_bad_lines_are_listed_and_the_others_read(make_lists, tmp_path):
@@ -60,7 +60,7 @@ def test_bad_lines_are_listed_and_the_others_read(make_lists, tmp_path):
     lines.append(f'{{"key": "noise", "wav": "{tmp_path}/noise.wav", "txt": "a"}}\n')
     with open(raw, "w") as file:
         file.writelines(lines)
-    corpus = open_corpus(raw, "raw")
+    corpus = open_list(raw, "raw")
     assert corpus.num_samples == 4
     assert [key for key, _ in corpus.bad] == [f"{raw}:2", "gone", "noise"]
 
@@ -73,7 +73,7 @@ def test_members_without_text_or_audio_are_listed(make_lists, tmp_path):
             if member.name not in ("utt0001.txt", "utt0003.wav"):
                 lame.addfile(member, tar.extractfile(member))
     (tmp_path / "lame.list").write_text(f"{tmp_path}/lame.tar\n")
-    corpus = open_corpus(str(tmp_path / "lame.list"), "shard")
+    corpus = open_list(str(tmp_path / "lame.list"), "shard")
     assert [u.key for u in everything(corpus)] == ["utt0000", "utt0002", "utt0004"]
     assert [key for key, _ in corpus.bad] == ["utt0001", "utt0003"]
 
@@ -81,7 +81,7 @@ def test_members_without_text_or_audio_are_listed(make_lists, tmp_path):
 def test_a_shard_replaced_behind_its_index_is_refused(make_lists):
     shard_list = make_lists(20)["shard"]
     first, second = open(shard_list).read().split()
-    corpus = open_corpus(shard_list, "shard")
+    corpus = open_list(shard_list, "shard")
     with open(first, "wb") as file:
         file.write(open(second, "rb").read() + bytes(512))
     with pytest.raises(ListError, match="not the shard that was indexed"):
@@ -91,12 +91,12 @@ def test_a_shard_replaced_behind_its_index_is_refused(make_lists):
 @pytest.mark.parametrize(("kind", "other"), [("raw", "shard"), ("shard", "raw")])
 def test_a_list_of_the_other_type_is_refused(make_lists, kind, other):
     with pytest.raises(ListError, match=f"data_type {kind}, not {other}"):
-        open_corpus(make_lists(3)[kind], other)
+        open_list(make_lists(3)[kind], other)
 
 
 def test_missing_and_empty_lists_are_refused(tmp_path):
     with pytest.raises(ListError, match="no such data list; make_raw_list"):
-        open_corpus(str(tmp_path / "none.list"), "raw")
+        open_list(str(tmp_path / "none.list"), "raw")
     (tmp_path / "empty.list").touch()
     with pytest.raises(ListError, match="empty data list"):
-        open_corpus(str(tmp_path / "empty.list"), "raw")
+        open_list(str(tmp_path / "empty.list"), "raw")

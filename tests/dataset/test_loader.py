@@ -174,3 +174,46 @@ def test_token_filters_are_counted_as_filtered(lists):
     one = loader(lists["raw"], "raw", conf={"filter_conf": {"token_max_length": 2}})
     kept = sum(len(batch) for batch in one)
     assert kept == 40 - one.plan.filtered()["token_max_length"] == 27
+
+
+def test_nominal_epochs_go_on_where_the_last_one_stopped(lists):
+    steps = len(loader(lists["raw"], "raw"))
+    one = loader(lists["raw"], "raw", epoch_steps=steps + 2)
+    first, second = list(one), list(one)
+    assert (one.epoch, one.data_pass, one.position) == (2, 2, 4)
+    assert len(first) == len(second) == steps + 2
+    passes = loader(lists["raw"], "raw")
+    plain = [*passes, *passes, *passes]
+    assert all(same(*pair) for pair in zip(first + second, plain, strict=False))
+
+
+@pytest.mark.parametrize("stop", [1, 7])
+def test_a_nominal_epoch_resumes_anywhere(lists, stop):
+    one = loader(lists["raw"], "raw", epoch_steps=9, num_workers=1)
+    whole = [*one, *one]
+    other = loader(lists["raw"], "raw", epoch_steps=9)
+    stream = iter(other)
+    read = [next(stream) for _ in range(stop)]
+    resumed = loader(lists["raw"], "raw", epoch_steps=9)
+    resumed.load_state_dict(other.state_dict())
+    assert len(resumed) == 9 - stop
+    assert all(same(*pair) for pair in zip([*read, *resumed, *resumed], whole, strict=True))
+
+
+def test_without_partition_every_rank_reads_everything_in_its_own_order(lists):
+    ranks = [list(loader(lists["raw"], "raw", rank=r, world_size=3, conf={"partition": False})) for r in range(3)]
+    assert len({len(batches) for batches in ranks}) == 1
+    keys = [[key for batch in batches for key in batch.keys] for batches in ranks]
+    assert all(sorted(order) == sorted(keys[0]) for order in keys)
+    assert len(set(keys[0])) == len(keys[0]) == 40
+    assert keys[0] != keys[1]
+
+
+def test_a_change_can_be_allowed_and_starts_the_pass_over(lists):
+    one = loader(lists["raw"], "raw")
+    stream = iter(one)
+    next(stream)
+    other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
+    other.load_state_dict(one.state_dict(), allow_changes=True)
+    assert (other.epoch, other.position) == (0, 0)
+    assert sum(len(batch) for batch in other) == 40

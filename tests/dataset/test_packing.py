@@ -3,7 +3,7 @@ import os
 import pytest
 import soundfile
 
-from wenet_uio.dataset.corpus import open_corpus
+from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError, RawLine
 from wenet_uio.dataset.kaldi_dir import read_utterances
 from wenet_uio.dataset.packing import make_raw_list, make_shard_list
@@ -13,7 +13,7 @@ from wenet_uio.dataset.types import SampleRef
 def test_shards_keep_the_encoded_bytes(make_utterances, tmp_path):
     lines = make_utterances(3, rate=8000)
     make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"))
-    corpus = open_corpus(str(tmp_path / "list"), "shard")
+    corpus = open_list(str(tmp_path / "list"), "shard")
     for row, line in enumerate(lines):
         assert bytes(corpus.read(SampleRef(0, row)).audio) == open(line.wav, "rb").read()
 
@@ -35,7 +35,7 @@ def test_failed_utterances_are_named_and_the_others_packed(make_utterances, tmp_
     open(lines[7].wav, "wb").close()
     failures = make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), per_shard=4, processes=2)
     assert [key for key, _ in failures] == ["utt0002", "utt0007"]
-    assert open_corpus(str(tmp_path / "list"), "shard").num_samples == 8
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == 8
     assert [key for key, _ in make_raw_list(lines, str(tmp_path / "raw"), 4)] == ["utt0002", "utt0007"]
 
 
@@ -53,14 +53,14 @@ def test_segments_are_cut_alike_in_raw_and_shard_lists(make_utterances, tmp_path
     cuts = [RawLine("one", line.wav, "a", 0.05, 0.15), RawLine("two", line.wav, "b", 0.1, 0.3)]
     make_raw_list(cuts, str(tmp_path / "raw"))
     make_shard_list(cuts, tmp_path / "s", str(tmp_path / "shard"))
-    raw, shard = open_corpus(str(tmp_path / "raw"), "raw"), open_corpus(str(tmp_path / "shard"), "shard")
+    raw, shard = open_list(str(tmp_path / "raw"), "raw"), open_list(str(tmp_path / "shard"), "shard")
     assert raw.digest == shard.digest
     assert raw.rows(0).num_samples.tolist() == [1600, 3200]
 
 
 def test_resampled_shards_hold_wav_of_that_rate(make_utterances, tmp_path):
     make_shard_list(make_utterances(2, rate=8000), tmp_path / "s", str(tmp_path / "list"), resample_rate=16000)
-    assert open_corpus(str(tmp_path / "list"), "shard").rows(0).sample_rate.tolist() == [16000, 16000]
+    assert open_list(str(tmp_path / "list"), "shard").rows(0).sample_rate.tolist() == [16000, 16000]
 
 
 @pytest.fixture
@@ -109,4 +109,4 @@ def test_an_uppercase_suffix_is_audio_like_any_other(make_utterances, tmp_path):
     loud = tmp_path / "LOUD.WAV"
     soundfile.write(loud, samples, rate)
     assert make_shard_list([RawLine("loud", str(loud), "a")], tmp_path / "s", str(tmp_path / "list")) == []
-    assert open_corpus(str(tmp_path / "list"), "shard").key(SampleRef(0, 0)) == "loud"
+    assert open_list(str(tmp_path / "list"), "shard").key(SampleRef(0, 0)) == "loud"

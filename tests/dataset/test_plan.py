@@ -118,6 +118,11 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
     assert keys[0] == keys[1] == keys[2]
 
 
+def test_nothing_left_by_the_filters_is_no_batch():
+    rule = measure(POLICIES[1], filter_conf=FilterConf(min_length=5000, max_length=6000))
+    assert EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, lanes=1).num_batches == 0
+
+
 def test_token_bounds_are_planned_where_characters_are_tokens():
     conf = DatasetConf(filter_conf=FilterConf(token_max_length=30), batch_conf=POLICIES[0])
     corpus = IndexOnlyCorpus([100])
@@ -131,7 +136,7 @@ def test_an_utterance_longer_than_a_batch_is_filtered_in_training_and_alone_in_e
     corpus = IndexOnlyCorpus([100], median=10)
     training, evaluation = (measure_of(conf, training=flag) for flag in (True, False))
     too_long = int(np.count_nonzero(corpus.rows(0).seconds > 10.015))
-    assert EpochPlan(corpus, training, seed=1, epoch=0, lanes=1).filtered() == {"longer_than_a_batch": too_long}
+    assert EpochPlan(corpus, training, seed=1, epoch=0, lanes=1).filtered() == {"fits_no_batch": too_long}
     plan = EpochPlan(corpus, evaluation, seed=1, epoch=0, lanes=1)
     batches = [plan.batch(index) for index in range(plan.num_batches)]
     assert sum(len(batch) for batch in batches) == 100

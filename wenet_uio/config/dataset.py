@@ -26,6 +26,14 @@ class FilterConf(Section):
     """Tokens per frame of 10 ms."""
     max_output_input_ratio: float = 1.0
     """Tokens per frame of 10 ms."""
+    min_duration: float = Field(0.0, ge=0)
+    """Seconds."""
+    max_duration: Annotated[float, Field(gt=0)] | None = None
+    """Seconds."""
+    min_tps: float = Field(0.0, ge=0)
+    """Tokens per second."""
+    max_tps: Annotated[float, Field(gt=0)] | None = None
+    """Tokens per second."""
 
     @model_validator(mode="after")
     def _bounds_leave_room(self) -> FilterConf:
@@ -136,16 +144,40 @@ class SortConf(Section):
     sort_size: Positive = 500
 
 
+Seconds = Annotated[float, Field(gt=0)]
+
+
 class BatchConf(Section):
+    """How samples become batches; `batch_type` says which of the keys count."""
+
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
-    batch_size: Positive = 16
-    """Utterances (static)."""
+    batch_size: Positive | None = None
+    """Utterances: of a batch (static; 16 where absent), or at most, with `batch_duration`."""
     max_frames_in_batch: Positive = 12000
     """Padded frames: longest utterance times number of utterances (dynamic)."""
+    batch_duration: Seconds | None = None
+    """Padded seconds, in place of max_frames_in_batch (dynamic)."""
+    quadratic_duration: Seconds | None = None
+    """With batch_duration an utterance of d seconds counts d + d² / quadratic_duration: long ones cost attention."""
     bucket_boundaries: tuple[Positive, ...] = (500, 1000, 1500)
-    """Upper ends of the buckets in frames, exclusive; one bucket more for what is longer."""
+    """Upper ends of the buckets in frames, exclusive; one bucket more for what is longer (bucket)."""
     bucket_batch_sizes: tuple[Positive, ...] = (128, 64, 32, 16)
-    """Utterances, one number a bucket."""
+    """Utterances, one number a bucket of bucket_boundaries."""
+    bucket_duration_bins: tuple[Seconds, ...] | tuple[tuple[Seconds, Positive], ...] | None = None
+    """Upper ends of the buckets in seconds, or in (seconds, tokens), inclusive, in place of bucket_boundaries."""
+    bucket_batch_size: tuple[Positive, ...] | None = None
+    """Utterances, one number a bucket of bucket_duration_bins, or one more for what is longer than all bins."""
+    bucket_choice: Literal["strict", "lenient"] = "strict"
+    """Of buckets in two dimensions: strict looks for room for the tokens within the first bin of duration that fits
+    only, lenient takes the first bucket that fits both."""
+    use_semi_sorted_batching: bool = False
+    """Sort by length with noise instead of cutting sorted blocks. US patent 11915685 B2 covers this method: see to your
+    right to use it before you switch it on."""
+    randomization_factor: Probability = 0.1
+    """Of semi-sorted batching: noise of this share of the range of lengths."""
+    length_order: Literal["synced", "random", "rising"] = "synced"
+    """In what order lengths come over the epoch: at random, alike in all lanes so that the ranks of a step have like
+    batches (synced); at random in each lane; or from short to long."""
 
     @model_validator(mode="after")
     def _buckets_fit(self) -> BatchConf:
@@ -154,8 +186,17 @@ class BatchConf(Section):
                 f"bucket_batch_sizes needs {len(self.bucket_boundaries) + 1} numbers for "
                 f"{len(self.bucket_boundaries)} bucket_boundaries, found {len(self.bucket_batch_sizes)}"
             )
-        if sorted(set(self.bucket_boundaries)) != list(self.bucket_boundaries):
-            raise ValueError(f"bucket_boundaries must rise, found {list(self.bucket_boundaries)}")
+        bins, sizes = self.bucket_duration_bins, self.bucket_batch_size
+        if (bins is None) != (sizes is None):
+            raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
+        if bins is not None and len(sizes) - len(bins) not in (0, 0 if isinstance(bins[0], tuple) else 1):
+            raise ValueError(f"bucket_batch_size has {len(sizes)} numbers for {len(bins)} bucket_duration_bins")
+        for name in ("bucket_boundaries", "bucket_duration_bins"):
+            ends = getattr(self, name)
+            if ends and sorted(set(ends)) != list(ends):
+                raise ValueError(f"{name} must rise, found {list(ends)}")
+        if self.batch_duration is None and self.quadratic_duration is not None:
+            raise ValueError("quadratic_duration goes with batch_duration")
         return self
 
 
@@ -192,6 +233,8 @@ class DatasetConf(Section):
     sort: bool = True
     sort_conf: SortConf = SortConf()
     batch_conf: BatchConf = BatchConf()
+    partition: bool = True
+    """Share the data out over the ranks; false gives each all of it, in an order of its own (NeMo's replicate)."""
     cycle: Literal[1] = 1
     """An epoch is one pass; for more passes raise max_epoch."""
     max_bad_ratio: Probability = 0.01

@@ -1,52 +1,10 @@
-"""Batch policies, and the cutting of sorted samples into batches of equal padded cost.
-
-A policy gives each sample a number of *units* that never falls with its length; the padded cost of a batch is its
-number of samples times its largest units, and no batch may cost more than the policy's bound.
-"""
+"""Cutting sorted samples into batches of equal padded cost: number of samples times the largest units among them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
 import numpy as np
-
-from wenet_uio.config.dataset import BatchConf
-
-WHOLE = 1 << 30
-"""Bound of bucketed batches: a sample's units are this over the batch size of its bucket."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How much of a batch a sample fills."""
-
-    kind: str
-    """static, dynamic or bucket."""
-    bound: int
-    """Largest padded cost of a batch, in units."""
-    boundaries: tuple[int, ...] = ()
-    """Buckets: upper ends in frames."""
-    sizes: tuple[int, ...] = ()
-    """Buckets: utterances a batch."""
-
-    def units(self, frames: np.ndarray) -> np.ndarray:
-        """Units of samples of `frames` frames, int64."""
-        if self.kind == "static":
-            return np.ones(len(frames), np.int64)
-        if self.kind == "dynamic":
-            return np.maximum(frames, 1).astype(np.int64)
-        units = WHOLE // np.asarray(self.sizes, np.int64)
-        return np.maximum.accumulate(units)[np.searchsorted(self.boundaries, frames, side="right")]
-
-
-def policy_of(conf: BatchConf) -> Policy:
-    """The policy that `batch_conf` asks for."""
-    if conf.batch_type == "static":
-        return Policy("static", conf.batch_size)
-    if conf.batch_type == "dynamic":
-        return Policy("dynamic", conf.max_frames_in_batch)
-    return Policy("bucket", WHOLE, conf.bucket_boundaries, conf.bucket_batch_sizes)
 
 
 def fewest_batches(units: np.ndarray, bound: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_uio.dataset.columns import read_columns
 from wenet_uio.dataset.data_list import DataType, ListError, parse_raw_line
-from wenet_uio.dataset.index import Rows
+from wenet_uio.dataset.index import TABLE_COLUMNS, Rows
 from wenet_uio.dataset.indexing import ensure_index, index_of, locate
 from wenet_uio.dataset.shard import shard_index
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -33,6 +33,9 @@ class Corpus(ABC):
         self.shortest = table["shortest"]
         self.longest = table["longest"]
         """(shards,) seconds of the shortest and the longest utterance."""
+        self.shortest_text = table["shortest_text"]
+        self.longest_text = table["longest_text"]
+        """(shards,) characters of the shortest and the longest text."""
         self.bad = bad
         """(key, reason) of what the index had to leave out."""
         state = hashlib.blake2b(digest_size=16)
@@ -64,6 +67,36 @@ class Corpus(ABC):
     def key(self, ref: SampleRef) -> str:
         return self.rows(ref.shard).key(ref.row)
 
+    # A mixture of corpora holds other samples in each pass, and overrides these.
+
+    def in_pass(self, data_pass: int) -> Corpus:
+        """What is read in a pass over the data."""
+        return self
+
+    def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where samples of `in_pass` stand in the corpus that reads them."""
+        return shards, rows
+
+    def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
+        """Buckets of samples, kept apart further where their shards must not share a batch."""
+        return buckets
+
+    def source_numbers(self, shards: np.ndarray) -> np.ndarray:
+        """Number of the source that each shard comes from."""
+        return np.zeros(len(shards), np.int64)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        return (self.data_list,)
+
+    def offsets(self, data_pass: int) -> dict[str, int]:
+        """Utterances of each source that were read before a pass."""
+        return {}
+
+    def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
+        """Go on in each source where `offsets` says, from this pass on; a plain corpus has nothing to remember."""
+        return
+
 
 class RawCorpus(Corpus):
     """A raw list: audio files of their own; a run of consecutive lines counts as a shard."""
@@ -71,7 +104,7 @@ class RawCorpus(Corpus):
     def __init__(self, data_list: str) -> None:
         columns, meta = read_columns(index_of(data_list))
         self._first = columns.pop("first_row")
-        table = {name: columns.pop(name) for name in ("samples", "seconds", "shortest", "longest", "digest")}
+        table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns)
         self._map: mmap.mmap | None = None
         super().__init__(data_list, table, [tuple(item) for item in meta["bad"]])
@@ -135,7 +168,7 @@ class ShardCorpus(Corpus):
         return ShardCorpus, (self.data_list,)
 
 
-def open_corpus(data_list: str, data_type: DataType) -> Corpus:
+def open_list(data_list: str, data_type: DataType) -> Corpus:
     """Open a raw or shard list, indexing it first where it has no index or has changed since.
 
     Raises:

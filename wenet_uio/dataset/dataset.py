@@ -1,6 +1,6 @@
 """Unified IO in one page: a data list becomes batches. Read this file first.
 
-open_corpus   data.list             -> shards of samples, indexed                (corpus.py, index.py)
+open_corpus   data.list             -> shards of samples, indexed                (corpus.py, index.py, mixture.py)
 EpochPlan     index, policy, seed   -> batch t: which samples, at which speed    (plan.py, batching.py)
 read          sample                -> encoded audio and text                    (corpus.py, shard.py, audio.py)
 chain         audio and text        -> features and labels                       (operators/)
@@ -12,23 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from wenet_uio.config import Config
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.audio import AudioError, read_audio
-from wenet_uio.dataset.corpus import Corpus, open_corpus
+from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import DataType, ListError
 from wenet_uio.dataset.loader import Loader, Work
 from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.mixture import open_corpus
 from wenet_uio.dataset.operators.augment import SpecAug, SpecSub, SpecTrim
 from wenet_uio.dataset.operators.features import feature_operators
 from wenet_uio.dataset.operators.padding import pad
 from wenet_uio.dataset.operators.text import Filter, Tokenize
 from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb
-from wenet_uio.dataset.randomness import draw, key_of
 from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -36,8 +35,6 @@ Operator = Callable[[Example], Example]
 
 LENGTH_TOLERANCE = 0.1
 """Seconds by which audio may differ from its index before it counts as changed."""
-AUGMENTATION = 1
-"""What the random numbers of a sample are drawn for."""
 
 
 def build_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> tuple[Operator, ...]:
@@ -69,10 +66,10 @@ class BatchReader(Dataset):
         examples: list[Example] = []
         skipped: list[Skipped] = []
         seconds = 0.0
-        for shard, row, speed in zip(work.piece.shards, work.piece.rows, work.piece.speeds, strict=True):
+        for shard, row, speed, seed in zip(work.shards, work.rows, work.speeds, work.seeds, strict=True):
             ref = SampleRef(int(shard), int(row), float(speed))
             try:
-                example = self.example(ref, work.key)
+                example = self.example(ref, int(seed))
                 duration = example.waveform.numel() / example.sample_rate
                 for operator in self.chain:
                     example = operator(example)
@@ -89,8 +86,8 @@ class BatchReader(Dataset):
         )
         return batch
 
-    def example(self, ref: SampleRef, epoch_key: int) -> Example:
-        """Read and decode one sample.
+    def example(self, ref: SampleRef, seed: int) -> Example:
+        """Read and decode one sample; `seed` is for what the chain draws.
 
         Raises:
             SkipSample: its audio or its line of the list is bad.
@@ -104,10 +101,7 @@ class BatchReader(Dataset):
         indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), waveform.numel() / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
-        random = int(draw(key_of(epoch_key, AUGMENTATION), np.asarray(rows.key_hash[ref.row : ref.row + 1]))[0])
-        return Example(
-            utterance.key, utterance.text, waveform, rate, random >> 1, speed=ref.speed, extra=utterance.extra
-        )
+        return Example(utterance.key, utterance.text, waveform, rate, seed >> 1, speed=ref.speed, extra=utterance.extra)
 
 
 def build_loader(
@@ -123,15 +117,17 @@ def build_loader(
     prefetch: int = 8,
     pin_memory: bool = False,
     seed: int = 777,
+    epoch_steps: int | None = None,
 ) -> Loader:
     """The batches of one rank.
 
     Training shuffles, filters and augments; otherwise every utterance of the list is read once, as it is.
 
     Args:
-        data_list: a raw or shard list, as `data_type` says.
+        data_list: a raw or shard list, as `data_type` says, or a yaml file that mixes several.
         num_workers: processes that read; 0 reads in this one.
         prefetch: batches that each worker keeps ready.
+        epoch_steps: steps that make an epoch of training; None is one pass over the data.
 
     Raises:
         ListError: the list cannot be used.
@@ -152,4 +148,6 @@ def build_loader(
         prefetch=prefetch,
         pin_memory=pin_memory and torch.cuda.is_available(),
         max_bad_ratio=conf.max_bad_ratio if training else 1.0,
+        epoch_steps=epoch_steps if training else None,
+        partition=conf.partition or not training,
     )

@@ -106,26 +106,31 @@ def hash_key(key: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
+TABLE_COLUMNS = {
+    "samples": np.uint32,
+    "seconds": np.float64,
+    "shortest": np.float64,
+    "longest": np.float64,
+    "shortest_text": np.uint32,
+    "longest_text": np.uint32,
+    "digest": np.uint64,
+}
+
+
 def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:
-    """One row a shard: samples, seconds of audio, shortest and longest sample (seconds), digest."""
+    """One row a shard: samples, seconds of audio, extremes of seconds and of characters of text, digest."""
     summary = [
         (
             len(rows),
             float(rows.seconds.sum()),
             rows.seconds.min(initial=np.inf),
             rows.seconds.max(initial=0),
+            rows.text_length.min(initial=np.iinfo(np.uint32).max),
+            rows.text_length.max(initial=0),
             rows.digest(),
         )
         for rows in shards
     ]
-    columns = list(zip(*summary, strict=True)) or [()] * 5
-    dtypes = {
-        "samples": np.uint32,
-        "seconds": np.float64,
-        "shortest": np.float64,
-        "longest": np.float64,
-        "digest": np.uint64,
-    }
-    return {
-        name: np.asarray(column, dtype=dtype) for column, (name, dtype) in zip(columns, dtypes.items(), strict=True)
-    }
+    columns = list(zip(*summary, strict=True)) or [()] * len(TABLE_COLUMNS)
+    named = zip(columns, TABLE_COLUMNS.items(), strict=True)
+    return {name: np.asarray(column, dtype=dtype) for column, (name, dtype) in named}

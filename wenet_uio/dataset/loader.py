@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.measure import Measure
-from wenet_uio.dataset.plan import EpochPlan, Piece, choose_lanes
+from wenet_uio.dataset.plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.randomness import key_of
 from wenet_uio.dataset.types import Batch
 
 LEAST_BAD = 10
@@ -25,10 +27,11 @@ class Work:
 
     index: int
     """t: the batch's place in the epoch."""
-    piece: Piece
     closes_step: bool
-    key: int
-    """Of the epoch's randomness."""
+    shards: np.ndarray
+    rows: np.ndarray
+    speeds: np.ndarray
+    seeds: np.ndarray
 
 
 class Loader:
@@ -36,6 +39,9 @@ class Loader:
 
     Every rank yields the same number of steps. Batches that were prefetched and not yielded are not lost: the state
     counts what was yielded. When an epoch is through, `epoch` moves on by one.
+
+    An epoch is one pass over the data, unless `epoch_steps` makes it a number of steps: then the next one goes on where
+    it stopped. With `partition` off every rank reads all the data, in an order of its own.
     """
 
     def __init__(
@@ -52,17 +58,21 @@ class Loader:
         prefetch: int,
         pin_memory: bool,
         max_bad_ratio: float,
+        epoch_steps: int | None = None,
+        partition: bool = True,
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is outside a world of {world_size}")
         self.corpus, self.measure = corpus, measure
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size = (rank, world_size) if partition else (0, 1)
         self.seed, self.reshuffle, self.max_bad_ratio = seed, reshuffle, max_bad_ratio
-        self.epoch, self.position = 0, 0
-        self.lanes = choose_lanes(corpus, world_size)
+        self.epoch_steps, self.partition = epoch_steps, partition
+        self._own_order = () if partition else (rank,)
+        self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
+        self.lanes = choose_lanes(corpus.in_pass(0), world_size)
         self.skipped: Counter[str] = Counter()
         """Samples of this epoch that were left out while reading, by reason."""
-        self._plan: EpochPlan | None = None
+        self._plans: dict[int, EpochPlan] = {}
         self._loader = DataLoader(
             reader,
             batch_size=None,
@@ -75,67 +85,99 @@ class Loader:
 
     @property
     def plan(self) -> EpochPlan:
-        """The plan of the current epoch."""
-        if self._plan is None:
-            epoch = self.epoch if self.reshuffle else 0
-            self._plan = EpochPlan(self.corpus, self.measure, seed=self.seed, epoch=epoch, lanes=self.lanes)
-        return self._plan
+        """The plan of the pass that the loader stands in."""
+        return self.plan_of(self.data_pass)
+
+    def plan_of(self, data_pass: int) -> EpochPlan:
+        """The plan of a pass over the data; that of the current and the next are kept."""
+        if data_pass not in self._plans:
+            self._plans = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
+            self._plans[data_pass] = EpochPlan(
+                self.corpus.in_pass(data_pass),
+                self.measure,
+                seed=key_of(self.seed, *self._own_order) if self._own_order else self.seed,
+                epoch=data_pass if self.reshuffle else 0,
+                lanes=self.lanes,
+                same_length=not self.partition,
+            )
+        return self._plans[data_pass]
 
     def __len__(self) -> int:
         """Steps of this rank from here to the end of the epoch; the same on every rank."""
+        if self.epoch_steps is not None:
+            return self.epoch_steps - self.steps_done
         return self.plan.steps_from(self.position, self.world_size)
 
     def __iter__(self) -> Iterator[Batch]:
         bad = 0
         for batch in self._loader:
             if batch.closes_step:
-                self.position = min(self.position + self.world_size, self.plan.num_batches)
+                self._advance()
             for sample in batch.skipped:
                 self.skipped[sample.reason] += 1
                 bad += not sample.filtered
                 self._check(bad, f"{sample.key}: {sample.reason}, {sample.detail}")
             yield batch
-        self.set_epoch(self.epoch + 1)
+        if self.epoch_steps is None:
+            self.set_epoch(self.epoch + 1)
+        else:
+            self.epoch, self.steps_done, self.skipped = self.epoch + 1, 0, Counter()
+
+    def _advance(self) -> None:
+        """Count one step; with nominal epochs a pass that is through gives way to the next."""
+        if self.position >= self.plan.num_batches:
+            self.data_pass, self.position = self.data_pass + 1, 0
+        self.steps_done += 1
+        self.position = min(self.position + self.world_size, self.plan.num_batches)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch."""
-        self.epoch, self.position, self._plan = epoch, 0, None
+        """Go to the start of an epoch, and of the pass of that number."""
+        self.epoch, self.data_pass, self.position, self.steps_done = epoch, epoch, 0, 0
         self.skipped = Counter()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the data stands, for any world size and number of workers; a few hundred bytes."""
         return {
             "epoch": self.epoch,
+            "data_pass": self.data_pass,
             "position": self.position,
+            "steps_done": self.steps_done,
             "seed": self.seed,
             "lanes": self.lanes,
+            "partition": self.partition,
             "corpus": self.corpus.digest,
             "measure": self.measure.digest(),
+            "offsets": self.corpus.offsets(self.data_pass),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
         """Go on where `state` was taken.
 
+        A changed data set or batch policy is taken at the start of a pass; within one it is refused, unless
+        `allow_changes` starts that pass over.
+
         Raises:
-            ValueError: the data set or the batch policy is another one; at the start of an epoch that is allowed.
+            ValueError: what changed, and what can be done.
         """
-        changed = [
-            name
-            for name, digest in (("corpus", self.corpus.digest), ("measure", self.measure.digest()))
-            if state[name] != digest
-        ]
-        if changed and state["position"]:
-            what = {
-                "corpus": f"the data set {self.corpus.data_list}",
-                "measure": "dataset_conf (batches, filters, speeds)",
-            }
+        now = self.state_dict()
+        what = {
+            "corpus": f"the data set {self.corpus.data_list}",
+            "measure": "dataset_conf (batches, filters, speeds)",
+            "partition": "partition",
+        }
+        changed = [name for name in what if state[name] != now[name]]
+        if changed and state["position"] and not allow_changes:
             raise ValueError(
                 f"{' and '.join(what[name] for name in changed)} changed since the checkpoint, which stands within "
-                f"epoch {state['epoch']}: bring it back, or start from the weights alone with --checkpoint"
+                f"epoch {state['epoch']}: bring it back; or start that pass over the data again with "
+                "--allow_data_changes; or start from the weights alone with --checkpoint"
             )
-        self.set_epoch(state["epoch"])
-        self.position, self.seed = state["position"], state["seed"]
-        self.lanes = choose_lanes(self.corpus, self.world_size) if changed else state["lanes"]
+        self.epoch, self.data_pass, self.seed = state["epoch"], state["data_pass"], state["seed"]
+        self.position = 0 if changed else state["position"]
+        self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
+        self.corpus.start_at(self.data_pass, state["offsets"])
+        self.lanes = choose_lanes(self.corpus.in_pass(self.data_pass), self.world_size) if changed else state["lanes"]
+        self.skipped, self._plans = Counter(), {}
 
     def _check(self, bad: int, last: str) -> None:
         allowed = max(LEAST_BAD, self.max_bad_ratio * self.corpus.num_samples / self.world_size)
@@ -147,14 +189,21 @@ class Loader:
 
 
 class _Schedule(Sampler):
-    """What the DataLoader is to fetch: this rank's pieces, from the loader's position on."""
+    """What the DataLoader is to fetch: this rank's pieces, from the loader's position to the end of its epoch."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Work]:
-        plan, rank, world_size = self._loader.plan, self._loader.rank, self._loader.world_size
-        for position in range(self._loader.position, plan.num_batches, world_size):
-            batch = plan.step(position, world_size, rank)
+        loader = self._loader
+        data_pass, position = loader.data_pass, loader.position
+        for _ in range(len(loader)):
+            plan = loader.plan_of(data_pass)
+            if position >= plan.num_batches:
+                data_pass, position = data_pass + 1, 0
+                plan = loader.plan_of(data_pass)
+            batch = plan.step(position, loader.world_size, loader.rank)
+            position += loader.world_size
             for number, piece in enumerate(batch.pieces, 1):
-                yield Work(batch.index, piece, number == len(batch.pieces), plan.key)
+                shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+                yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)

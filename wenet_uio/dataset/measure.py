@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from wenet_uio.config.dataset import DatasetConf, FilterConf
-from wenet_uio.dataset.batching import Policy, policy_of
+from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.index import Rows
+from wenet_uio.dataset.indexing import NOMINAL_RATE
+from wenet_uio.dataset.policies import DurationBucketPolicy, Lengths, Policy, StaticPolicy, policy_of
 
 FILTER_FRAMES_PER_SECOND = 100
 """filter_conf counts frames of 10 ms, whatever the features' frame shift."""
@@ -60,6 +64,14 @@ def resampled_length(num_samples: np.ndarray, source_rate: np.ndarray | int, tar
     return -(-num_samples * target_rate // source_rate)
 
 
+class Stored(NamedTuple):
+    """The part of an index that lengths come from; `Rows` has the same columns."""
+
+    num_samples: np.ndarray
+    sample_rate: np.ndarray
+    text_length: np.ndarray
+
+
 @dataclass(frozen=True)
 class Measure:
     """Which samples take part in an epoch, and what each costs."""
@@ -71,57 +83,75 @@ class Measure:
     speeds: tuple[float, ...] = (1.0,)
     """Drawn from for each sample and epoch."""
     text_length_is_tokens: bool = False
-    """True where the tokenizer makes one token a character, so that token bounds can be checked from the index."""
+    """True where the index counts tokens, so that bounds on tokens can be checked while planning."""
+    noise: float | None = None
+    """Semi-sorted batching: share of the range of lengths; None cuts sorted blocks."""
+    length_order: str = "synced"
+    """synced, random or rising."""
 
     def digest(self) -> str:
         """Of everything here: a plan is only resumed under the policy it was made with."""
         return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
-    def keep(self, rows: Rows) -> tuple[np.ndarray, Counter[str]]:
+    def keep(self, rows: Rows | Stored) -> tuple[np.ndarray, Counter[str]]:
         """Which rows take part (bool), and how many the others are by reason."""
-        kept = np.ones(len(rows), bool)
+        kept = np.ones(len(rows.num_samples), bool)
         reasons: Counter[str] = Counter()
         for reason, bad in self._filters(rows):
             reasons[reason] += int(np.count_nonzero(kept & bad))
             kept &= ~bad
         return kept, +reasons
 
-    def frames(self, num_samples: np.ndarray, sample_rate: np.ndarray, speeds: np.ndarray | float = 1.0) -> np.ndarray:
-        """Frames of samples as stored, played at `speeds`."""
+    def lengths(self, rows: Rows | Stored, speeds: np.ndarray | float = 1.0) -> Lengths:
+        """Lengths of samples played at `speeds`."""
         rate = self.frame_count.sample_rate
-        count = resampled_length(num_samples.astype(np.int64), sample_rate.astype(np.int64), rate)
-        return self.frame_count(np.ceil(count / speeds).astype(np.int64))
+        count = resampled_length(rows.num_samples.astype(np.int64), rows.sample_rate.astype(np.int64), rate)
+        played = np.ceil(count / speeds).astype(np.int64)
+        return Lengths(self.frame_count(played), -(-played * 1000 // rate), rows.text_length.astype(np.int64))
 
-    def shard_can_lose(self, shortest: np.ndarray, longest: np.ndarray) -> np.ndarray:
-        """Whether a shard with these extremes (seconds) may hold samples that `keep` leaves out."""
+    def shard_units(self, corpus: Corpus) -> np.ndarray:
+        """Units of each shard after the filters, float64.
+
+        From the shard table where that can tell; shards that the filters may touch, and all under policies that are
+        not linear in length, are looked into.
+        """
+        stretch = float(np.mean(1 / np.asarray(self.speeds)))
+        seconds = corpus.seconds * stretch
+        frames = seconds * self.frame_count.sample_rate / self.frame_count.shift
+        units = self.policy.table_units(corpus.samples, seconds, frames)
+        if units is None:
+            looked_into, units = np.ones(corpus.num_shards, bool), np.zeros(corpus.num_shards)
+        else:
+            looked_into, units = self._may_filter(corpus), units.astype(np.float64)
+        for shard in np.flatnonzero(looked_into):
+            rows = corpus.rows(int(shard))
+            units[shard] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
+        return units
+
+    def _may_filter(self, corpus: Corpus) -> np.ndarray:
+        """Whether each shard may hold samples that `keep` leaves out: every filter is monotone, corners tell."""
+        rate = np.full(corpus.num_shards, NOMINAL_RATE)
+        corners = (
+            Stored((seconds * NOMINAL_RATE).astype(np.int64), rate, text)
+            for seconds in (corpus.shortest, corpus.longest)
+            for text in (corpus.shortest_text, corpus.longest_text)
+        )
+        return np.logical_or.reduce([~self.keep(corner)[0] for corner in corners])
+
+    def _filters(self, rows: Rows | Stored) -> Iterator[tuple[str, np.ndarray]]:
         if self.filter is None:
-            return np.zeros(len(shortest), bool)
+            return
+        seconds = rows.num_samples / np.maximum(rows.sample_rate, 1)
+        frames = seconds * FILTER_FRAMES_PER_SECOND
+        yield "max_length", frames > self.filter.max_length
+        yield "min_length", (frames < self.filter.min_length) | (self.lengths(rows, max(self.speeds)).frames < 1)
+        yield "min_duration", seconds < self.filter.min_duration
+        if self.filter.max_duration is not None:
+            yield "max_duration", seconds > self.filter.max_duration
         if self.text_length_is_tokens:
-            return np.ones(len(shortest), bool)
-        low, high = (bound / FILTER_FRAMES_PER_SECOND for bound in (self.filter.min_length, self.filter.max_length))
-        return (shortest < low) | (longest > min(high, self._longest_seconds()))
-
-    def _longest_seconds(self) -> float:
-        """Length above which a sample alone may be over the bound of a batch; infinite unless batches are dynamic."""
-        if self.policy.kind != "dynamic":
-            return np.inf
-        return self.policy.bound * self.frame_count.shift / self.frame_count.sample_rate * min(self.speeds)
-
-    def _filters(self, rows: Rows) -> list[tuple[str, np.ndarray]]:
-        if self.filter is None:
-            return []
-        frames = rows.seconds * FILTER_FRAMES_PER_SECOND
-        units = self.policy.units(self.frames(rows.num_samples, rows.sample_rate, min(self.speeds)))
-        fastest = self.frames(rows.num_samples, rows.sample_rate, max(self.speeds))
-        filters = [
-            ("max_length", frames > self.filter.max_length),
-            ("min_length", (frames < self.filter.min_length) | (fastest < 1)),
-            ("longer_than_a_batch", units > self.policy.bound),
-        ]
-        if self.text_length_is_tokens:
-            tokens = rows.text_length.astype(np.int64)
-            filters += [(reason, np.asarray(bad)) for reason, bad in token_filters(self.filter, tokens, frames)]
-        return filters
+            yield from token_filters(self.filter, rows.text_length.astype(np.int64), frames)
+        slowest = self.policy.units(self.lengths(rows, min(self.speeds)))
+        yield "fits_no_batch", slowest > self.policy.bound
 
 
 def token_filters(
@@ -131,18 +161,42 @@ def token_filters(
 
     `frames` are of 10 ms, of the audio as stored.
     """
-    ratio = np.asarray(tokens) / np.maximum(frames, 1e-6)
-    return [
-        ("token_max_length", np.asarray(tokens) > conf.token_max_length),
-        ("token_min_length", np.asarray(tokens) < conf.token_min_length),
+    tokens, frames = np.asarray(tokens), np.maximum(frames, 1e-6)
+    ratio = tokens / frames
+    filters = [
+        ("token_max_length", tokens > conf.token_max_length),
+        ("token_min_length", tokens < conf.token_min_length),
         ("min_output_input_ratio", ratio < conf.min_output_input_ratio),
         ("max_output_input_ratio", ratio > conf.max_output_input_ratio),
+        ("min_tps", ratio * FILTER_FRAMES_PER_SECOND < conf.min_tps),
     ]
+    if conf.max_tps is not None:
+        filters.append(("max_tps", ratio * FILTER_FRAMES_PER_SECOND > conf.max_tps))
+    return filters
 
 
 def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
-    """The measure that `dataset_conf` asks for; evaluation filters nothing and perturbs nothing."""
+    """The measure that `dataset_conf` asks for; evaluation filters nothing, perturbs nothing and drops no bucket.
+
+    Raises:
+        ValueError: the policy needs token counts, and the index has none.
+    """
+    policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
-        return Measure(policy_of(conf.batch_conf), frame_count(conf))
-    speeds = conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,)
-    return Measure(policy_of(conf.batch_conf), frame_count(conf), conf.filter_conf, speeds, text_length_is_tokens)
+        if isinstance(policy, DurationBucketPolicy):
+            policy = StaticPolicy(min(policy.sizes))
+        return Measure(policy, frame_count(conf))
+    if policy.needs_tokens and not text_length_is_tokens:
+        raise ValueError(
+            "bucket_duration_bins in two dimensions needs the number of tokens of each text, which the index has only "
+            "for a char tokenizer; use bins of duration alone"
+        )
+    return Measure(
+        policy,
+        frame_count(conf),
+        conf.filter_conf,
+        conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),
+        text_length_is_tokens,
+        batch.randomization_factor if batch.use_semi_sorted_batching else None,
+        batch.length_order,
+    )

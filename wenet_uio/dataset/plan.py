@@ -13,15 +13,15 @@ corpus. A corpus of no more than WHOLE_CORPUS utterances is one lane of one grou
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 
 from wenet_uio.dataset.batching import cut, fewest_batches
 from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.index import Rows
-from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.measure import Measure, Stored
+from wenet_uio.dataset.policies import NO_BUCKET
 from wenet_uio.dataset.randomness import Permutation, draw, key_of, uniform
 
 WHOLE_CORPUS = 1 << 18
@@ -33,12 +33,14 @@ BLOCK_BATCHES = 256
 """Batches that are cut from one sorted block: more pad less, fewer shuffle more."""
 JITTER = 0.01
 """Share of its length by which a sample's place in the sorted order is moved at most, so that mates change."""
-FILL = {"static": 0.99, "dynamic": 0.94, "bucket": 0.94}
-"""Share of the bound that a batch is planned to fill where its group is planned unseen; more would split batches."""
 COST_UNIT = 1 << 20
 """Costs are integers, in this part of a batch: sums are exact on every machine."""
-SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE = range(6)
+SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE, AUGMENTATION = range(7)
 """What a random number is drawn for."""
+
+
+Members = tuple[tuple[int, int, int], ...]
+"""Runs of samples: shard, first sample, one past the last."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,16 @@ class Piece:
     speeds: np.ndarray
     frames: np.ndarray
     units: np.ndarray
+    buckets: np.ndarray
+    """Samples of different buckets do not share a piece; NO_BUCKET where all may."""
+    seeds: np.ndarray
+    """Of all that is drawn for each sample while it is read."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, span: slice) -> Piece:
-        return Piece(self.shards[span], self.rows[span], self.speeds[span], self.frames[span], self.units[span])
+    def __getitem__(self, chosen: slice | np.ndarray) -> Piece:
+        return Piece(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
     @property
     def cost(self) -> int:
@@ -88,14 +94,16 @@ class _Group:
 
     first_row: int
     last_row: int
-    members: tuple[tuple[int, int, int], ...]
-    """(shard, first sample, one past the last)."""
+    members: Members
 
 
 class EpochPlan:
     """All batches of one epoch, planned a group at a time."""
 
-    def __init__(self, corpus: Corpus, measure: Measure, *, seed: int, epoch: int, lanes: int) -> None:
+    def __init__(
+        self, corpus: Corpus, measure: Measure, *, seed: int, epoch: int, lanes: int, same_length: bool = False
+    ) -> None:
+        """`same_length` gives plans of every seed and epoch as many batches; else a small corpus gets the fewest."""
         self.corpus, self.measure = corpus, measure
         self.key = key_of(seed, epoch)
         """Of every draw in this epoch."""
@@ -103,11 +111,11 @@ class EpochPlan:
         self._planned: dict[int, tuple[_Group, list[PlannedBatch]]] = {}
         if lanes == 1 and corpus.num_samples <= WHOLE_CORPUS:
             members = tuple((shard, 0, int(count)) for shard, count in enumerate(corpus.samples))
-            batches = self._plan(members, 0, None)
+            batches = self._plan(0, members, 0, self._rows_by_cost() if same_length else None)
             self.rows = len(batches)
             self._planned[0] = (_Group(0, self.rows, members), batches)
         else:
-            self.rows = -(-int(self._cumulative[-1]) // (lanes * COST_UNIT))
+            self.rows = self._rows_by_cost()
 
     @property
     def num_batches(self) -> int:
@@ -123,7 +131,7 @@ class EpochPlan:
         group, batches = self._planned.get(lane, (None, []))
         if group is None or not group.first_row <= row < group.last_row:
             group = self._group_at(lane, row)
-            batches = self._plan(group.members, group.first_row, group.last_row - group.first_row)
+            batches = self._plan(lane, group.members, group.first_row, group.last_row - group.first_row)
             self._planned[lane] = (group, batches)
         return PlannedBatch(index, batches[row - group.first_row].pieces)
 
@@ -135,18 +143,8 @@ class EpochPlan:
         if position + world_size <= self.num_batches:
             return self.batch(position + rank)
         pieces = [piece for index in range(position, self.num_batches) for piece in self.batch(index).pieces]
-        while len(pieces) < world_size:
-            largest = max(range(len(pieces)), key=lambda number: len(pieces[number]))
-            whole, middle = pieces[largest], (len(pieces[largest]) + 1) // 2
-            pieces[largest : largest + 1] = [whole[slice(0, middle)], whole[slice(middle, None)]]
-        return PlannedBatch(min(position + rank, self.num_batches - 1), tuple(pieces[rank::world_size]))
-
-    def groups(self, lane: int) -> list[_Group]:
-        """The groups of a lane in the order of their rows."""
-        if self.lanes == 1 and 0 in self._planned:
-            return [self._planned[0][0]]
-        first_row, edges, start, end = self._lane_edges(lane)
-        return [self._members_of(start, end, edges, first_row, number) for number in range(len(edges) - 1)]
+        shares = share_out(pieces, world_size)
+        return PlannedBatch(min(position + rank, self.num_batches - 1), shares[rank])
 
     def filtered(self) -> Counter[str]:
         """Samples that the filters leave out, by reason; reads the whole index."""
@@ -157,14 +155,19 @@ class EpochPlan:
 
     # The stream of shards and its lanes.
 
+    def _rows_by_cost(self) -> int:
+        return -(-int(self._cumulative[-1]) // (self.lanes * COST_UNIT))
+
     @cached_property
     def _order(self) -> np.ndarray:
         return Permutation(self.corpus.num_shards, key_of(self.key, SHUFFLE))(np.arange(self.corpus.num_shards))
 
     @cached_property
     def _cumulative(self) -> np.ndarray:
-        """Cost of the permuted stream before each shard, and of all."""
-        return np.concatenate([[0], np.cumsum(shard_costs(self.corpus, self.measure)[self._order])])
+        """Batches that the permuted stream is worth before each shard, and all of it, in parts of COST_UNIT."""
+        policy = self.measure.policy
+        costs = self.measure.shard_units(self.corpus) * (COST_UNIT / (policy.bound * policy.fill))
+        return np.concatenate([[0], np.cumsum(np.ceil(costs).astype(np.int64)[self._order])])
 
     def _lane_edges(self, lane: int) -> tuple[np.ndarray, np.ndarray, int, int]:
         """First row of each group, place in the stream of each group edge, and where the lane starts and ends."""
@@ -209,94 +212,88 @@ class EpochPlan:
 
     # A group's samples and their batches.
 
-    def _plan(self, members: tuple[tuple[int, int, int], ...], first_row: int, count: int | None) -> list[PlannedBatch]:
+    def _plan(self, lane: int, members: Members, first_row: int, count: int | None) -> list[PlannedBatch]:
         """Batches of a group, in the order of its rows; `count` None makes as few as the bound allows."""
-        piece, keys = self._gather(members)
-        blocks = self._deal(piece, keys, count)
-        batches = [batch for block, share in blocks for batch in self._cut(block, share)]
+        samples, keys = self._gather(members)
+        batches = [batch for block, share in self._deal(samples, keys, count) for batch in self._cut(block, share)]
         batches.sort(key=_mean_frames)
-        quantile = uniform(key_of(self.key, ROW), np.arange(first_row, first_row + len(batches)))
-        place = np.argsort(np.argsort(quantile, kind="stable"))
+        rows = np.arange(first_row, first_row + len(batches))
+        if self.measure.length_order == "synced":
+            rows = draw(key_of(self.key, ROW), rows)
+        elif self.measure.length_order == "random":
+            rows = draw(key_of(self.key, ROW, lane), rows)
+        place = np.argsort(np.argsort(rows, kind="stable"))
         return [PlannedBatch(-1, batches[rank]) for rank in place]
 
-    def _gather(self, members: tuple[tuple[int, int, int], ...]) -> tuple[Piece, np.ndarray]:
-        """All samples of a group that take part, in the order of their keys' draws; and those draws' counters."""
-        columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int64),) * 5]
+    def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
+        """All samples of a group that take part, and the counters of their draws."""
+        columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int64),) * 6]
         for shard, first, last in members:
-            rows: Rows = self.corpus.rows(shard).slice(first, last)
+            rows = self.corpus.rows(shard).slice(first, last)
             kept = np.flatnonzero(self.measure.keep(rows)[0])
-            columns.append(
-                (
-                    np.full(len(kept), shard),
-                    kept + first,
-                    rows.key_hash[kept],
-                    rows.num_samples[kept],
-                    rows.sample_rate[kept],
-                )
-            )
-        shards, places, keys, num_samples, rates = (
-            np.concatenate(column[1:] or column) for column in zip(*columns, strict=True)
-        )
+            stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
+            columns.append((np.full(len(kept), shard), kept + first, *(column[kept] for column in stored)))
+        shards, rows, *stored, keys = (np.concatenate(column[1:] or column) for column in zip(*columns, strict=True))
         keys = keys.astype(np.uint64)
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
-        frames = self.measure.frames(num_samples, rates, speeds)
-        piece = Piece(
-            shards.astype(np.int64), places, speeds.astype(np.float32), frames, self.measure.policy.units(frames)
-        )
-        return piece, keys
+        lengths = self.measure.lengths(Stored(*stored), speeds)
+        buckets = self.corpus.separate(shards, self.measure.policy.buckets(lengths))
+        seeds = draw(key_of(self.key, AUGMENTATION), keys)
+        units = self.measure.policy.units(lengths)
+        samples = Piece(shards, rows, speeds.astype(np.float32), lengths.frames, units, buckets, seeds)
+        return samples, keys
 
-    def _deal(self, piece: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
+    def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
         """Deal the samples into blocks at random, each sorted by length, with its share of `count` batches."""
-        expected = count if count is not None else int(piece.units.sum()) // self.measure.policy.bound
+        expected = count if count is not None else int(samples.units.sum()) // self.measure.policy.bound
         number = max(1, round(expected / BLOCK_BATCHES))
+        shift = 2 * uniform(key_of(self.key, PLACE), keys) - 1
+        if self.measure.noise is None:
+            place = samples.frames * (1 + JITTER * shift)
+        else:
+            place = samples.frames + shift * (self.measure.noise / 2 * _range(samples.frames))
+            number = 1
         turn = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
-        moved = piece.frames * (1 + JITTER * (2 * uniform(key_of(self.key, PLACE), keys) - 1))
         blocks = []
         for part in range(number):
-            chosen = turn[part::number]
-            chosen = chosen[np.argsort(moved[chosen], kind="stable")]
-            block = Piece(*(getattr(piece, name)[chosen] for name in ("shards", "rows", "speeds", "frames", "units")))
+            block = turn[part::number]
             share = None if count is None else count * (part + 1) // number - count * part // number
-            blocks.append((block, share))
+            blocks.append((samples[block[np.argsort(place[block], kind="stable")]], share))
         return blocks
 
     def _cut(self, block: Piece, count: int | None) -> list[tuple[Piece, ...]]:
         """Cut a sorted block into `count` batches; one over the bound becomes several pieces."""
-        bound = self.measure.policy.bound
-        units = np.maximum.accumulate(block.units)
-        runs = cut(units, fewest_batches(units, bound) if count is None else count, bound) if count != 0 else []
-        batches = []
-        for first, last in runs:
-            piece = block[slice(first, last)]
-            if piece.cost > bound and len(piece) > 1:
-                spans = cut(units[first:last], fewest_batches(units[first:last], bound), bound)
-                batches.append(tuple(piece[slice(*span)] for span in spans))
-            else:
-                batches.append((piece,))
-        return batches
+        if len(block) and block.buckets[0] != NO_BUCKET:
+            numbers = np.unique(block.buckets)
+            pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
+            return share_out(pieces, len(pieces) if count is None else count)
+        if count is None:
+            return [(piece,) for piece in self._within_bound(block) if len(piece)]
+        runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound) if count else []
+        return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
+
+    def _within_bound(self, samples: Piece) -> list[Piece]:
+        """Sorted samples in as few pieces as the bound allows; one, if empty."""
+        if samples.cost <= self.measure.policy.bound:
+            return [samples]
+        units = np.maximum.accumulate(samples.units)
+        runs = cut(units, fewest_batches(units, self.measure.policy.bound), self.measure.policy.bound)
+        return [samples[slice(*run)] for run in runs]
 
 
-def shard_costs(corpus: Corpus, measure: Measure) -> np.ndarray:
-    """Batches that each shard is worth, as integers in parts of COST_UNIT.
-
-    From the shard table; only shards that the filters may touch, and all for bucketed batches, are looked into.
-    """
-    policy = measure.policy
-    if policy.kind == "static":
-        costs = corpus.samples / (policy.bound * 1.0)
-    else:
-        frames = measure.frame_count
-        per_second = frames.sample_rate / frames.shift * np.mean(1 / np.asarray(measure.speeds))
-        costs = corpus.seconds * per_second / policy.bound
-    looked_into = measure.shard_can_lose(corpus.shortest, corpus.longest) | (policy.kind == "bucket")
-    for shard in np.flatnonzero(looked_into):
-        rows = corpus.rows(int(shard))
-        kept = measure.keep(rows)[0]
-        costs[shard] = (
-            measure.policy.units(measure.frames(rows.num_samples, rows.sample_rate))[kept].sum() / policy.bound
-        )
-    return np.ceil(costs / FILL[policy.kind] * COST_UNIT).astype(np.int64)
+def share_out(pieces: list[Piece], count: int) -> list[tuple[Piece, ...]]:
+    """Make exactly `count` batches of pieces: the cheapest are put together, or the largest halved."""
+    batches = [(piece,) for piece in pieces]
+    while len(batches) > count:
+        batches.sort(key=lambda batch: sum(piece.cost for piece in batch), reverse=True)
+        batches[-2:] = [batches[-2] + batches[-1]]
+    while len(batches) < count:
+        batches.sort(key=lambda batch: len(batch[0]))
+        (largest,) = batches.pop()
+        middle = (len(largest) + 1) // 2
+        batches += [(largest[:middle],), (largest[middle:],)]
+    return batches
 
 
 def choose_lanes(corpus: Corpus, world_size: int) -> int:
@@ -305,6 +302,10 @@ def choose_lanes(corpus: Corpus, world_size: int) -> int:
         return 1
     lanes = -(-LEAST_LANES // world_size) * world_size
     return max(1, min(lanes, corpus.num_shards // GROUP_SHARDS))
+
+
+def _range(values: np.ndarray) -> int:
+    return int(np.ptp(values)) if len(values) else 0
 
 
 def _mean_frames(pieces: tuple[Piece, ...]) -> float:

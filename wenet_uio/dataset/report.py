@@ -42,6 +42,8 @@ class PlanReport:
     """Pieces of batches that cost more than the bound; evaluation allows it where one utterance does."""
     skew: float
     """Cost of the dearest rank of a step over the mean of its ranks, averaged over the steps."""
+    sources: dict[str, int]
+    """Planned utterances by source."""
     lanes: int
     seconds: float
     """Time it took to plan."""
@@ -63,6 +65,7 @@ def report_plan(
 ) -> PlanReport:
     """Plan a whole epoch and account for every utterance in it."""
     began = time.monotonic()
+    corpus = corpus.in_pass(epoch)
     lanes = choose_lanes(corpus, world_size)
     plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, lanes=lanes)
     starts = np.concatenate([[0], np.cumsum(corpus.samples.astype(np.int64))])
@@ -86,6 +89,8 @@ def report_plan(
         on_batch(batch)
     filtered = plan.filtered()
     planned = int(np.count_nonzero(times_planned))
+    shard_of = np.repeat(np.arange(corpus.num_shards), corpus.samples)
+    by_source = np.bincount(corpus.source_numbers(shard_of[times_planned > 0]), minlength=len(corpus.source_names))
     stored = sum(
         float(corpus.rows(shard).seconds[times_planned[starts[shard] : starts[shard + 1]] > 0].sum())
         for shard in range(corpus.num_shards)
@@ -103,6 +108,7 @@ def report_plan(
         duplicated=int(np.count_nonzero(times_planned > 1)),
         over_bound=over_bound,
         skew=round(_skew(plan, costs, world_size), 4),
+        sources=dict(zip(corpus.source_names, by_source.tolist(), strict=True)),
         lanes=lanes,
         seconds=round(time.monotonic() - began, 3),
         digest=digest.hexdigest(),

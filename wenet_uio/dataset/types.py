@@ -43,7 +43,7 @@ class Example:
     sample_rate: int
     """Hz."""
     random: int
-    """64-bit seed of everything drawn for this sample: a function of (seed, epoch, key) alone."""
+    """63-bit seed of everything drawn for this sample: a function of (seed, epoch, key) alone."""
     speed: float = 1.0
     feats: torch.Tensor | None = None
     """(frames, bins) float32."""

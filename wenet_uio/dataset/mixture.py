@@ -1,0 +1,230 @@
+"""Several corpora as one: every pass takes an exact quota of utterances from each.
+
+A source is an endless stream: its shards, permuted anew each time it is through. A pass takes the next `quota`
+utterances of it, so that over the passes a source rotates through all its shards, whatever its weight; what is taken
+is handed to the planner as runs of shards, as if they were shards themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wenet_uio.config.mixture import SourceConf, check_weights, load_mixture
+from wenet_uio.dataset.corpus import Corpus, open_list
+from wenet_uio.dataset.data_list import DataType
+from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, shard_table
+from wenet_uio.dataset.randomness import Permutation, draw, key_of
+from wenet_uio.dataset.types import SampleRef, Utterance
+
+MIXTURE_SUFFIXES = (".yaml", ".yml")
+SUMMARY = [name for name in TABLE_COLUMNS if name != "digest"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A corpus with its part in the mixture."""
+
+    corpus: Corpus
+    share: float
+    """Of the utterances of a pass; all shares sum to one."""
+    tags: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.corpus.data_list
+
+
+class Mixture(Corpus):
+    """Sources with their quotas. It reads samples of any of them; `in_pass` says which a pass takes."""
+
+    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool) -> None:
+        self.sources, self.per_batch = tuple(sources), per_batch
+        self.quotas = exact_quotas([source.share for source in sources], per_pass)
+        self._first_pass = 0
+        self._offsets = [0] * len(sources)
+        corpora = [source.corpus for source in sources]
+        self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
+        table = {
+            name: np.concatenate([getattr(corpus, name) for corpus in corpora])
+            for name in TABLE_COLUMNS
+            if name != "digest"
+        }
+        table["digest"] = np.zeros(len(table["samples"]), np.uint64)
+        super().__init__(path, table, [bad for corpus in corpora for bad in corpus.bad])
+        parts = [(source.name, source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
+        self.digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
+
+    def source_of(self, shards: np.ndarray | int) -> np.ndarray:
+        """Number of the source that each shard belongs to."""
+        return np.searchsorted(self._first_shard, shards, side="right") - 1
+
+    def rows(self, shard: int) -> Rows:
+        number = int(self.source_of(shard))
+        return self.sources[number].corpus.rows(shard - int(self._first_shard[number]))
+
+    def read(self, ref: SampleRef) -> Utterance:
+        number = int(self.source_of(ref.shard))
+        source = self.sources[number]
+        utterance = source.corpus.read(ref._replace(shard=ref.shard - int(self._first_shard[number])))
+        return replace(utterance, extra={**utterance.extra, **source.tags})
+
+    def in_pass(self, data_pass: int) -> Corpus:
+        runs = [
+            (int(self._first_shard[number]) + shard, first, last, round_)
+            for number, offset in enumerate(self.offsets(data_pass).values())
+            for shard, first, last, round_ in self._stream(number, offset, self.quotas[number])
+        ]
+        return MixedPass(self, runs)
+
+    def offsets(self, data_pass: int) -> dict[str, int]:
+        passes = data_pass - self._first_pass
+        return {
+            f"{number} {source.name}": start + passes * quota
+            for number, (source, start, quota) in enumerate(zip(self.sources, self._offsets, self.quotas, strict=True))
+        }
+
+    def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
+        self._first_pass = data_pass
+        names = self.offsets(data_pass)  # sources that the state does not know begin at their beginning
+        self._offsets = [offsets.get(name, 0) for name in names]
+
+    def _stream(self, number: int, offset: int, count: int) -> list[tuple[int, int, int, int]]:
+        """Runs (shard, first, last, round) that hold utterances `offset` to `offset + count` of a source's stream."""
+        corpus = self.sources[number].corpus
+        size = corpus.num_samples
+        runs = []
+        while count:
+            round_, start = divmod(offset, size)
+            order = Permutation(corpus.num_shards, key_of(number, round_))(np.arange(corpus.num_shards))
+            ends = np.cumsum(corpus.samples[order].astype(np.int64))
+            taken = min(count, size - start)
+            low, high = (int(np.searchsorted(ends, x, side="right")) for x in (start, start + taken - 1))
+            for position in range(low, high + 1):
+                before = int(ends[position]) - int(corpus.samples[order[position]])
+                first, last = max(0, start - before), min(int(ends[position]), start + taken) - before
+                runs.append((int(order[position]), first, last, round_))
+            offset, count = offset + taken, count - taken
+        return runs
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return Mixture, (self.data_list, self.sources, sum(self.quotas), self.per_batch)
+
+
+class MixedPass(Corpus):
+    """What one pass takes from a mixture; a run of a shard counts as a shard."""
+
+    def __init__(self, mixture: Mixture, runs: Sequence[tuple[int, int, int, int]]) -> None:
+        self.mixture = mixture
+        self.shards, self.first, self.last, self.rounds = (
+            np.asarray(column, np.int64) for column in zip(*runs, strict=True)
+        )
+        whole = (self.first == 0) & (self.last == mixture.samples[self.shards])
+        table = {name: getattr(mixture, name)[self.shards] for name in SUMMARY}
+        for number in np.flatnonzero(~whole):
+            cut = shard_table(
+                [mixture.rows(int(self.shards[number])).slice(int(self.first[number]), int(self.last[number]))]
+            )
+            for name, column in table.items():
+                column[number] = cut[name][0]
+        super().__init__(mixture.data_list, {**table, "digest": np.zeros(len(runs), np.uint64)}, [])
+
+    def rows(self, shard: int) -> Rows:
+        rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
+        if not self.rounds[shard]:
+            return rows
+        # An utterance that a pass takes twice is drawn for twice.
+        return replace(rows, key_hash=draw(key_of(int(self.rounds[shard])), rows.key_hash))
+
+    def read(self, ref: SampleRef) -> Utterance:
+        shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
+        return self.mixture.read(SampleRef(int(shards[0]), int(rows[0]), ref.speed))
+
+    def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.shards[shards], rows + self.first[shards]
+
+    def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
+        if not self.mixture.per_batch or not len(shards):
+            return buckets
+        kinds = int(buckets.max()) + 2  # NO_BUCKET is -1
+        return self.mixture.source_of(self.shards[shards]) * kinds + buckets + 1
+
+    def source_numbers(self, shards: np.ndarray) -> np.ndarray:
+        return self.mixture.source_of(self.shards[shards])
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        return tuple(source.name for source in self.mixture.sources)
+
+
+def _without_digest(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {**table, "digest": np.zeros(len(table["samples"]), np.uint64)}
+
+
+def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
+    """Whole numbers that sum to `total`, each within one of its share of it (largest remainders)."""
+    exact = np.asarray(shares) / sum(shares) * total
+    quotas = np.floor(exact).astype(int)
+    for number in np.argsort(quotas - exact, kind="stable")[: total - int(quotas.sum())]:
+        quotas[number] += 1
+    return quotas.tolist()
+
+
+def open_corpus(data_list: str, data_type: DataType) -> Corpus:
+    """Open a raw or shard list of the type stated, or a yaml file that mixes several.
+
+    Raises:
+        ListError, ConfigError: it cannot be used.
+    """
+    if Path(data_list).suffix in MIXTURE_SUFFIXES:
+        return open_mixture(data_list)
+    return open_list(data_list, data_type)
+
+
+def open_mixture(path: str) -> Mixture:
+    """Open a mixture file and all its sources.
+
+    Raises:
+        ConfigError, ListError: naming what is wrong with the file or a source.
+    """
+    conf = load_mixture(path)
+    leaves = _leaves(conf.sources, {})
+    shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
+    sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares / shares.sum(), strict=True)]
+    per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
+    return Mixture(path, sources, per_pass, conf.per_batch)
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    corpus: Corpus
+    size: int
+    """Utterances, as often as they are repeated."""
+    share: float
+    tags: dict[str, Any]
+
+
+def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any]) -> list[_Leaf]:
+    """The sources of one level and below; their shares sum to one."""
+    check_weights(confs)
+    levels = []
+    for conf in confs:
+        own = {**conf.tags, **tags}
+        if conf.type == "group":
+            inner = load_mixture(conf.input_cfg).sources if isinstance(conf.input_cfg, str) else conf.input_cfg
+            leaves = _leaves(inner, own)
+        else:
+            corpus = open_list(conf.path, "shard" if conf.type == "shard" else "raw")
+            leaves = [_Leaf(corpus, corpus.num_samples, 1.0, own)]
+        levels.append([replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves])
+    weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
+    return [
+        replace(leaf, share=leaf.share * weight / sum(weights))
+        for weight, leaves in zip(weights, levels, strict=True)
+        for leaf in leaves
+    ]
