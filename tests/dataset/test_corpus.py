@@ -38,6 +38,14 @@ def test_a_shard_of_another_tool_is_indexed_when_opened(make_lists):
     assert open_list(shard_list, "shard").digest == expected
 
 
+def test_indexes_of_another_version_are_made_anew(make_lists):
+    shard_list = make_lists(12)["shard"]
+    expected = open_list(shard_list, "shard").digest
+    for path in (index_of(shard_list), *map(sidecar_of, open(shard_list).read().split())):
+        path.write_bytes(b"UIOIDX00" + path.read_bytes()[8:])
+    assert open_list(shard_list, "shard").digest == expected
+
+
 def test_a_corpus_travels_to_another_process(make_lists):
     for kind, data_list in make_lists(12).items():
         corpus = pickle.loads(pickle.dumps(open_list(data_list, kind)))

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-MAGIC = b"UIOIDX01"
+MAGIC = b"UIOIDX02"
 ALIGNMENT = 64
 
 
@@ -34,6 +34,14 @@ def write_columns(file: BinaryIO, columns: Mapping[str, np.ndarray], meta: Mappi
         position = entries[name][2] + array.nbytes
 
 
+def is_index(path: str | Path) -> bool:
+    """Whether `path` is there and an index of this version."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Map the columns of `path` read-only.
 
@@ -43,7 +51,7 @@ def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
     with open(path, "rb") as file:
         prefix = file.read(16)
         if prefix[:8] != MAGIC:
-            raise ValueError(f"{path}: not an index (or of another version); delete it to have it rebuilt")
+            raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
         header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
     data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)

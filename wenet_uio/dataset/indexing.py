@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
-from wenet_uio.dataset.columns import read_columns, write_columns
+from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table
 from wenet_uio.dataset.shard import shard_index
@@ -170,7 +170,7 @@ def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _fits(data_list: str, data_type: DataType) -> bool:
-    if not index_of(data_list).exists():
+    if not is_index(index_of(data_list)):
         return False
     _, meta = read_columns(index_of(data_list))
     if meta["type"] != data_type:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.dataset.audio import AudioError, audio_info
-from wenet_uio.dataset.columns import read_columns, write_columns
+from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.index import Entry, Rows, rows_of
 from wenet_uio.files import written_aside
 
@@ -71,7 +71,7 @@ def shard_index(path: str) -> tuple[Rows, list[tuple[str, str]]]:
         the rows, and a list of (key, reason) of the samples that cannot be used.
     """
     size = os.path.getsize(path)
-    if sidecar_of(path).exists():
+    if is_index(sidecar_of(path)):
         columns, meta = read_columns(sidecar_of(path))
         if meta["tar_bytes"] == size:
             return Rows(**columns), [tuple(item) for item in meta["bad"]]
