@@ -7,10 +7,10 @@ import sys
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
-from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import open_corpus
 from wenet_uio.dataset.report import report_plan
-from wenet_uio.text.tokenizer import makes_one_token_a_character
+from wenet_uio.text.tokenizer import build_tokenizer, makes_one_token_a_character
 
 
 def main() -> int:
@@ -25,12 +25,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one object on the last line")
     args = parser.parse_args()
     config = load_config(args.config)
-    measure = measure_of(
-        config.dataset_conf,
-        training=not args.evaluation,
-        text_length_is_tokens=makes_one_token_a_character(config),
-    )
-    corpus = open_corpus(args.data_list, args.data_type)
+    training = not args.evaluation
+    counted = training and needs_token_counts(config.dataset_conf)
+    corpus = open_corpus(args.data_list, args.data_type, build_tokenizer(config) if counted else None)
+    exact = counted or makes_one_token_a_character(config)
+    measure = measure_of(config.dataset_conf, training=training, text_length_is_tokens=exact)
     report = report_plan(corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size).as_dict()
     for name, value in report.items():
         print(

@@ -19,10 +19,10 @@ def lengths(seconds, tokens=1):
     )
 
 
-def batches(conf, counts=(400,), tokens_are_known=True, **filters):
+def batches(conf, counts=(400,), **filters):
     corpus = IndexOnlyCorpus(counts)
     dataset = DatasetConf(batch_conf=conf, filter_conf=filters)
-    measure = measure_of(dataset, training=True, text_length_is_tokens=tokens_are_known)
+    measure = measure_of(dataset, training=True, text_length_is_tokens=True)
     plan = EpochPlan(corpus, measure, seed=1, epoch=0, lanes=1)
     rows = [[(corpus.rows(int(s)), int(r)) for s, r in zip(p.shards, p.rows, strict=True)]
             for t in range(plan.num_batches) for p in plan.batch(t).pieces]  # fmt: skip
@@ -94,12 +94,6 @@ def test_a_batch_in_two_dimensions_has_the_shape_of_one_bucket(counts):
     dropped = plan.filtered()
     assert dropped["fits_no_batch"] > 0
     assert sum(map(len, seconds)) + sum(dropped.values()) == sum(counts)
-
-
-def test_two_dimensions_need_token_counts():
-    conf = BatchConf(batch_type="bucket", bucket_duration_bins=BINS, bucket_batch_size=SIZES)
-    with pytest.raises(ValueError, match=r"needs the number of tokens of each text, which the index has only for"):
-        batches(conf, tokens_are_known=False)
 
 
 def test_tokens_per_second_are_filtered():

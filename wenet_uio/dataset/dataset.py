@@ -21,7 +21,7 @@ from wenet_uio.dataset.audio import AudioError, read_audio
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import DataType, ListError
 from wenet_uio.dataset.loader import Loader, Work
-from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import open_corpus
 from wenet_uio.dataset.operators.augment import SpecAug, SpecSub, SpecTrim
 from wenet_uio.dataset.operators.features import feature_operators
@@ -133,8 +133,9 @@ def build_loader(
         ListError: the list cannot be used.
     """
     conf = config.dataset_conf
-    corpus = open_corpus(data_list, data_type)
-    measure = measure_of(conf, training=training, text_length_is_tokens=tokenizer.exact_length)
+    count_tokens = training and needs_token_counts(conf)
+    corpus = open_corpus(data_list, data_type, tokenizer if count_tokens else None)
+    measure = measure_of(conf, training=training, text_length_is_tokens=count_tokens or tokenizer.exact_length)
     reader = BatchReader(corpus, build_chain(conf, tokenizer, training=training), conf)
     return Loader(
         corpus,

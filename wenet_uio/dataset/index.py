@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -66,6 +66,10 @@ class Rows:
         """Rows `first` up to `last`, without copying."""
         start = int(self.key_end[first - 1]) if first else self.key_start
         return Rows(**{name: getattr(self, name)[first:last] for name in COLUMNS}, keys=self.keys, key_start=start)
+
+    def with_text_length(self, text_length: np.ndarray) -> Rows:
+        """The same rows with another length of text."""
+        return replace(self, text_length=text_length)
 
     def key(self, row: int) -> str:
         start = int(self.key_end[row - 1]) if row else self.key_start

@@ -42,7 +42,7 @@ def ensure_index(data_list: str, data_type: DataType) -> None:
         raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
     if _fits(data_list, data_type):
         return
-    with _locked(data_list):
+    with locked(data_list):
         if not _fits(data_list, data_type):
             build_index(data_list, data_type)
 
@@ -196,7 +196,7 @@ def _digest(data_list: str) -> str:
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[None]:
+def locked(path: str) -> Iterator[None]:
     """Hold an exclusive lock on a file; it is released when its owner dies."""
     with open(path, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -175,22 +175,19 @@ def token_filters(
     return filters
 
 
-def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
-    """The measure that `dataset_conf` asks for; evaluation filters nothing, perturbs nothing and drops no bucket.
+def needs_token_counts(conf: DatasetConf) -> bool:
+    """Whether batches or filters look at tokens in a way that must be planned, so that they have to be counted."""
+    tps = conf.filter_conf.max_tps is not None or conf.filter_conf.min_tps > 0
+    return tps or policy_of(conf.batch_conf).needs_tokens
 
-    Raises:
-        ValueError: the policy needs token counts, and the index has none.
-    """
+
+def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
+    """The measure that `dataset_conf` asks for; evaluation filters nothing, perturbs nothing and drops no bucket."""
     policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
         if isinstance(policy, DurationBucketPolicy):
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
-    if policy.needs_tokens and not text_length_is_tokens:
-        raise ValueError(
-            "bucket_duration_bins in two dimensions needs the number of tokens of each text, which the index has only "
-            "for a char tokenizer; use bins of duration alone"
-        )
     return Measure(
         policy,
         frame_count(conf),

@@ -20,7 +20,9 @@ from wenet_uio.dataset.corpus import Corpus, open_list
 from wenet_uio.dataset.data_list import DataType
 from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, shard_table
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
+from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
+from wenet_uio.text.tokenizer import Tokenizer
 
 MIXTURE_SUFFIXES = (".yaml", ".yml")
 SUMMARY = [name for name in TABLE_COLUMNS if name != "digest"]
@@ -175,29 +177,27 @@ def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
     return quotas.tolist()
 
 
-def open_corpus(data_list: str, data_type: DataType) -> Corpus:
+def open_corpus(data_list: str, data_type: DataType, tokenizer: Tokenizer | None = None) -> Corpus:
     """Open a raw or shard list of the type stated, or a yaml file that mixes several.
+
+    With a tokenizer the rows' `text_length` counts tokens; without, characters.
 
     Raises:
         ListError, ConfigError: it cannot be used.
     """
-    if Path(data_list).suffix in MIXTURE_SUFFIXES:
-        return open_mixture(data_list)
-    return open_list(data_list, data_type)
-
-
-def open_mixture(path: str) -> Mixture:
-    """Open a mixture file and all its sources.
-
-    Raises:
-        ConfigError, ListError: naming what is wrong with the file or a source.
-    """
-    conf = load_mixture(path)
-    leaves = _leaves(conf.sources, {})
+    if Path(data_list).suffix not in MIXTURE_SUFFIXES:
+        return _open_counted(data_list, data_type, tokenizer)
+    conf = load_mixture(data_list)
+    leaves = _leaves(conf.sources, {}, tokenizer)
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
     sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares / shares.sum(), strict=True)]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
-    return Mixture(path, sources, per_pass, conf.per_batch)
+    return Mixture(data_list, sources, per_pass, conf.per_batch)
+
+
+def _open_counted(data_list: str, data_type: DataType, tokenizer: Tokenizer | None) -> Corpus:
+    corpus = open_list(data_list, data_type)
+    return corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class _Leaf:
     tags: dict[str, Any]
 
 
-def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any]) -> list[_Leaf]:
+def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokenizer | None) -> list[_Leaf]:
     """The sources of one level and below; their shares sum to one."""
     check_weights(confs)
     levels = []
@@ -217,9 +217,9 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any]) -> list[_Leaf]:
         own = {**conf.tags, **tags}
         if conf.type == "group":
             inner = load_mixture(conf.input_cfg).sources if isinstance(conf.input_cfg, str) else conf.input_cfg
-            leaves = _leaves(inner, own)
+            leaves = _leaves(inner, own, tokenizer)
         else:
-            corpus = open_list(conf.path, "shard" if conf.type == "shard" else "raw")
+            corpus = _open_counted(conf.path, "shard" if conf.type == "shard" else "raw", tokenizer)
             leaves = [_Leaf(corpus, corpus.num_samples, 1.0, own)]
         levels.append([replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves])
     weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]

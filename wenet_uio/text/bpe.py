@@ -44,6 +44,10 @@ class BpeSplitter:
         """Text of the tokens; ▁ is a space again."""
         return "".join(tokens).replace(WORD_START, " ").strip()
 
+    def identity(self) -> bytes:
+        """The model's bytes and the symbols that stay whole."""
+        return repr(self.non_lang_syms).encode() + Path(self.model_path).read_bytes()
+
     @cached_property
     def _model(self) -> SentencePieceProcessor:
         from sentencepiece import SentencePieceProcessor

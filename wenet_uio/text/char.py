@@ -38,6 +38,10 @@ class CharSplitter:
         """Text of the tokens; ▁ is a space again."""
         return (" " if self.split_with_space else "").join(tokens).replace(WORD_START, " ").strip()
 
+    def identity(self) -> bytes:
+        """All that decides how text is cut."""
+        return repr(self).encode()
+
 
 def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Cut `text` at the symbols in it: (part, whether it is a symbol), longest symbol first."""

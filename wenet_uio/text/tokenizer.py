@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wenet_uio.text.bpe import BpeSplitter
@@ -24,6 +26,10 @@ class Splitter(Protocol):
 
     def join(self, tokens: Sequence[str]) -> str: ...
 
+    def identity(self) -> bytes:
+        """Differs where texts may be cut differently."""
+        ...
+
 
 class Tokenizer:
     """Text to label ids and back."""
@@ -39,6 +45,11 @@ class Tokenizer:
     def exact_length(self) -> bool:
         """Whether a text always has as many tokens as `text.strip()` has characters."""
         return self.splitter.exact_length
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the way in which text is cut; units files do not change it."""
+        return hashlib.blake2b(self.splitter.identity(), digest_size=8).hexdigest()
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
         """Cut `text` into tokens and look up their ids.
