@@ -109,32 +109,35 @@ class Measure:
         played = np.ceil(count / speeds).astype(np.int64)
         return Lengths(self.frame_count(played), -(-played * 1000 // rate), rows.text_length.astype(np.int64))
 
-    def shard_units(self, corpus: Corpus) -> np.ndarray:
-        """Units of each shard after the filters, float64.
+    def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
+        """Units of a part of the shards after the filters, float64.
 
         From the shard table where that can tell; shards that the filters may touch, and all under policies that are
         not linear in length, are looked into.
         """
         stretch = float(np.mean(1 / np.asarray(self.speeds)))
-        seconds = corpus.seconds * stretch
+        seconds = corpus.seconds[part] * stretch
         frames = seconds * self.frame_count.sample_rate / self.frame_count.shift
-        units = self.policy.table_units(corpus.samples, seconds, frames)
+        units = self.policy.table_units(corpus.samples[part], seconds, frames)
         if units is None:
-            looked_into, units = np.ones(corpus.num_shards, bool), np.zeros(corpus.num_shards)
+            looked_into, units = np.ones(len(seconds), bool), np.zeros(len(seconds))
         else:
-            looked_into, units = self._may_filter(corpus), units.astype(np.float64)
-        for shard in np.flatnonzero(looked_into):
-            rows = corpus.rows(int(shard))
-            units[shard] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
+            looked_into, units = self._may_filter(corpus, part), units.astype(np.float64)
+        for number in np.flatnonzero(looked_into):
+            rows = corpus.rows((part.start or 0) + int(number))
+            units[number] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
         return units
 
-    def _may_filter(self, corpus: Corpus) -> np.ndarray:
+    def _may_filter(self, corpus: Corpus, part: slice) -> np.ndarray:
         """Whether each shard may hold samples that `keep` leaves out: every filter is monotone, corners tell."""
-        rate = np.full(corpus.num_shards, NOMINAL_RATE)
+        shortest, longest, shortest_text, longest_text = (
+            column[part] for column in (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
+        )
+        rate = np.full(len(shortest), NOMINAL_RATE)
         corners = (
             Stored((seconds * NOMINAL_RATE).astype(np.int64), rate, text)
-            for seconds in (corpus.shortest, corpus.longest)
-            for text in (corpus.shortest_text, corpus.longest_text)
+            for seconds in (shortest, longest)
+            for text in (shortest_text, longest_text)
         )
         return np.logical_or.reduce([~self.keep(corner)[0] for corner in corners])
 

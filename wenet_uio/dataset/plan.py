@@ -22,7 +22,8 @@ from wenet_uio.dataset.batching import cut, fewest_batches
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.measure import Measure, Stored
 from wenet_uio.dataset.policies import NO_BUCKET
-from wenet_uio.dataset.randomness import Permutation, draw, key_of, uniform
+from wenet_uio.dataset.randomness import draw, key_of, uniform
+from wenet_uio.dataset.stream import ShardStream
 
 WHOLE_CORPUS = 1 << 18
 """Utterances up to which a corpus is planned at once, in a third of a second."""
@@ -33,8 +34,10 @@ BLOCK_BATCHES = 256
 """Batches that are cut from one sorted block: more pad less, fewer shuffle more."""
 JITTER = 0.01
 """Share of its length by which a sample's place in the sorted order is moved at most, so that mates change."""
-COST_UNIT = 1 << 20
+COST_UNIT = 1 << 12
 """Costs are integers, in this part of a batch: sums are exact on every machine."""
+SHARDS_AT_ONCE = 1 << 18
+"""Shards whose costs are worked out together, to bound the memory that takes."""
 SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE, AUGMENTATION = range(7)
 """What a random number is drawn for."""
 
@@ -101,10 +104,23 @@ class EpochPlan:
     """All batches of one epoch, planned a group at a time."""
 
     def __init__(
-        self, corpus: Corpus, measure: Measure, *, seed: int, epoch: int, lanes: int, same_length: bool = False
+        self,
+        corpus: Corpus,
+        measure: Measure,
+        *,
+        seed: int,
+        epoch: int,
+        lanes: int,
+        same_length: bool = False,
+        costs: np.ndarray | None = None,
     ) -> None:
-        """`same_length` gives plans of every seed and epoch as many batches; else a small corpus gets the fewest."""
-        self.corpus, self.measure = corpus, measure
+        """Plan nothing yet, or all of a small corpus.
+
+        Args:
+            same_length: give plans of every seed and epoch as many batches; else a small corpus gets the fewest.
+            costs: the shard_costs of the corpus, to share them between epochs.
+        """
+        self.corpus, self.measure, self._costs = corpus, measure, costs
         self.key = key_of(seed, epoch)
         """Of every draw in this epoch."""
         self.lanes = lanes
@@ -153,61 +169,77 @@ class EpochPlan:
             reasons += self.measure.keep(self.corpus.rows(shard))[1]
         return reasons
 
-    # The stream of shards and its lanes.
+    # Lanes and groups.
 
     def _rows_by_cost(self) -> int:
-        return -(-int(self._cumulative[-1]) // (self.lanes * COST_UNIT))
+        return -(-self._stream.total // (self.lanes * COST_UNIT))
 
     @cached_property
-    def _order(self) -> np.ndarray:
-        return Permutation(self.corpus.num_shards, key_of(self.key, SHUFFLE))(np.arange(self.corpus.num_shards))
-
-    @cached_property
-    def _cumulative(self) -> np.ndarray:
-        """Batches that the permuted stream is worth before each shard, and all of it, in parts of COST_UNIT."""
-        policy = self.measure.policy
-        costs = self.measure.shard_units(self.corpus) * (COST_UNIT / (policy.bound * policy.fill))
-        return np.concatenate([[0], np.cumsum(np.ceil(costs).astype(np.int64)[self._order])])
-
-    def _lane_edges(self, lane: int) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """First row of each group, place in the stream of each group edge, and where the lane starts and ends."""
-        total = int(self._cumulative[-1])
-        start, end = total * lane // self.lanes, total * (lane + 1) // self.lanes
-        first, last = (int(np.searchsorted(self._cumulative, x, side="right")) - 1 for x in (start, end))
-        last = min(last, self.corpus.num_shards)
-        per_shard = max(1e-9, (end - start) / COST_UNIT / max(1, last - first))
-        width = max(GROUP_SHARDS, round(BLOCK_BATCHES / per_shard))
-        phase = key_of(self.key, PHASE, lane) % width
-        edges = np.arange(first + 1 + phase, last, width)
-        rows = self.rows * (self._cumulative[edges] - start) // (end - start)
-        worth = np.flatnonzero(np.diff(np.concatenate([[0], rows])) > 0)  # a group without a row joins the next
-        worth = worth[rows[worth] < self.rows]
-        positions = np.concatenate([[first], edges[worth], [last]])
-        return np.concatenate([[0], rows[worth], [self.rows]]), positions, start, end
+    def _stream(self) -> ShardStream:
+        costs = self._costs if self._costs is not None else shard_costs(self.corpus, self.measure)
+        return ShardStream(costs, key_of(self.key, SHUFFLE))
 
     def _group_at(self, lane: int, row: int) -> _Group:
-        first_row, edges, start, end = self._lane_edges(lane)
-        number = int(np.searchsorted(first_row, row, side="right")) - 1
-        return self._members_of(start, end, edges, first_row, number)
+        """The group that fills a row of a lane.
 
-    def _members_of(self, start: int, end: int, edges: np.ndarray, first_row: np.ndarray, number: int) -> _Group:
-        low, high = int(edges[number]), int(edges[number + 1])
-        is_last = number == len(edges) - 2
+        Group edges lie on a grid of positions; the rows before position p are rows * cost(p) // cost(lane), so that the
+        rows of all groups add up to the lane's. A group that would have no row joins the next.
+        """
+        stream = self._stream
+        start, end = (stream.total * number // self.lanes for number in (lane, lane + 1))
+        span = end - start
+
+        def first_position_after(rows: int) -> int:
+            """First position before which the lane has at least `rows` rows."""
+            return stream.position_of(start - (-rows * span // self.rows))
+
+        def rows_before(position: int) -> int:
+            return self.rows * (stream.cost_before(position) - start) // span
+
+        first, last = self._containing(start), self._containing(end)
+        width = max(GROUP_SHARDS, round(BLOCK_BATCHES * COST_UNIT * max(1, last - first) / span))
+        origin = first + 1 + key_of(self.key, PHASE, lane) % width
+
+        def edge_from(position: int) -> int:
+            """First edge at or after a position."""
+            return origin + max(0, -(-(position - origin) // width)) * width
+
+        high = edge_from(first_position_after(row + 1))
+        low = max(high - width, origin - width)
+        passed = rows_before(low) if low >= origin else 0
+        low = edge_from(first_position_after(passed)) if passed else first
+        if high >= last or rows_before(high) >= self.rows:
+            high, last_row = last, self.rows
+        else:
+            last_row = rows_before(high)
+        return _Group(passed, last_row, self._members(low, high, start, end))
+
+    def _containing(self, cost: int) -> int:
+        """Position of the shard in which the stream's cost passes `cost`; the stream's length at its end."""
+        if cost >= self._stream.total:
+            return len(self._stream)
+        return self._stream.position_of(cost + 1) - 1
+
+    def _members(self, low: int, high: int, start: int, end: int) -> Members:
+        """Runs of samples between two positions of the lane that goes from cost `start` to cost `end`."""
         members = []
-        for position in range(low, min(high + is_last, self.corpus.num_shards)):
-            shard = int(self._order[position])
-            first = self._sample_at(position, start) if position == low and number == 0 else 0
-            last = self._sample_at(position, end) if is_last and position == high else int(self.corpus.samples[shard])
+        for position in range(low, min(high + 1, len(self._stream))):
+            shard = self._stream.shard_at(position)
+            first = self._sample_at(position, start)
+            last = self._sample_at(position, end) if position == high == self._containing(end) else None
+            if position == high and last is None:
+                break
+            last = int(self.corpus.samples[shard]) if last is None else last
             if last > first:
                 members.append((shard, first, last))
-        return _Group(int(first_row[number]), int(first_row[number + 1]), tuple(members))
+        return tuple(members)
 
     def _sample_at(self, position: int, cost: int) -> int:
-        """Sample of the shard at `position` of the stream at which the stream's cost passes `cost`."""
-        before, after = int(self._cumulative[position]), int(self._cumulative[position + 1])
+        """Sample of the shard at `position` at which the stream's cost passes `cost`; 0 where that is before it."""
+        before, after = (self._stream.cost_before(edge) for edge in (position, position + 1))
         if cost <= before:
             return 0
-        seconds = np.cumsum(self.corpus.rows(int(self._order[position])).seconds)
+        seconds = np.cumsum(self.corpus.rows(self._stream.shard_at(position)).seconds)
         return int(np.searchsorted(seconds, seconds[-1] * ((cost - before) / (after - before)), side="left"))
 
     # A group's samples and their batches.
@@ -294,6 +326,16 @@ def share_out(pieces: list[Piece], count: int) -> list[tuple[Piece, ...]]:
         middle = (len(largest) + 1) // 2
         batches += [(largest[:middle],), (largest[middle:],)]
     return batches
+
+
+def shard_costs(corpus: Corpus, measure: Measure) -> np.ndarray:
+    """Batches that each shard is worth, in parts of COST_UNIT: the same for every epoch; uint32."""
+    costs = np.empty(corpus.num_shards, np.uint32)
+    unit = COST_UNIT / (measure.policy.bound * measure.policy.fill)
+    for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
+        part = slice(first, first + SHARDS_AT_ONCE)
+        costs[part] = np.minimum(np.ceil(measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max)
+    return costs
 
 
 def choose_lanes(corpus: Corpus, world_size: int) -> int:
