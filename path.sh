@@ -7,5 +7,7 @@ export WENET_UIO_ROOT
 export PATH="$WENET_UIO_ROOT/tools:$PATH"
 export PYTHONPATH="$WENET_UIO_ROOT${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONIOENCODING=utf-8
+# Threads that wait leave the core to data workers and other processes; set before torch is loaded.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 . "$WENET_UIO_ROOT/tools/setup_env.sh"

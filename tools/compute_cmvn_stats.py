@@ -6,7 +6,7 @@ import argparse
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.cmvn_stats import cmvn_statistics, write_cmvn
-from wenet_uio.dataset.kaldi_dir import read_table
+from wenet_uio.dataset.kaldi_dir import read_filled_table
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--num_workers", type=int, default=1, help="processes (default: %(default)s)")
     args = parser.parse_args()
     conf = load_config(args.train_config).dataset_conf
-    statistics = cmvn_statistics(list(read_table(args.in_scp).items()), conf, args.num_workers)
+    statistics = cmvn_statistics(list(read_filled_table(args.in_scp).items()), conf, args.num_workers)
     write_cmvn(statistics, args.out_cmvn)
 
 

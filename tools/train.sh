@@ -18,7 +18,8 @@ gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 
 require data/{train,dev}/data.list
-torchrun --standalone --nnodes 1 --nproc_per_node "$nproc" -m wenet_uio.bin.train \
+# torchrun that says a failure once.
+python -m wenet_uio.bin.launch --standalone --nnodes 1 --nproc_per_node "$nproc" -m wenet_uio.bin.train \
   --train_engine "$train_engine" --config "$config" ${override:+--override_config $override} \
   --data_type "$data_type" --train_data data/train/data.list --cv_data data/dev/data.list \
   --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

@@ -98,7 +98,7 @@ def test_broken_checkpoint_is_one_line_and_nothing_is_written(run_folder, conten
     (run_folder / "epoch_3.pt").write_bytes(content)
     done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {run_folder / 'epoch_3.pt'}: not a checkpoint")
+    assert done.stderr.startswith(f"error: {run_folder / 'epoch_3.pt'}: not the weights of a model")
     assert done.stderr.count("\n") == 1
     assert not list(run_folder.glob("*avg*"))
 

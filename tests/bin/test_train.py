@@ -157,3 +157,26 @@ def test_of_several_ranks_one_says_what_is_wrong(corpus: Path) -> None:
     assert status != 0
     assert said.count("did you mean 'accum_grad'") == 1
     assert not (corpus / "exp").exists()
+
+
+def test_the_launcher_says_a_failure_once(corpus: Path) -> None:
+    command = [sys.executable, "-m", "wenet_uio.bin.launch", "--standalone", "--nproc_per_node", "2"]
+    program = ["-m", "wenet_uio.bin.train", "--config", "train.yaml", "--train_data", "absent.list"]
+    options = ["--cv_data", "cv.list", "--model_dir", "exp", "--device", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, *program, *options], cwd=corpus, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if "OMP_NUM_THREADS" not in line] == [
+        "error: absent.list: no such data list; make_raw_list.py and make_shard_list.py make them"
+    ]
+
+
+def test_the_launcher_names_the_signal_that_ended_a_rank(tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    command = [sys.executable, "-m", "wenet_uio.bin.launch", "--standalone", "--nproc_per_node", "1", "killed.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["error: rank 0 was ended by SIGKILL"]

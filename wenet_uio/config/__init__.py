@@ -59,7 +59,7 @@ class Config(TrainKeys):
             "decoder": list(DECODER_CONFS),
             "ctc": ["ctc"],
             "cmvn": ["global_cmvn"],
-            "model": ["asr_model"],
+            "model": ["asr_model", "asrmodel"],
             "tokenizer": ["char", "bpe"],
             "dataset": ["asr"],
         }[info.field_name]

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from pathlib import Path
 
 from wenet_uio.dataset.data_list import ListError, RawLine
+from wenet_uio.text.table import read_table
 
 NAMED = 3
 """Keys that an error names before it only counts."""
 
 
-def read_table(path: str | Path) -> dict[str, str]:
-    """Lines `key value`; the value may be empty or hold spaces.
+def read_filled_table(path: str) -> dict[str, str]:
+    """A table that has at least one line.
 
     Raises:
-        ListError: an empty table, or a key that comes twice, naming the line.
+        ListError: it is empty. ValueError: a key comes twice.
     """
-    table: dict[str, str] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        key, _, value = line.strip().replace("\t", " ", 1).partition(" ")
-        if not key:
-            continue
-        if key in table:
-            raise ListError(f"{path}:{number}: key {key} comes twice")
-        table[key] = value.strip()
+    table = read_table(path)
     if not table:
         raise ListError(f"{path}: empty")
     return table
@@ -37,7 +30,7 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     Raises:
         ListError: a text without audio, a segment out of order, a pipe in wav.scp.
     """
-    wavs, texts = read_table(wav_scp), read_table(text)
+    wavs, texts = (read_filled_table(path) for path in (wav_scp, text))
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
     if piped:
         raise ListError(
@@ -46,7 +39,7 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     if segments is None:
         spans = {key: (key, 0.0, None) for key in wavs}
     else:
-        spans = {key: _span(segments, key, value) for key, value in read_table(segments).items()}
+        spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
         lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
         if lost:
             raise ListError(f"{segments}: {_some(lost)} without a recording in {wav_scp}")

@@ -8,9 +8,8 @@ from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import DECODERS
 from wenet_uio.models.encoder import ENCODERS
+from wenet_uio.text.symbols import SOS_EOS
 from wenet_uio.text.tokenizer import build_tokenizer
-
-SOS_EOS = "<sos/eos>"
 
 
 def build_model(config: Config) -> ASRModel:

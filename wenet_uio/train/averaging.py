@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from wenet_uio.files import written_aside
+from wenet_uio.train.checkpoint import read_weights
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     Raises:
         OSError, ValueError: for a file that is not a state dict, or not of the same model.
     """
-    first = _load(paths[0])
+    first = read_weights(paths[0])
     sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
     for path in paths[1:]:
-        weights = _load(path)
+        weights = read_weights(path)
         if {name: value.shape for name, value in weights.items()} != {
             name: value.shape for name, value in first.items()
         }:
@@ -89,19 +90,6 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             total += weights[name]
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
     return {**first, **means}
-
-
-def _load(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        weights = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:
-        # torch raises RuntimeError, UnpicklingError, EOFError and more for what is not a whole file.
-        raise ValueError(f"{path}: not a checkpoint ({type(error).__name__})") from None
-    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
-        raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
-    return weights
 
 
 def average_checkpoints(epochs: Sequence[Epoch], destination: str | Path) -> None:

@@ -140,13 +140,25 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     Raises:
         ValueError: not a state dict, or not one of this model.
     """
+    fill(model, read_weights(path), str(path))
+
+
+def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
+    """Read a plain state dict onto the CPU.
+
+    Raises:
+        OSError: the file cannot be read. ValueError: it is something else.
+    """
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:
-        raise ValueError(f"{path}: not the weights of a model ({_first_sentence(error)})") from None
-    fill(model, weights, str(path))
+        # torch raises RuntimeError, UnpicklingError, EOFError and more for what is not a whole file.
+        raise ValueError(f"{path}: not the weights of a model ({type(error).__name__})") from None
+    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
+        raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
+    return weights
 
 
 def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:

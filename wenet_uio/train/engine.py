@@ -93,7 +93,8 @@ class DdpEngine:
         if self.world.size > 1:
             # Said of kernels (channels, 1, width), whose gradients lie in memory as they should.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-            self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
+            # Buffers (means of batch norm) are of no account to training; `validate` gives all ranks those of rank 0.
+            self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True, broadcast_buffers=False)
 
     def disconnect(self) -> None:
         """Undo `connect`."""
@@ -133,8 +134,11 @@ class DdpEngine:
     def _update(self) -> torch.Tensor:
         """Clip and apply the gradient where it is finite; its norm, float64."""
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip, foreach=True)
+        weights = [weight for weight in self.model.parameters() if weight.grad is not None]
+        norm = nn.utils.get_total_norm([weight.grad for weight in weights])
         if torch.isfinite(norm):
+            if norm > self.grad_clip:
+                nn.utils.clip_grads_with_norm_(weights, self.grad_clip, norm)
             self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)

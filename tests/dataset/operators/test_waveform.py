@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torchaudio
 
 from wenet_uio.dataset.measure import resampled_length
 from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb, resample
@@ -24,6 +25,14 @@ def test_resampling_keeps_pitch_and_duration(rate):
     assert out.sample_rate == 16000
     assert len(out.waveform) == 16000
     assert abs(peak_hertz(out.waveform, 16000) - 440) <= 1
+
+
+@pytest.mark.parametrize("rates", [(8000, 16000), (22050, 16000), (44100, 16000), (9, 10), (11, 10), (48000, 16000)])
+@pytest.mark.parametrize("samples", [1, 100, 12345])
+def test_resampling_equals_torchaudios(rates, samples):
+    waveform = torch.randn(samples, generator=torch.Generator().manual_seed(samples)) * 1000
+    expected = torchaudio.transforms.Resample(*rates)(waveform)
+    torch.testing.assert_close(resample(waveform, *rates), expected, atol=5e-3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("speed", [0.9, 1.1])

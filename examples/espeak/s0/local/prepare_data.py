@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Synthetic commands: the corpus that local/synthesize.py makes with eSpeak NG.
 
-2300 utterances, about 1.2 hours in English (fewer in Mandarin), 22.05 kHz mono wav; 50 English words or 60 Mandarin
+2300 utterances, 1.1 hours in English, 22.05 kHz mono wav; 56 English words or 70 Mandarin
 characters in a grammar of household commands with numbers. The recordings are the output of eSpeak NG
 (https://github.com/espeak-ng/espeak-ng, GPL-3.0-or-later); the sentences are ours.
 
