@@ -204,8 +204,8 @@ class EpochPlan:
             """First edge at or after a position."""
             return origin + max(0, -(-(position - origin) // width)) * width
 
-        high = edge_from(first_position_after(row + 1))
-        low = max(high - width, origin - width)
+        high = min(edge_from(first_position_after(row + 1)), edge_from(last))
+        low = high - width
         passed = rows_before(low) if low >= origin else 0
         low = edge_from(first_position_after(passed)) if passed else first
         if high >= last or rows_before(high) >= self.rows:
