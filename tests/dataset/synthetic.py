@@ -3,7 +3,7 @@
 import numpy as np
 
 from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.index import Rows, shard_table
+from wenet_uio.dataset.index import Rows, shard_table, summary_of
 
 
 class IndexOnlyCorpus(Corpus):
@@ -29,7 +29,7 @@ class IndexOnlyCorpus(Corpus):
         )
         self._ends = np.cumsum(counts)
         table = shard_table(self.run(shard) for shard in range(len(counts)))
-        super().__init__("synthetic", table, [])
+        super().__init__("synthetic", table, [], summary_of(table))
 
     def run(self, shard):
         return self._rows.slice(int(self._ends[shard - 1]) if shard else 0, int(self._ends[shard]))

@@ -4,7 +4,6 @@ import io
 import numpy as np
 import pytest
 import soundfile
-import torch
 
 from wenet_uio.dataset.audio import AudioError, audio_info, encode_wav, read_audio
 
@@ -20,7 +19,7 @@ def test_every_sample_format_has_the_scale_of_int16(subtype):
     samples = np.array([0.0, 0.25, -0.5, 0.999], dtype=np.float32)
     waveform, rate = read_audio(wav_bytes(samples, subtype=subtype))
     assert rate == 16000
-    torch.testing.assert_close(waveform, torch.tensor([0.0, 8192.0, -16384.0, 32735.0]), atol=1.0, rtol=0)
+    np.testing.assert_allclose(waveform, [0.0, 8192.0, -16384.0, 32735.0], atol=1.0)
 
 
 def test_a_segment_is_cut_at_its_samples():
@@ -31,13 +30,13 @@ def test_a_segment_is_cut_at_its_samples():
 
 def test_one_channel_is_chosen():
     stereo = np.stack([np.full(100, 1, np.int16), np.full(100, 2, np.int16)], axis=1)
-    assert read_audio(wav_bytes(stereo), channel=1)[0].unique().tolist() == [2.0]
+    assert set(read_audio(wav_bytes(stereo), channel=1)[0].tolist()) == {2.0}
     with pytest.raises(AudioError, match="channel 2 asked for, the audio has 2"):
         read_audio(wav_bytes(stereo), channel=2)
 
 
 def test_full_scale_does_not_wrap_when_encoded():
-    waveform, _ = read_audio(encode_wav(torch.tensor([40000.0, 32768.0, -40000.0, 12.4]), 16000))
+    waveform, _ = read_audio(encode_wav(np.array([40000.0, 32768.0, -40000.0, 12.4], np.float32), 16000))
     assert waveform.tolist() == [32767.0, 32767.0, -32768.0, 12.0]
 
 

@@ -1,12 +1,12 @@
-"""The one place where audio is opened: headers and waveforms through libsndfile."""
+"""The one place where audio is opened: headers and waveforms through libsndfile, as numpy arrays."""
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass
 
+import numpy as np
 import soundfile
-import torch
 
 INT16_SCALE = 32768.0
 """Kaldi's features take samples on the scale of int16; libsndfile gives -1 to 1."""
@@ -44,7 +44,7 @@ def audio_info(source: bytes | memoryview | str) -> AudioInfo:
 
 def read_audio(
     source: bytes | memoryview | str, start: float = 0.0, end: float | None = None, channel: int = 0
-) -> tuple[torch.Tensor, int]:
+) -> tuple[np.ndarray, int]:
     """Decode one channel between two times (seconds; `end` None is the end).
 
     Returns:
@@ -65,12 +65,12 @@ def read_audio(
         raise AudioError(_one_line(error)) from None
     if not len(samples):
         raise AudioError(f"no samples between {start} s and {end if end is not None else 'the end'}")
-    return torch.from_numpy(samples[:, channel]).mul(INT16_SCALE), sample_rate
+    return samples[:, channel] * np.float32(INT16_SCALE), sample_rate
 
 
-def encode_wav(waveform: torch.Tensor, sample_rate: int) -> bytes:
+def encode_wav(waveform: np.ndarray, sample_rate: int) -> bytes:
     """16-bit wav of a waveform (samples,) on the scale of int16; what is louder than full scale is clipped."""
-    samples = waveform.round().clamp(-INT16_SCALE, INT16_SCALE - 1).to(torch.int16).numpy()
+    samples = waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, sample_rate, format="WAV", subtype="PCM_16")
     return buffer.getvalue()

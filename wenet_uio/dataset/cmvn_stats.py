@@ -57,7 +57,7 @@ def _sum(job: tuple[Sequence[tuple[str, str]], DatasetConf]) -> tuple[np.ndarray
     for key, path in files:
         try:
             waveform, rate = read_audio(path, channel=conf.singal_channel_conf.channel)
-            example = Example(key, "", waveform, rate, random=0)
+            example = Example(key, "", torch.from_numpy(waveform), rate, random=0)
             for operator in chain:
                 example = operator(example)
         except (AudioError, SkipSample) as error:

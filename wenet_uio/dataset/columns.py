@@ -7,6 +7,7 @@ Layout: 8 bytes of magic, 8 bytes length of the header (little endian), a JSON h
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-MAGIC = b"UIOIDX02"
+MAGIC = b"UIOIDX03"
 ALIGNMENT = 64
 
 
@@ -54,7 +55,7 @@ def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
             raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
         header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
-    data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+        data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     columns = {}
     for name, (dtype, count, offset) in header["columns"].items():
         end = offset + count * np.dtype(dtype).itemsize
@@ -64,6 +65,17 @@ def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
             )
         columns[name] = data[offset:end].view(dtype)
     return columns, header["meta"]
+
+
+def release_pages(array: np.ndarray) -> None:
+    """Drop from memory what was read of the file that `array` is mapped from; it is read again when it is used."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, mmap.mmap):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _header(entries: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:

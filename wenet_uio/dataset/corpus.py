@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
 
 from wenet_uio.dataset.columns import read_columns
 from wenet_uio.dataset.data_list import DataType, ListError, parse_raw_line
-from wenet_uio.dataset.index import TABLE_COLUMNS, Rows
+from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary
 from wenet_uio.dataset.indexing import ensure_index, index_of, locate
 from wenet_uio.dataset.shard import shard_index
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -24,7 +23,9 @@ OPEN_SHARDS = 64
 class Corpus(ABC):
     """Shards of samples, indexed. Arrays are mapped from disk: memory does not grow with the corpus."""
 
-    def __init__(self, data_list: str, table: dict[str, np.ndarray], bad: list[tuple[str, str]]) -> None:
+    def __init__(
+        self, data_list: str, table: Mapping[str, np.ndarray], bad: list[tuple[str, str]], summary: Summary
+    ) -> None:
         self.data_list = data_list
         self.samples = table["samples"]
         """(shards,) utterances of each."""
@@ -38,19 +39,11 @@ class Corpus(ABC):
         """(shards,) characters of the shortest and the longest text."""
         self.bad = bad
         """(key, reason) of what the index had to leave out."""
-        state = hashlib.blake2b(digest_size=16)
-        state.update(np.ascontiguousarray(table["samples"]).data)
-        state.update(np.ascontiguousarray(table["digest"]).data)
-        self.digest = state.hexdigest()
-        """Of everything the plan depends on; equal in raw and shard mode."""
+        self.num_samples, self.total_seconds, self.digest = summary.samples, summary.seconds, summary.digest
 
     @property
     def num_shards(self) -> int:
         return len(self.samples)
-
-    @property
-    def num_samples(self) -> int:
-        return int(self.samples.sum())
 
     @abstractmethod
     def rows(self, shard: int) -> Rows:
@@ -107,7 +100,7 @@ class RawCorpus(Corpus):
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns)
         self._map: mmap.mmap | None = None
-        super().__init__(data_list, table, [tuple(item) for item in meta["bad"]])
+        super().__init__(data_list, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
 
     def rows(self, shard: int) -> Rows:
         first = int(self._first[shard])
@@ -135,7 +128,7 @@ class ShardCorpus(Corpus):
         self._digest = columns["digest"]
         self._rows = lru_cache(OPEN_SHARDS)(self._open_rows)
         self._tar = lru_cache(OPEN_SHARDS)(self._open_tar)
-        super().__init__(data_list, columns, [tuple(item) for item in meta["bad"]])
+        super().__init__(data_list, columns, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
 
     def path(self, shard: int) -> str:
         start = int(self._path_end[shard - 1]) if shard else 0

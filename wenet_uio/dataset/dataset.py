@@ -98,10 +98,18 @@ class BatchReader(Dataset):
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, self.channel)
         except (AudioError, ListError, OSError) as error:
             raise SkipSample("unreadable", str(error)) from None
-        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), waveform.numel() / rate
+        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(waveform) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
-        return Example(utterance.key, utterance.text, waveform, rate, seed >> 1, speed=ref.speed, extra=utterance.extra)
+        return Example(
+            utterance.key,
+            utterance.text,
+            torch.from_numpy(waveform),
+            rate,
+            seed >> 1,
+            speed=ref.speed,
+            extra=utterance.extra,
+        )
 
 
 def build_loader(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -119,6 +119,24 @@ TABLE_COLUMNS = {
     "longest_text": np.uint32,
     "digest": np.uint64,
 }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of a whole corpus: kept in its index, so that opening it reads no column."""
+
+    samples: int
+    seconds: float
+    digest: str
+    """Of everything a plan depends on; equal in raw and shard mode."""
+
+
+def summary_of(table: Mapping[str, np.ndarray]) -> Summary:
+    """Summary of a shard table."""
+    state = hashlib.blake2b(digest_size=16)
+    for name in ("samples", "digest"):
+        state.update(np.ascontiguousarray(table[name]).data)
+    return Summary(int(table["samples"].sum(dtype=np.int64)), float(table["seconds"].sum()), state.hexdigest())
 
 
 def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tqdm import tqdm
 from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
-from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table
+from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
 from wenet_uio.dataset.shard import shard_index
 from wenet_uio.files import written_aside
 
@@ -58,7 +59,8 @@ def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_P
         columns, bad = _raw_columns(data_list, per_run)
     else:
         columns, bad = _shard_columns(data_list)
-    meta = {"type": data_type, "bad": bad, **_fingerprint(data_list), "digest": _digest(data_list)}
+    summary = asdict(summary_of(columns))
+    meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
     with written_aside(index_of(data_list)) as file:
         write_columns(file, columns, meta)
     return bad

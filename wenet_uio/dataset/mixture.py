@@ -8,7 +8,7 @@ is handed to the planner as runs of shards, as if they were shards themselves.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ import numpy as np
 from wenet_uio.config.mixture import SourceConf, check_weights, load_mixture
 from wenet_uio.dataset.corpus import Corpus, open_list
 from wenet_uio.dataset.data_list import DataType
-from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, shard_table
+from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary, shard_table
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
 
 MIXTURE_SUFFIXES = (".yaml", ".yml")
-SUMMARY = [name for name in TABLE_COLUMNS if name != "digest"]
+COLUMNS = [name for name in TABLE_COLUMNS if name != "digest"]
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,11 @@ class Mixture(Corpus):
         self._offsets = [0] * len(sources)
         corpora = [source.corpus for source in sources]
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
-        table = {
-            name: np.concatenate([getattr(corpus, name) for corpus in corpora])
-            for name in TABLE_COLUMNS
-            if name != "digest"
-        }
-        table["digest"] = np.zeros(len(table["samples"]), np.uint64)
-        super().__init__(path, table, [bad for corpus in corpora for bad in corpus.bad])
+        table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in COLUMNS}
+        bad = [item for corpus in corpora for item in corpus.bad]
         parts = [(source.name, source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
-        self.digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
+        super().__init__(path, table, bad, _summary(table, digest))
 
     def source_of(self, shards: np.ndarray | int) -> np.ndarray:
         """Number of the source that each shard belongs to."""
@@ -127,14 +123,14 @@ class MixedPass(Corpus):
             np.asarray(column, np.int64) for column in zip(*runs, strict=True)
         )
         whole = (self.first == 0) & (self.last == mixture.samples[self.shards])
-        table = {name: getattr(mixture, name)[self.shards] for name in SUMMARY}
+        table = {name: getattr(mixture, name)[self.shards] for name in COLUMNS}
         for number in np.flatnonzero(~whole):
             cut = shard_table(
                 [mixture.rows(int(self.shards[number])).slice(int(self.first[number]), int(self.last[number]))]
             )
             for name, column in table.items():
                 column[number] = cut[name][0]
-        super().__init__(mixture.data_list, {**table, "digest": np.zeros(len(runs), np.uint64)}, [])
+        super().__init__(mixture.data_list, table, [], _summary(table, mixture.digest))
 
     def rows(self, shard: int) -> Rows:
         rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
@@ -164,8 +160,8 @@ class MixedPass(Corpus):
         return tuple(source.name for source in self.mixture.sources)
 
 
-def _without_digest(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {**table, "digest": np.zeros(len(table["samples"]), np.uint64)}
+def _summary(table: Mapping[str, np.ndarray], digest: str) -> Summary:
+    return Summary(int(table["samples"].sum(dtype=np.int64)), float(table["seconds"].sum()), digest)
 
 
 def exact_quotas(shares: Sequence[float], total: int) -> list[int]:

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from wenet_uio.dataset.batching import cut, fewest_batches
+from wenet_uio.dataset.columns import release_pages
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.measure import Measure, Stored
 from wenet_uio.dataset.policies import NO_BUCKET
@@ -335,6 +336,7 @@ def shard_costs(corpus: Corpus, measure: Measure) -> np.ndarray:
     for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
         part = slice(first, first + SHARDS_AT_ONCE)
         costs[part] = np.minimum(np.ceil(measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max)
+        release_pages(corpus.samples)
     return costs
 
 

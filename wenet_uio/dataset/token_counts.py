@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.index import TABLE_COLUMNS, Rows
+from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary
 from wenet_uio.dataset.indexing import locked
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import written_aside
@@ -32,8 +32,9 @@ class TokenCounted(Corpus):
         table = {name: getattr(corpus, name) for name in TABLE_COLUMNS if name != "digest"}
         table["shortest_text"] = np.minimum.reduceat(self._counts, starts)
         table["longest_text"] = np.maximum.reduceat(self._counts, starts)
-        super().__init__(corpus.data_list, {**table, "digest": np.zeros(corpus.num_shards, np.uint64)}, corpus.bad)
-        self.digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
+        summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
+        super().__init__(corpus.data_list, table, corpus.bad, summary)
 
     def rows(self, shard: int) -> Rows:
         end = int(self._ends[shard])

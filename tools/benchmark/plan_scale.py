@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Planning at the scale of ten million hours: time to a rank's first batch, memory, and time a step.
+
+The shard table is generated, one hour of audio a shard, and mapped from disk like a real one; the samples of a shard
+are drawn when the plan looks at them. Every world size is measured in a process of its own, from opening the table.
+"""
+
+import argparse
+import json
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from wenet_uio.cli import run
+from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.dataset.columns import read_columns, write_columns
+from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.index import Rows, Summary
+from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.plan import EpochPlan, choose_lanes
+from wenet_uio.files import written_aside
+
+WORLD_SIZES = (1, 8, 64, 512, 1024)
+ROWS = 600
+"""Rows of every lane that are planned: more than two groups."""
+
+
+class SparseCorpus(Corpus):
+    """A table of shards without the shards."""
+
+    def __init__(self, path: Path) -> None:
+        table, meta = read_columns(path)
+        super().__init__(str(path), table, [], Summary(**meta))
+
+    def rows(self, shard: int) -> Rows:
+        random = np.random.default_rng(shard)
+        samples = int(self.samples[shard])
+        seconds = np.clip(random.lognormal(np.log(5), 0.6, samples), 0.5, 30)
+        seconds = np.clip(seconds * (float(self.seconds[shard]) / seconds.sum()), 0.5, 30)
+        zeros = np.zeros(samples, np.uint64)
+        return Rows(
+            key_hash=random.integers(0, 2**64, samples, dtype=np.uint64),
+            num_samples=(seconds * 16000).astype(np.uint32),
+            sample_rate=np.full(samples, 16000, np.uint32),
+            text_length=np.full(samples, 20, np.uint32),
+            **dict.fromkeys(("audio_offset", "audio_size", "text_offset", "text_size", "key_end"), zeros),
+            keys=np.empty(0, np.uint8),
+        )
+
+    def read(self, ref):
+        raise AssertionError("the plan reads no audio")
+
+
+def write_table(path: Path, shards: int) -> None:
+    """One hour of audio a shard, more or less."""
+    random = np.random.default_rng(0)
+    samples = random.integers(400, 800, shards).astype(np.uint32)
+    table = {
+        "samples": samples,
+        "seconds": samples * random.uniform(5.5, 6.5, shards),
+        "shortest": np.full(shards, 0.5, np.float32),
+        "longest": np.full(shards, 30.0, np.float32),
+        "shortest_text": np.full(shards, 20, np.uint32),
+        "longest_text": np.full(shards, 20, np.uint32),
+        "digest": random.integers(0, 2**64, shards, dtype=np.uint64),
+    }
+    summary = {"samples": int(samples.sum()), "seconds": float(table["seconds"].sum()), "digest": ""}
+    with written_aside(path) as file:
+        write_columns(file, table, summary)
+
+
+def measure(path: Path, world_size: int) -> dict[str, float]:
+    """First batch, memory and steady state of one rank in the middle of the world."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    corpus = SparseCorpus(path)
+    conf = DatasetConf(speed_perturb=True, batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=30000))
+    plan = EpochPlan(
+        corpus, measure_of(conf, training=True), seed=1, epoch=0, lanes=choose_lanes(corpus, world_size)
+    )
+    rank = world_size // 2
+    assert len(plan.step(0, world_size, rank))
+    first = time.perf_counter() - began
+    steps = ROWS * plan.lanes // world_size
+    began = time.perf_counter()
+    for step in range(1, steps):
+        plan.step(step * world_size, world_size, rank)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "world_size": world_size,
+        "lanes": plan.lanes,
+        "first_batch_s": round(first, 3),
+        "ms_per_step": round(1000 * seconds / (steps - 1), 3),
+        "memory_mb": round(peak / 1024, 1),
+        "memory_before_mb": round(before / 1024, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shards", type=int, default=10_000_000, help="default: %(default)s")
+    parser.add_argument("--world_size", type=int, default=WORLD_SIZES[-1], help="largest (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.idx"
+        context = multiprocessing.get_context("spawn")
+        writer = context.Process(target=write_table, args=(path, args.shards))
+        writer.start()
+        writer.join()
+        results = []
+        sizes = sorted({*(size for size in WORLD_SIZES if size < args.world_size), args.world_size})
+        for world_size in sizes:
+            with context.Pool(1) as pool:  # a process of its own
+                results.append(pool.apply(measure, (path, world_size)))
+            print(results[-1], file=sys.stderr)
+    worst = {name: max(result[name] for result in results) for name in ("first_batch_s", "memory_mb", "ms_per_step")}
+    if args.json:
+        print(json.dumps({"shards": args.shards, **worst, "by_world_size": results}))
+
+
+if __name__ == "__main__":
+    run(main)
