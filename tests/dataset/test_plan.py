@@ -24,7 +24,7 @@ FILTER = FilterConf(min_length=100, max_length=2500)
 @pytest.fixture(autouse=True, scope="module")
 def _small_scales():
     """Let corpora of a few hundred utterances have lanes and groups."""
-    with patch.multiple(plan_module, WHOLE_CORPUS=200, BLOCK_BATCHES=8, GROUP_SHARDS=2):
+    with patch.multiple(plan_module, WHOLE_CORPUS=200, BLOCK_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40):
         yield
 
 

@@ -1,3 +1,8 @@
+from random import Random
+
+import numpy as np
+import pytest
+
 from tests.dataset.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.measure import measure_of
@@ -22,3 +27,31 @@ def test_lanes_pad_as_little_and_keep_the_ranks_even():
     assert lanes.fill >= 92
     assert lanes.skew <= 1.05
     assert (lanes.lost, lanes.duplicated, lanes.over_bound) == (0, 0, 0)
+
+
+def shuffle_buffer(shards, per_shard, size, seed):
+    """WebDataset's order: shards shuffled, samples drawn from a buffer of `size`."""
+    random = Random(seed)
+    order, buffer = list(range(shards)), []
+    random.shuffle(order)
+    for shard in order:
+        for row in range(per_shard):
+            buffer.append((shard, row))
+            if len(buffer) >= size:
+                chosen = random.randrange(len(buffer))
+                buffer[chosen], buffer[-1] = buffer[-1], buffer[chosen]
+                yield buffer.pop()
+    random.shuffle(buffer)
+    yield from buffer
+
+
+@pytest.mark.parametrize("shards", [20, 300])
+def test_batches_mix_shards_and_epochs_as_well_as_a_shuffle_buffer_of_10000(shards):
+    planned = report([1000] * shards, world_size=8)
+    epochs = [list(shuffle_buffer(shards, 1000, 10000, seed)) for seed in (0, 1)]
+    chances = []
+    for first in range(0, len(epochs[0]) - 20, 20):
+        counts = np.bincount([shard for shard, _ in epochs[0][first : first + 20]])
+        chances.append((counts * (counts - 1)).sum() / (20 * 19))
+    assert planned.same_shard <= np.mean(chances) * 1.02
+    assert abs(planned.order_correlation) < 0.05

@@ -80,9 +80,7 @@ def measure(path: Path, world_size: int) -> dict[str, float]:
     began = time.perf_counter()
     corpus = SparseCorpus(path)
     conf = DatasetConf(speed_perturb=True, batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=30000))
-    plan = EpochPlan(
-        corpus, measure_of(conf, training=True), seed=1, epoch=0, lanes=choose_lanes(corpus, world_size)
-    )
+    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, lanes=choose_lanes(corpus, world_size))
     rank = world_size // 2
     assert len(plan.step(0, world_size, rank))
     first = time.perf_counter() - began

@@ -133,6 +133,18 @@ class Measure:
         shortest, longest, shortest_text, longest_text = (
             column[part] for column in (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
         )
+        if not len(shortest):
+            return np.zeros(0, bool)
+        ends = (
+            np.array([extreme]) for extreme in (shortest.min(), longest.max(), shortest_text.min(), longest_text.max())
+        )
+        if not self._corners_may_filter(*ends)[0]:
+            return np.zeros(len(shortest), bool)
+        return self._corners_may_filter(shortest, longest, shortest_text, longest_text)
+
+    def _corners_may_filter(
+        self, shortest: np.ndarray, longest: np.ndarray, shortest_text: np.ndarray, longest_text: np.ndarray
+    ) -> np.ndarray:
         rate = np.full(len(shortest), NOMINAL_RATE)
         corners = (
             Stored((seconds * NOMINAL_RATE).astype(np.int64), rate, text)

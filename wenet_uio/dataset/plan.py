@@ -30,7 +30,8 @@ WHOLE_CORPUS = 1 << 18
 """Utterances up to which a corpus is planned at once, in a third of a second."""
 LEAST_LANES = 8
 GROUP_SHARDS = 8
-"""Shards that a group has at least, so that batch-mates come from several."""
+GROUP_UTTERANCES = 24_000
+"""Shards and utterances that a group has at least: batches mix as many shards as a shuffle buffer of 10,000 does."""
 BLOCK_BATCHES = 256
 """Batches that are cut from one sorted block: more pad less, fewer shuffle more."""
 JITTER = 0.01
@@ -198,18 +199,19 @@ class EpochPlan:
             return self.rows * (stream.cost_before(position) - start) // span
 
         first, last = self._containing(start), self._containing(end)
-        width = max(GROUP_SHARDS, round(BLOCK_BATCHES * COST_UNIT * max(1, last - first) / span))
-        origin = first + 1 + key_of(self.key, PHASE, lane) % width
+        width = max(shards_of_a_group(self.corpus), round(BLOCK_BATCHES * COST_UNIT * max(1, last - first) / span))
+        origin = first + width + key_of(self.key, PHASE, lane) % width
 
         def edge_from(position: int) -> int:
             """First edge at or after a position."""
             return origin + max(0, -(-(position - origin) // width)) * width
 
-        high = min(edge_from(first_position_after(row + 1)), edge_from(last))
+        no_edge = edge_from(last - width + 1)  # the first on the grid that would leave too small a group behind it
+        high = min(edge_from(first_position_after(row + 1)), no_edge)
         low = high - width
         passed = rows_before(low) if low >= origin else 0
         low = edge_from(first_position_after(passed)) if passed else first
-        if high >= last or rows_before(high) >= self.rows:
+        if high >= no_edge or rows_before(high) >= self.rows:
             high, last_row = last, self.rows
         else:
             last_row = rows_before(high)
@@ -345,7 +347,12 @@ def choose_lanes(corpus: Corpus, world_size: int) -> int:
     if corpus.num_samples <= WHOLE_CORPUS:
         return 1
     lanes = -(-LEAST_LANES // world_size) * world_size
-    return max(1, min(lanes, corpus.num_shards // GROUP_SHARDS))
+    return max(1, min(lanes, corpus.num_shards // shards_of_a_group(corpus)))
+
+
+def shards_of_a_group(corpus: Corpus) -> int:
+    """Shards that batch-mates are drawn from at least."""
+    return max(GROUP_SHARDS, -(-GROUP_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)))
 
 
 def _range(values: np.ndarray) -> int:

@@ -42,6 +42,10 @@ class PlanReport:
     """Pieces of batches that cost more than the bound; evaluation allows it where one utterance does."""
     skew: float
     """Cost of the dearest rank of a step over the mean of its ranks, averaged over the steps."""
+    same_shard: float
+    """Probability that two samples of one batch are of one shard."""
+    order_correlation: float
+    """Of the place of each sample in this epoch with that in the next."""
     sources: dict[str, int]
     """Planned utterances by source."""
     lanes: int
@@ -72,6 +76,7 @@ def report_plan(
     times_planned = np.zeros(corpus.num_samples, np.uint8)
     digest = hashlib.sha256()
     costs = np.zeros(plan.num_batches, np.int64)
+    same_shard = np.zeros(plan.num_batches)
     frames = padded = over_bound = 0
     for index in range(plan.num_batches):
         batch = plan.batch(index)
@@ -86,6 +91,7 @@ def report_plan(
             ]
         digest.update(("\n".join(keys) + "\n\n").encode())
         costs[index] = batch.cost
+        same_shard[index] = _chance_of_one_shard(np.concatenate([piece.shards for piece in batch.pieces]))
         on_batch(batch)
     filtered = plan.filtered()
     planned = int(np.count_nonzero(times_planned))
@@ -108,11 +114,35 @@ def report_plan(
         duplicated=int(np.count_nonzero(times_planned > 1)),
         over_bound=over_bound,
         skew=round(_skew(plan, costs, world_size), 4),
+        same_shard=round(float(np.nanmean(same_shard)), 4) if np.isfinite(same_shard).any() else 0.0,
+        order_correlation=round(_order_correlation(plan, seed, epoch), 4),
         sources=dict(zip(corpus.source_names, by_source.tolist(), strict=True)),
         lanes=lanes,
         seconds=round(time.monotonic() - began, 3),
         digest=digest.hexdigest(),
     )
+
+
+def _chance_of_one_shard(shards: np.ndarray) -> float:
+    """For two samples of a batch; not a number for a batch of one."""
+    pairs = len(shards) * (len(shards) - 1)
+    counts = np.unique(shards, return_counts=True)[1]
+    return float((counts * (counts - 1)).sum() / pairs) if pairs else float("nan")
+
+
+def _order_correlation(plan: EpochPlan, seed: int, epoch: int) -> float:
+    """Between the batches that samples fall into in this epoch and the next; 0 for a mixture, which reads others."""
+    if plan.num_batches < 2 or plan.corpus.in_pass(epoch + 1) is not plan.corpus:
+        return 0.0
+    following = EpochPlan(plan.corpus, plan.measure, seed=seed, epoch=epoch + 1, lanes=plan.lanes)
+    starts = np.concatenate([[0], np.cumsum(plan.corpus.samples.astype(np.int64))])
+    places = np.zeros((2, plan.corpus.num_samples))
+    for row, one in enumerate((plan, following)):
+        for index in range(one.num_batches):
+            for piece in one.batch(index).pieces:
+                places[row, starts[piece.shards] + piece.rows] = index + 1
+    planned = (places > 0).all(axis=0)
+    return float(np.corrcoef(places[:, planned])[0, 1]) if planned.sum() > 1 else 0.0
 
 
 def _skew(plan: EpochPlan, costs: np.ndarray, world_size: int) -> float:
