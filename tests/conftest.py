@@ -9,9 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import settings
 
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.packing import make_raw_list, make_shard_list
+
+
+# The plan's guarantees are two properties: 500 random cases. For 20,000:
+#   bash tests/run.sh tests/dataset/test_plan.py --hypothesis-profile thorough
+settings.register_profile("suite", max_examples=250, deadline=None)
+settings.register_profile("thorough", max_examples=10_000, deadline=None)
+settings.load_profile("suite")
 
 
 def _folder(variable: str) -> Path:

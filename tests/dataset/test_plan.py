@@ -3,7 +3,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dataset.synthetic import IndexOnlyCorpus
@@ -49,7 +49,6 @@ corpora = st.builds(
 ).filter(lambda corpus: corpus.num_samples > 0)
 
 
-@settings(max_examples=150, deadline=None)
 @given(corpora, st.sampled_from(POLICIES), st.integers(1, 12), st.integers(0, 3))
 def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, policy, lanes, epoch):
     rule = measure(policy)
@@ -62,7 +61,6 @@ def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, pol
     assert all(piece.cost <= rule.policy.bound for batch in batches for piece in batch.pieces)
 
 
-@settings(max_examples=150, deadline=None)
 @given(corpora, st.sampled_from(POLICIES), st.integers(1, 8), st.data())
 def test_any_change_of_world_size_reads_the_rest_once_in_equal_steps(corpus, policy, lanes, data):
     rule = measure(policy)
