@@ -14,7 +14,6 @@ from hypothesis import settings
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.packing import make_raw_list, make_shard_list
 
-
 # The plan's guarantees are two properties: 500 random cases. For 20,000:
 #   bash tests/run.sh tests/dataset/test_plan.py --hypothesis-profile thorough
 settings.register_profile("suite", max_examples=250, deadline=None)
