@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.dataset.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf, FilterConf
-from wenet_uio.dataset import plan as plan_module
+from wenet_uio.dataset import group_plan, lanes, plan
 from wenet_uio.dataset.measure import measure_of
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.report import report_plan
@@ -24,7 +24,11 @@ FILTER = FilterConf(min_length=100, max_length=2500)
 @pytest.fixture(autouse=True, scope="module")
 def _small_scales():
     """Let corpora of a few hundred utterances have lanes and groups."""
-    with patch.multiple(plan_module, WHOLE_CORPUS=200, BLOCK_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40):
+    with (
+        patch.object(plan, "WHOLE_CORPUS", 200),
+        patch.object(group_plan, "BLOCK_BATCHES", 8),
+        patch.multiple(lanes, GROUP_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40),
+    ):
         yield
 
 

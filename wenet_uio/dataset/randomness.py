@@ -9,6 +9,8 @@ GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 ROUNDS = 6
 """Of the Feistel network; two look regular, four and more look random."""
+SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE, AUGMENTATION = range(7)
+"""What a number is drawn for in a plan."""
 
 
 def mix(values: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ import numpy as np
 
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.measure import Measure
-from wenet_uio.dataset.plan import EpochPlan, PlannedBatch, choose_lanes
+from wenet_uio.dataset.pieces import PlannedBatch
+from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.types import SampleRef
 
 
