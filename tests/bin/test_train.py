@@ -180,3 +180,23 @@ def test_the_launcher_names_the_signal_that_ended_a_rank(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1
     assert done.stderr.splitlines() == ["error: rank 0 was ended by SIGKILL"]
+
+
+def test_an_epoch_may_be_a_number_of_steps(corpus: Path) -> None:
+    status, said = train(corpus, "exp", "--override_config", "epoch_steps=4", "max_epoch=3")
+    assert status == 0, said
+    steps = [yaml.safe_load((corpus / f"exp/epoch_{number}.yaml").read_text())["step"] for number in range(3)]
+    assert steps == [4, 8, 12]
+
+
+def test_changed_data_within_an_epoch_is_refused_unless_allowed(corpus: Path) -> None:
+    status, said = train(corpus, "exp", "--override_config", "epoch_steps=4", "max_epoch=1")
+    assert status == 0, said
+    lines = (corpus / "train.list").read_text().splitlines(keepends=True)
+    (corpus / "train.list").write_text("".join(lines[1:]))
+    options = ["--override_config", "epoch_steps=4", "max_epoch=2"]
+    status, said = train(corpus, "exp", *options)
+    assert status == 1
+    assert "error: the data set train.list changed since the checkpoint" in said.splitlines()[-1]
+    status, said = train(corpus, "exp", *options, "--allow_data_changes")
+    assert status == 0, said

@@ -94,5 +94,5 @@ class ListLoader:
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
         self.epoch, self.position = state["epoch"], state["position"]

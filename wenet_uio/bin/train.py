@@ -40,6 +40,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cv_data", required=True, help="data list of the validation set")
     parser.add_argument("--model_dir", required=True, help="folder of the run; its newest state is gone on from")
     parser.add_argument("--checkpoint", help="weights that a new run starts from")
+    parser.add_argument(
+        "--allow_data_changes",
+        action="store_true",
+        help="go on with other data or batches than the run stopped with; the pass over the data starts again",
+    )
     parser.add_argument("--tensorboard_dir", help="default: tensorboard in model_dir")
     parser.add_argument("--train_engine", help=f"{', '.join(ENGINES)}; default: the yaml's")
     parser.add_argument("--device", default="auto", help="auto (a GPU a rank where there are any), cpu, cuda")
@@ -74,6 +79,7 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
             prefetch=args.prefetch,
             pin_memory=args.pin_memory,
             seed=args.seed,
+            epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
         )
         for data_list, training in ((args.train_data, True), (args.cv_data, False))
     )
@@ -94,7 +100,7 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
     reporter = Reporter(world.rank == 0, args.tensorboard_dir or folder.path / "tensorboard", config.max_epoch)
     trainer = Trainer(config, engine, train, cv, folder, reporter)
     if state is not None:
-        trainer.load(state)
+        trainer.load(state, allow_data_changes=args.allow_data_changes)
         if args.checkpoint:
             log.info("--checkpoint %s is not read: it is where a new run starts", args.checkpoint)
     return trainer

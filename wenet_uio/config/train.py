@@ -95,6 +95,8 @@ class TrainKeys(Section):
     accum_grad: Positive = 1
     """Batches of a rank that one optimizer step is made of."""
     max_epoch: Positive = 100
+    epoch_steps: Positive | None = None
+    """Optimizer steps that make an epoch, the next of which goes on where it stopped; absent: a pass over the data."""
     log_interval: Positive = 10
     """Optimizer steps between two points of TensorBoard and two lines of the log."""
     save_interval: Positive | None = None

@@ -24,7 +24,7 @@ class Loader(SizedBatches, Protocol):
     """One epoch's batches of this rank, from a position that can be saved."""
 
     def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None: ...
 
 
 @dataclass
@@ -101,15 +101,15 @@ class Trainer:
             }
             self.folder.save_state(self.progress.step, state)
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on where `save` was called.
+    def load(self, state: dict[str, Any], *, allow_data_changes: bool = False) -> None:
+        """Go on where `save` was called; `allow_data_changes` takes other data or batches within an epoch too.
 
         Raises:
             ValueError: the data or the model is not what the state was made with.
         """
         seed = self.engine.seed
         self.engine.load_state_dict(state)
-        self.train.load_state_dict(state["data"])
+        self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
         for change in differences(
             {**state["config"], "seed": state["seed"]}, {**self.config.model_dump(mode="json"), "seed": seed}
         ):
