@@ -9,6 +9,7 @@ from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import open_corpus
+from wenet_uio.dataset.plan_plots import PlanCollector, check_plot_path, write_plot
 from wenet_uio.dataset.report import report_plan
 from wenet_uio.text.tokenizer import build_tokenizer, makes_one_token_a_character
 
@@ -22,15 +23,24 @@ def main() -> int:
     parser.add_argument("--epoch", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=777, help="that of training (default: %(default)s)")
     parser.add_argument("--evaluation", action="store_true", help="as cross-validation and decoding read the list")
+    parser.add_argument("--plot", metavar="FILE", help="picture: FILE.png, or FILE.html with the figures beside it")
     parser.add_argument("--json", action="store_true", help="one object on the last line")
     args = parser.parse_args()
+    if args.plot:
+        check_plot_path(args.plot)
     config = load_config(args.config)
     training = not args.evaluation
     counted = training and needs_token_counts(config.dataset_conf)
     corpus = open_corpus(args.data_list, args.data_type, build_tokenizer(config) if counted else None)
     exact = counted or makes_one_token_a_character(config)
     measure = measure_of(config.dataset_conf, training=training, text_length_is_tokens=exact)
-    report = report_plan(corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size).as_dict()
+    collector = PlanCollector(corpus.in_pass(args.epoch), measure, args.world_size) if args.plot else None
+    report = report_plan(
+        corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size, on_batch=collector
+    ).as_dict()
+    if collector:
+        title = f"{args.data_list}, epoch {args.epoch}, world_size {args.world_size}"
+        write_plot(args.plot, collector.series(), report, title)
     for name, value in report.items():
         print(
             f"{name:12} {json.dumps(value) if isinstance(value, dict) else value}",

@@ -1,3 +1,4 @@
+import base64
 import json
 import os
 import subprocess
@@ -46,6 +47,29 @@ def test_the_plan_report_of_raw_and_shard_lists_is_the_same(kaldi_dir):
     assert (raw["utterances"], raw["lost"], raw["duplicated"]) == (30, 0, 0)
     assert raw["steps"] == -(-raw["batches"] // 2)
     assert set(raw) >= REPORT_KEYS
+
+
+PLAN = ("--data_list", "raw.list", "--data_type", "raw", "--config", "train.yaml")
+
+
+def test_a_plot_of_the_plan_is_a_png_or_html_with_the_figures(kaldi_dir):
+    assert tool("make_raw_list.py", "wav.scp", "text", "raw.list", cwd=kaldi_dir).returncode == 0
+    for plot in ("plan.png", "plan.html"):
+        done = tool("plan_report.py", *PLAN, "--world_size", "2", "--json", "--plot", plot, cwd=kaldi_dir)
+        assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    picture, page = (kaldi_dir / "plan.png").read_bytes(), (kaldi_dir / "plan.html").read_text()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert f'src="data:image/png;base64,{base64.b64encode(picture[:30]).decode()}' in page
+    for name in ("utterances", "padding", "skew", "digest"):
+        assert f"<th>{name}<td>{report[name]}\n" in page
+    assert "<th>sources<td>{&quot;raw.list&quot;: 30}" in page
+
+
+def test_a_plot_of_an_unknown_kind_is_one_line_before_any_work(kaldi_dir):
+    done = tool("plan_report.py", *PLAN, "--plot", "plan.pdf", cwd=kaldi_dir)  # there is no raw.list yet
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["error: plan.pdf: plots are written as .png or .html, not '.pdf'"]
 
 
 def test_cmvn_statistics_are_wenets_json(kaldi_dir):

@@ -11,7 +11,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.measure import Measure
-from wenet_uio.dataset.pieces import PlannedBatch
+from wenet_uio.dataset.pieces import Piece, PlannedBatch, share_out
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.types import SampleRef
 
@@ -66,9 +66,9 @@ def report_plan(
     seed: int,
     epoch: int,
     world_size: int,
-    on_batch: Callable[[PlannedBatch], None] = lambda batch: None,
+    on_batch: Callable[[PlannedBatch], None] | None = None,
 ) -> PlanReport:
-    """Plan a whole epoch and account for every utterance in it."""
+    """Plan a whole epoch and account for every utterance in it; `on_batch` sees each batch, in order."""
     began = time.monotonic()
     corpus = corpus.in_pass(epoch)
     lanes = choose_lanes(corpus, world_size)
@@ -93,7 +93,11 @@ def report_plan(
         digest.update(("\n".join(keys) + "\n\n").encode())
         costs[index] = batch.cost
         same_shard[index] = _chance_of_one_shard(np.concatenate([piece.shards for piece in batch.pieces]))
-        on_batch(batch)
+        if on_batch is not None:
+            on_batch(batch)
+    whole = plan.num_batches // world_size * world_size
+    rest = [piece for index in range(whole, plan.num_batches) for piece in plan.batch(index).pieces]
+    skew = skew_of_steps(costs, rest, world_size)
     filtered = plan.filtered()
     planned = int(np.count_nonzero(times_planned))
     shard_of = np.repeat(np.arange(corpus.num_shards), corpus.samples)
@@ -114,7 +118,7 @@ def report_plan(
         lost=corpus.num_samples - planned - sum(filtered.values()),
         duplicated=int(np.count_nonzero(times_planned > 1)),
         over_bound=over_bound,
-        skew=round(_skew(plan, costs, world_size), 4),
+        skew=round(float(skew.mean()), 4) if len(skew) else 1.0,
         same_shard=round(float(np.nanmean(same_shard)), 4) if np.isfinite(same_shard).any() else 0.0,
         order_correlation=round(_order_correlation(plan, seed, epoch), 4),
         sources=dict(zip(corpus.source_names, by_source.tolist(), strict=True)),
@@ -146,10 +150,17 @@ def _order_correlation(plan: EpochPlan, seed: int, epoch: int) -> float:
     return float(np.corrcoef(places[:, planned])[0, 1]) if planned.sum() > 1 else 0.0
 
 
-def _skew(plan: EpochPlan, costs: np.ndarray, world_size: int) -> float:
-    """Mean over the steps of the largest cost of a rank over the mean of all; the last step as it will be split."""
+def skew_of_steps(costs: np.ndarray, rest: list[Piece], world_size: int) -> np.ndarray:
+    """Cost of the dearest rank over the mean of all, for each step in which any has work, (steps,).
+
+    Args:
+        costs: (batches,) of the epoch.
+        rest: the pieces of the last step, where it has fewer batches than ranks and will be split.
+    """
     whole = len(costs) // world_size * world_size
-    by_step = list(costs[:whole].reshape(-1, world_size))
-    if whole < len(costs):
-        by_step.append(np.asarray([plan.step(whole, world_size, rank).cost for rank in range(world_size)]))
-    return float(np.mean([step.max() / step.mean() for step in by_step if step.any()])) if by_step else 1.0
+    steps = costs[:whole].reshape(-1, world_size)
+    if rest:
+        shares = share_out(rest, world_size)
+        steps = np.vstack([steps, [sum(piece.cost for piece in share) for share in shares]])
+    steps = steps[steps.any(axis=1)]
+    return steps.max(axis=1) / steps.mean(axis=1)
