@@ -26,8 +26,8 @@ from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)
-ROWS = 600
-"""Rows of every lane that are planned: more than two groups."""
+ROWS = 2400
+"""Rows of every lane that are planned: more than two groups beyond the first, which has 500 to 1000."""
 
 
 class SparseCorpus(Corpus):

@@ -1,0 +1,60 @@
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def benchmark(name, *arguments, before=()):
+    """Run a benchmark; modules in the folders `before` come before installed ones."""
+    path = os.pathsep.join(map(str, [*before, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tools/benchmark" / name), *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def without_lhotse(tmp_path):
+    (tmp_path / "lhotse.py").write_text("raise ModuleNotFoundError(\"No module named 'lhotse'\")\n")
+    return tmp_path
+
+
+def test_plan_scale_measures_every_world_size():
+    done = benchmark("plan_scale.py", "--shards", 2000, "--world_size", 8, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["shards"] == 2000
+    assert min(report[name] for name in ("first_batch_s", "memory_mb", "ms_per_step")) > 0
+    assert [result["world_size"] for result in report["by_world_size"]] == [1, 8]
+
+
+def test_plan_vs_lhotse_explains_itself_without_lhotse(without_lhotse):
+    done = benchmark("plan_vs_lhotse.py", "--help", before=[without_lhotse])
+    assert done.returncode == 0, done.stderr
+    assert "--batch_duration" in done.stdout
+
+
+def test_plan_vs_lhotse_says_what_to_install(without_lhotse):
+    done = benchmark("plan_vs_lhotse.py", before=[without_lhotse])
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "pip install lhotse" in done.stderr
+
+
+@pytest.mark.skipif(find_spec("lhotse") is None, reason="lhotse is not installed")
+def test_plan_vs_lhotse_compares_at_one_and_at_64_ranks():
+    done = benchmark("plan_vs_lhotse.py", "--utterances", 12_000, "--batch_duration", 60, "--repeats", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    figures = ("ms_per_step_ours", "ms_per_step_lhotse", "padding_ours", "padding_lhotse")
+    assert min(report[name] for name in figures) > 0
+    assert [result["world_size"] for result in report["by_world_size"]] == [1, 64]
+    for result in report["by_world_size"]:
+        assert result["ours"]["equal_steps"]
+        assert result["ours"]["over_bound"] == 0
+        assert result["ours"]["utterances"] == 12_000

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""The plan beside Lhotse's DynamicBucketingSampler, in one run: cost of a step, padding, fill, steps of every rank.
+
+The same lengths go through both, at the same bound of padded seconds. Lhotse is set up as NeMo does for data that ranks
+share: 30 buckets, a buffer of 10,000, shuffled, each rank's sampler knowing world size and rank. Its cuts are made on
+the fly and hold nothing but their duration, which is less than any manifest gives it to do. What is done once a
+training (Lhotse's estimate of its bins, our costs of the shards) is left out of the clock; all that every epoch takes,
+from its start to the last batch of one rank, is in it.
+
+Needs lhotse: pip install -r tools/benchmark/requirements.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from wenet_uio import __version__
+from wenet_uio.cli import run
+from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.index import Rows, shard_table, summary_of
+from wenet_uio.dataset.measure import measure_of
+from wenet_uio.dataset.plan import EpochPlan, choose_lanes, shard_costs
+
+WORLD_SIZES = (1, 64)
+SAMPLE_RATE = 16000
+BUCKETS = 30
+BUFFER = 10_000
+
+Step = list[np.ndarray]
+"""Seconds of the utterances of each pass through the model that one rank makes in one step."""
+
+
+def lengths(utterances: int) -> np.ndarray:
+    """Seconds: lognormal, median 6, sigma 0.6, within 0.5 and 30; whole samples of audio."""
+    seconds = np.clip(np.random.default_rng(0).lognormal(np.log(6), 0.6, utterances), 0.5, 30)
+    return np.round(seconds * SAMPLE_RATE) / SAMPLE_RATE
+
+
+class IndexOnlyCorpus(Corpus):
+    """Shards without audio: `seconds` has the length of every utterance, `shard_size` to a shard."""
+
+    def __init__(self, seconds: np.ndarray, shard_size: int) -> None:
+        total = len(seconds)
+        zeros = np.zeros(total, np.uint64)
+        self._rows = Rows(
+            key_hash=np.random.default_rng(1).integers(0, 2**64, total, dtype=np.uint64),
+            num_samples=np.round(seconds * SAMPLE_RATE).astype(np.uint32),
+            sample_rate=np.full(total, SAMPLE_RATE, np.uint32),
+            text_length=np.full(total, 20, np.uint32),
+            **dict.fromkeys(("audio_offset", "audio_size", "text_offset", "text_size", "key_end"), zeros),
+            keys=np.empty(0, np.uint8),
+        )
+        self._shard_size = shard_size
+        table = shard_table(self.rows(shard) for shard in range(-(-total // shard_size)))
+        super().__init__("synthetic", table, [], summary_of(table))
+
+    def rows(self, shard: int) -> Rows:
+        return self._rows.slice(shard * self._shard_size, min((shard + 1) * self._shard_size, len(self._rows)))
+
+    def read(self, ref):
+        raise AssertionError("the plan reads no audio")
+
+
+class Ours:
+    """EpochPlan with dynamic batches."""
+
+    def __init__(self, seconds: np.ndarray, shard_size: int, batch_duration: float) -> None:
+        conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", batch_duration=batch_duration))
+        self.seconds, self.shard_size = seconds, shard_size
+        self.corpus = IndexOnlyCorpus(seconds, shard_size)
+        self.measure = measure_of(conf, training=True)
+        self.costs = shard_costs(self.corpus, self.measure)
+
+    def plan(self, epoch: int, world_size: int) -> EpochPlan:
+        lanes = choose_lanes(self.corpus, world_size)
+        return EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, lanes=lanes, costs=self.costs)
+
+    def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
+        """One rank's batches of an epoch, from nothing."""
+        plan = self.plan(epoch, world_size)
+        for position in range(0, plan.num_batches, world_size):
+            yield plan.step(position, world_size, rank)
+
+    def steps(self, epoch: int, world_size: int) -> list[list[Step]]:
+        """Steps of every rank."""
+        plan = self.plan(epoch, world_size)
+        return [
+            [
+                [self.seconds[piece.shards * self.shard_size + piece.rows] for piece in planned.pieces]
+                for planned in (plan.step(at, world_size, rank) for at in range(0, plan.num_batches, world_size))
+            ]
+            for rank in range(world_size)
+        ]
+
+
+class Lhotse:
+    """DynamicBucketingSampler over cuts that are made as it asks for them."""
+
+    def __init__(self, seconds: np.ndarray, batch_duration: float) -> None:
+        from lhotse import CutSet, MonoCut
+        from lhotse.dataset import DynamicBucketingSampler
+
+        class Cuts:
+            """Every iteration makes them anew."""
+
+            def __iter__(self) -> Iterator[MonoCut]:
+                for number, duration in enumerate(seconds.tolist()):
+                    yield MonoCut(id=str(number), start=0.0, duration=duration, channel=0)
+
+        self.samplers = {
+            world_size: DynamicBucketingSampler(
+                CutSet(Cuts()),
+                max_duration=batch_duration,
+                num_buckets=BUCKETS,
+                buffer_size=BUFFER,
+                num_cuts_for_bins_estimate=BUFFER,
+                shuffle=True,
+                drop_last=False,
+                seed=0,
+                world_size=world_size,
+                rank=0,
+            )
+            for world_size in WORLD_SIZES
+        }
+
+    def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
+        """One rank's batches of an epoch, from nothing."""
+        sampler = self.samplers[world_size]
+        sampler.rank = rank
+        sampler.set_epoch(epoch)
+        return iter(sampler)
+
+    def steps(self, epoch: int, world_size: int) -> list[list[Step]]:
+        """Steps of every rank.
+
+        All ranks build the same batches and keep their own, so those are built once, and dealt to each rank by the
+        sampler.
+        """
+        sampler = self.batches(epoch, world_size, 0)
+        built = list(sampler.cuts_iter)
+        steps = []
+        for rank in range(world_size):
+            sampler.rank, sampler.cuts_iter = rank, iter(built)
+            steps.append([[np.array([cut.duration for cut in batch])] for batch in rest(sampler)])
+        return steps
+
+
+def rest(batches: Iterator[object]) -> Iterator[object]:
+    """What `next` still gives: `iter` of a sampler would start it again."""
+    while (batch := next(batches, None)) is not None:
+        yield batch
+
+
+def clock(loader: Ours | Lhotse, epoch: int, world_size: int) -> tuple[float, float]:
+    """Milliseconds of one rank, in the middle of the world: to its first batch, and of a step on average.
+
+    The average is over the epoch, and what its start takes is in it.
+    """
+    began = time.perf_counter()
+    batches = loader.batches(epoch, world_size, world_size // 2)
+    next(batches)
+    first = time.perf_counter() - began
+    steps = 1 + sum(1 for _ in rest(batches))
+    return 1000 * first, 1000 * (time.perf_counter() - began) / steps
+
+
+def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str, object]:
+    """What an epoch is like over all ranks; batches that make several passes through the model count as several."""
+    passes = [seconds for rank in steps for step in rank for seconds in step if len(seconds)]
+    speech = sum(float(seconds.sum()) for seconds in passes)
+    padded = [len(seconds) * float(seconds.max()) for seconds in passes]
+    counts = sorted({len(rank) for rank in steps})
+    return {
+        "padding": round(100 * (1 - speech / sum(padded)), 2),
+        "fill": round(100 * sum(padded) / (batch_duration * len(passes)), 1),
+        "utterances": sum(map(len, passes)),
+        "over_bound": sum(cost > batch_duration + 1e-6 for cost in padded),
+        "steps": counts[-1],
+        "equal_steps": len(counts) == 1,
+    }
+
+
+def commit() -> str:
+    """Of the working tree, with a plus where files are changed."""
+    try:
+        described = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
+        done = subprocess.run(described, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def main() -> None:
+    summary, _, details = __doc__.partition("\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--utterances", type=int, default=50_000, help="default: %(default)s")
+    parser.add_argument("--shard_size", type=int, default=1000, help="utterances of a shard (default: %(default)s)")
+    parser.add_argument("--batch_duration", type=float, default=300, help="padded seconds (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="epochs of each that are timed (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    args = parser.parse_args()
+    try:
+        import lhotse
+    except ImportError as error:
+        raise ValueError(f"{error}; to compare with Lhotse: pip install lhotse urllib3") from None
+
+    seconds = lengths(args.utterances)
+    loaders = {
+        "ours": Ours(seconds, args.shard_size, args.batch_duration),
+        "lhotse": Lhotse(seconds, args.batch_duration),
+    }
+    times: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for epoch in range(args.repeats):
+        for world_size in WORLD_SIZES:
+            for name, loader in loaders.items():
+                times.setdefault((world_size, name), []).append(clock(loader, epoch, world_size))
+
+    print(f"{'ranks':>5} {'':<7}{'ms/step':>9}{'first ms':>10}{'padding %':>11}{'fill %':>8}{'utterances':>12}  steps")
+    results = []
+    for world_size in WORLD_SIZES:
+        results.append({"world_size": world_size})
+        for name, loader in loaders.items():
+            first, step = (round(median(column), 3) for column in zip(*times[world_size, name], strict=True))
+            found = quality(loader.steps(0, world_size), args.batch_duration)
+            results[-1][name] = {"ms_per_step": step, "first_batch_ms": first, **found}
+            print(
+                f"{world_size:5} {name:<7}{step:9.3f}{first:10.1f}{found['padding']:11.2f}{found['fill']:8.1f}"
+                f"{found['utterances']:12}  {found['steps']}{'' if found['equal_steps'] else ' at most'}"
+            )
+    versions = {
+        "wenet_uio": __version__,
+        "lhotse": lhotse.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    print(", ".join(f"{name} {version}" for name, version in versions.items()) + f", commit {commit()}")
+    if args.json:
+        largest = results[-1]
+        figures = {
+            f"{figure}_{name}": largest[name][figure] for figure in ("ms_per_step", "padding") for name in loaders
+        }
+        settings = {name: value for name, value in vars(args).items() if name != "json"}
+        report = {**figures, **settings, "by_world_size": results, "versions": versions, "commit": commit()}
+        print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    run(main)
