@@ -2,6 +2,7 @@
 """Find bins of duration (and of tokens within them) that hold equal amounts of audio; prints yaml for batch_conf."""
 
 import argparse
+import math
 import sys
 
 import numpy as np
@@ -41,10 +42,10 @@ def main() -> None:
         print(f"{bins.outliers} of {len(seconds)} utterances are outliers of tokens per second", file=sys.stderr)
     ends = [round(end, 3) if isinstance(end, float) else [round(end[0], 3), end[1]] for end in bins.ends]
     batch_conf = {"batch_type": "bucket", "bucket_duration_bins": ends}
+    if bins.max_tps:
+        batch_conf["max_tps"] = [math.ceil(100 * limit) / 100 for limit in bins.max_tps]
     print(yaml.safe_dump({"batch_conf": batch_conf}, sort_keys=False, default_flow_style=None), end="")
     print("  # bucket_batch_size: [...]   utterances of a batch, one number a bin")
-    if bins.max_tps:
-        print(f"# filter_conf: {{max_tps: {max(bins.max_tps):.2f}}}")
 
 
 if __name__ == "__main__":

@@ -104,6 +104,12 @@ def test_tokens_per_second_are_filtered():
     assert {"max_tps", "min_tps"} <= set(plan.filtered())
 
 
+def test_each_duration_keeps_its_own_tokens_per_second():
+    bins, sizes = (4.0, 8.0), (16, 8)
+    conf = BatchConf(batch_type="bucket", bucket_duration_bins=bins, bucket_batch_size=sizes, max_tps=(5.0, 2.0))
+    assert [largest_batch(conf, lengths(s, n)) for s, n in ((4, 20), (4, 21), (8, 16), (8, 17))] == [16, 0, 8, 0]
+
+
 def test_semi_sorted_batches_pad_more_the_more_noise_they_have():
     def padding(**options):
         seconds, _, _ = batches(BatchConf(batch_size=8, **options))
@@ -125,6 +131,7 @@ def test_lengths_may_rise_over_the_epoch():
         ({"bucket_duration_bins": (4.0,)}, "need one another"),
         ({"bucket_duration_bins": (4.0,), "bucket_batch_size": (1, 2, 3)}, "3 numbers for 1 bucket_duration_bins"),
         ({"bucket_duration_bins": (8.0, 4.0), "bucket_batch_size": (1, 2)}, "must rise"),
+        ({"bucket_duration_bins": (4.0,), "bucket_batch_size": (1,), "max_tps": (1, 2)}, "2 numbers for 1 durations"),
         ({"quadratic_duration": 20}, "goes with batch_duration"),
     ],
 )

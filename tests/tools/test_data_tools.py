@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from wenet_uio.config.dataset import BatchConf
 
 ROOT = Path(__file__).parents[2]
 REPORT_KEYS = {
@@ -140,3 +143,16 @@ def test_help_and_unknown_options():
         assert done.returncode == 0, path
         assert done.stdout.startswith("usage:")
         assert tool(path.name, "--no_such_option").returncode == 2
+
+
+def test_estimated_bins_can_be_pasted_into_a_config(kaldi_dir):
+    (kaldi_dir / "units.txt").write_text("<blank> 0\n<unk> 1\na 2\nb 3\nc 4\n")
+    (kaldi_dir / "train.yaml").write_text("tokenizer_conf: {symbol_table_path: units.txt}\n")
+    tool("make_raw_list.py", "wav.scp", "text", "raw.list", cwd=kaldi_dir)
+    options = ["raw.list", "--data_type", "raw", "--config", "train.yaml", "--num_bins", "3"]
+    for more, dimensions in (([], 1), (["--num_token_bins", "2"], 2)):
+        done = tool("estimate_duration_bins.py", *options, *more, cwd=kaldi_dir)
+        assert done.returncode == 0, done.stderr
+        conf = yaml.safe_load(done.stdout)["batch_conf"]
+        assert {len(end) if isinstance(end, list) else 1 for end in conf["bucket_duration_bins"]} == {dimensions}
+        BatchConf(**conf, bucket_batch_size=[4] * len(conf["bucket_duration_bins"]))

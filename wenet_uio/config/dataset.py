@@ -167,6 +167,8 @@ class BatchConf(Section):
     """Upper ends of the buckets in seconds, or in (seconds, tokens), inclusive, in place of bucket_boundaries."""
     bucket_batch_size: tuple[Positive, ...] | None = None
     """Utterances, one number a bucket of bucket_duration_bins, or one more for what is longer than all bins."""
+    max_tps: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    """Tokens per second that each duration of bucket_duration_bins keeps, one number a duration; more fits no batch."""
     bucket_choice: Literal["strict", "lenient"] = "strict"
     """Of buckets in two dimensions: strict looks for room for the tokens within the first bin of duration that fits
     only, lenient takes the first bucket that fits both."""
@@ -191,6 +193,9 @@ class BatchConf(Section):
             raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
         if bins is not None and len(sizes) - len(bins) not in (0, 0 if isinstance(bins[0], tuple) else 1):
             raise ValueError(f"bucket_batch_size has {len(sizes)} numbers for {len(bins)} bucket_duration_bins")
+        durations = {end[0] if isinstance(end, tuple) else end for end in bins or ()}
+        if self.max_tps is not None and len(self.max_tps) != len(durations):
+            raise ValueError(f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the bins")
         for name in ("bucket_boundaries", "bucket_duration_bins"):
             ends = getattr(self, name)
             if ends and sorted(set(ends)) != list(ends):

@@ -155,15 +155,21 @@ class DurationBucketPolicy:
     sizes: tuple[int, ...]
     """One more than the ends where longer samples have a bucket too."""
     lenient: bool = False
+    max_tps: tuple[float, ...] | None = None
+    """Tokens per second that each duration keeps, in the order of the ends."""
     bound: int = WHOLE
     fill: ClassVar[float] = 0.94
 
     @property
     def needs_tokens(self) -> bool:
+        return self._two_dimensions or self.max_tps is not None
+
+    @property
+    def _two_dimensions(self) -> bool:
         return any(tokens != ANY_TOKENS for _, tokens in self.ends)
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        return self._bucket(lengths) if self.needs_tokens else no_buckets(lengths)
+        return self._bucket(lengths) if self._two_dimensions else no_buckets(lengths)
 
     def _bucket(self, lengths: Lengths) -> np.ndarray:
         """Bucket of each sample; the number of sizes where none fits."""
@@ -173,6 +179,9 @@ class DurationBucketPolicy:
             first = np.searchsorted(milliseconds, lengths.milliseconds, side="left")
             own = milliseconds[np.minimum(first, len(milliseconds) - 1)]
             fits &= milliseconds == own[:, None]
+        if self.max_tps is not None:
+            limits = np.asarray(self.max_tps)[np.searchsorted(np.unique(milliseconds), milliseconds)]
+            fits &= 1000 * lengths.tokens[:, None] <= limits * np.maximum(lengths.milliseconds[:, None], 1)
         found = fits.any(axis=1)
         beyond = np.where(lengths.milliseconds > milliseconds[-1], len(self.ends), len(self.sizes))
         return np.where(found, fits.argmax(axis=1), beyond)
@@ -201,4 +210,5 @@ def policy_of(conf: BatchConf) -> Policy:
         tuple((round(1000 * seconds), tokens) for seconds, tokens in ends),
         conf.bucket_batch_size,
         lenient=conf.bucket_choice == "lenient",
+        max_tps=conf.max_tps,
     )
