@@ -126,6 +126,14 @@ def test_a_changed_policy_is_refused_within_an_epoch_and_taken_between_epochs(li
     assert other.epoch == 4
 
 
+def test_a_state_of_another_version_is_refused(lists):
+    one = loader(lists["raw"], "raw")
+    state = one.state_dict()
+    del state["lanes"]
+    with pytest.raises(ValueError, match="of another version .it lacks lanes.: use --checkpoint"):
+        one.load_state_dict(state)
+
+
 def test_a_changed_data_set_is_refused_within_an_epoch(lists, tmp_path):
     one = loader(lists["raw"], "raw")
     next(iter(one))

@@ -160,6 +160,8 @@ class Loader:
             ValueError: what changed, and what can be done.
         """
         now = self.state_dict()
+        if missing := ", ".join(now.keys() - state.keys()):
+            raise ValueError(f"the saved state of the data is of another version (it lacks {missing}): use --checkpoint")
         what = {
             "corpus": f"the data set {self.corpus.data_list}",
             "measure": "dataset_conf (batches, filters, speeds)",
