@@ -161,7 +161,7 @@ class Loader:
         """
         now = self.state_dict()
         if missing := ", ".join(now.keys() - state.keys()):
-            raise ValueError(f"the saved state of the data is of another version (it lacks {missing}): use --checkpoint")
+            raise ValueError(f"the state of the data is of another version (it lacks {missing}): use --checkpoint")
         what = {
             "corpus": f"the data set {self.corpus.data_list}",
             "measure": "dataset_conf (batches, filters, speeds)",
