@@ -1,5 +1,4 @@
 import math
-import time
 from collections import defaultdict
 
 import pytest
@@ -92,22 +91,3 @@ def test_impossible_labels_never_appear():
 def test_no_frames_give_the_empty_hypothesis():
     nbests = ctc_prefix_beam_search(torch.zeros(2, 3, 4).log_softmax(-1), torch.tensor([0, 0]), 3)
     assert [nbest[0].tokens for nbest in nbests] == [(), ()]
-
-
-def test_it_is_many_times_faster_than_the_plain_search():
-    log_probs, lengths = random_posteriors(1, 16, 60, 50)
-    together = min(seconds(lambda: ctc_prefix_beam_search(log_probs, lengths, 10)) for _ in range(3))
-    one_by_one = seconds(
-        lambda: [plain_search(row[:length], 10) for row, length in zip(log_probs, lengths, strict=True)]
-    )
-    assert one_by_one > 4 * together
-
-
-def seconds(work):
-    """CPU time of `work` on one thread: other processes do not count."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    start = time.process_time()
-    work()
-    torch.set_num_threads(threads)
-    return time.process_time() - start
