@@ -3,9 +3,9 @@
 
 The same lengths go through both, at the same bound of padded seconds. Lhotse is set up as NeMo does for data that ranks
 share: 30 buckets, a buffer of 10,000, shuffled, each rank's sampler knowing world size and rank. Its cuts are made on
-the fly and hold nothing but their duration, which is less than any manifest gives it to do. What is done once a
-training (Lhotse's estimate of its bins, our costs of the shards) is left out of the clock; all that every epoch takes,
-from its start to the last batch of one rank, is in it.
+the fly and hold nothing but their duration, which is less than any manifest gives it to do. What it does once a training,
+the estimate of its bins, is left out of the clock; all that every epoch takes, from its start to the last batch of one
+rank, is in it.
 
 Needs lhotse: pip install -r tools/benchmark/requirements.txt
 """
@@ -29,7 +29,7 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.measure import measure_of
-from wenet_uio.dataset.plan import EpochPlan, choose_lanes, shard_costs
+from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 
 WORLD_SIZES = (1, 64)
 SAMPLE_RATE = 16000
@@ -79,11 +79,10 @@ class Ours:
         self.seconds, self.shard_size = seconds, shard_size
         self.corpus = IndexOnlyCorpus(seconds, shard_size)
         self.measure = measure_of(conf, training=True)
-        self.costs = shard_costs(self.corpus, self.measure)
 
     def plan(self, epoch: int, world_size: int) -> EpochPlan:
         lanes = choose_lanes(self.corpus, world_size)
-        return EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, lanes=lanes, costs=self.costs)
+        return EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, lanes=lanes)
 
     def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
         """One rank's batches of an epoch, from nothing."""
