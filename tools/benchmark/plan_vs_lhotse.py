@@ -3,9 +3,9 @@
 
 The same lengths go through both, at the same bound of padded seconds. Lhotse is set up as NeMo does for data that ranks
 share: 30 buckets, a buffer of 10,000, shuffled, each rank's sampler knowing world size and rank. Its cuts are made on
-the fly and hold nothing but their duration, which is less than any manifest gives it to do. What it does once a training,
-the estimate of its bins, is left out of the clock; all that every epoch takes, from its start to the last batch of one
-rank, is in it.
+the fly and hold nothing but their duration, which is less than any manifest gives it to do. What it does once a
+training, the estimate of its bins, is left out of the clock; all that every epoch takes, from its start to the last
+batch of one rank, is in it.
 
 Needs lhotse: pip install -r tools/benchmark/requirements.txt
 """
