@@ -160,6 +160,15 @@ def test_temperature_levels_the_shares(write):
         ([{"type": "raw"}], "needs data_list"),
         ([{"type": "group", "data_list": "a"}], "a group needs input_cfg"),
         ([{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}], "1 of 2 sources"),
+        (
+            [
+                {
+                    "type": "group",
+                    "input_cfg": [{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}],
+                }
+            ],
+            "sources.0: .*1 of 2 sources",
+        ),
         ("text", "expected a list of sources"),
     ],
 )

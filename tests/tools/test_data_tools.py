@@ -11,6 +11,7 @@ import yaml
 from wenet_uio.config.dataset import BatchConf
 
 ROOT = Path(__file__).parents[2]
+CMVN = ("--train_config", "train.yaml", "--in_scp", "wav.scp", "--out_cmvn", "cmvn")
 REPORT_KEYS = {
     *("utterances", "hours", "batches", "steps", "padding", "fill"),
     *("filtered", "lost", "duplicated", "skew", "seconds", "digest"),
@@ -76,16 +77,7 @@ def test_a_plot_of_an_unknown_kind_is_one_line_before_any_work(kaldi_dir):
 
 
 def test_cmvn_statistics_are_wenets_json(kaldi_dir):
-    done = tool(
-        "compute_cmvn_stats.py",
-        "--train_config",
-        "train.yaml",
-        "--in_scp",
-        "wav.scp",
-        "--out_cmvn",
-        "cmvn",
-        cwd=kaldi_dir,
-    )
+    done = tool("compute_cmvn_stats.py", *CMVN, cwd=kaldi_dir)
     assert done.returncode == 0, done.stderr
     stats = json.loads((kaldi_dir / "cmvn").read_text())
     assert set(stats) == {"mean_stat", "var_stat", "frame_num"}
@@ -120,16 +112,7 @@ def test_a_text_without_its_wav_is_one_line_and_nothing_is_written(kaldi_dir, ar
 
 def test_a_misspelt_key_is_one_line_and_nothing_is_written(kaldi_dir):
     (kaldi_dir / "train.yaml").write_text("dataset_conf: {fbank_cnf: {}}\n")
-    done = tool(
-        "compute_cmvn_stats.py",
-        "--train_config",
-        "train.yaml",
-        "--in_scp",
-        "wav.scp",
-        "--out_cmvn",
-        "cmvn",
-        cwd=kaldi_dir,
-    )
+    done = tool("compute_cmvn_stats.py", *CMVN, cwd=kaldi_dir)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "error: train.yaml: dataset_conf.fbank_cnf: unknown key; did you mean 'fbank_conf'?"

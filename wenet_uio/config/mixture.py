@@ -35,6 +35,8 @@ class SourceConf(Section):
         if self.type == "group":
             if not self.input_cfg or self.path:
                 raise ValueError("a group needs input_cfg (a list of sources, or a file of them) and no data_list")
+            if not isinstance(self.input_cfg, str):
+                _check_weights(self.input_cfg)
         elif self.input_cfg or not self.path:
             raise ValueError(f"a source of type {self.type} needs data_list and no input_cfg")
         if self.weight is not None and self.repeat != 1:
@@ -59,11 +61,11 @@ class MixtureConf(Section):
 
     @model_validator(mode="after")
     def _weighted_alike(self) -> MixtureConf:
-        check_weights(self.sources)
+        _check_weights(self.sources)
         return self
 
 
-def check_weights(sources: tuple[SourceConf, ...]) -> None:
+def _check_weights(sources: tuple[SourceConf, ...]) -> None:
     """All sources of a level have a weight, or none.
 
     Raises:

@@ -119,6 +119,8 @@ TABLE_COLUMNS = {
     "longest_text": np.uint32,
     "digest": np.uint64,
 }
+CORPUS_COLUMNS = [name for name in TABLE_COLUMNS if name != "digest"]
+"""Columns that an open corpus shows."""
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.config.mixture import SourceConf, check_weights, load_mixture
+from wenet_uio.config.mixture import SourceConf, load_mixture
 from wenet_uio.dataset.corpus import Corpus, open_list
 from wenet_uio.dataset.data_list import DataType
-from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
 
 MIXTURE_SUFFIXES = (".yaml", ".yml")
-COLUMNS = [name for name in TABLE_COLUMNS if name != "digest"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Mixture(Corpus):
         self._offsets = [0] * len(sources)
         corpora = [source.corpus for source in sources]
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
-        table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in COLUMNS}
+        table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in CORPUS_COLUMNS}
         bad = [item for corpus in corpora for item in corpus.bad]
         parts = [(source.name, source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
         digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
@@ -123,7 +122,7 @@ class MixedPass(Corpus):
             np.asarray(column, np.int64) for column in zip(*runs, strict=True)
         )
         whole = (self.first == 0) & (self.last == mixture.samples[self.shards])
-        table = {name: getattr(mixture, name)[self.shards] for name in COLUMNS}
+        table = {name: getattr(mixture, name)[self.shards] for name in CORPUS_COLUMNS}
         for number in np.flatnonzero(~whole):
             cut = shard_table(
                 [mixture.rows(int(self.shards[number])).slice(int(self.first[number]), int(self.last[number]))]
@@ -207,7 +206,6 @@ class _Leaf:
 
 def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokenizer | None) -> list[_Leaf]:
     """The sources of one level and below; their shares sum to one."""
-    check_weights(confs)
     levels = []
     for conf in confs:
         own = {**conf.tags, **tags}

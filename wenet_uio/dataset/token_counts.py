@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary
+from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary
 from wenet_uio.dataset.indexing import locked
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import written_aside
@@ -29,7 +29,7 @@ class TokenCounted(Corpus):
         self._ends = np.cumsum(corpus.samples.astype(np.int64))
         self._counts = _read_or_count(corpus, tokenizer)
         starts = self._ends - corpus.samples
-        table = {name: getattr(corpus, name) for name in TABLE_COLUMNS if name != "digest"}
+        table = {name: getattr(corpus, name) for name in CORPUS_COLUMNS}
         table["shortest_text"] = np.minimum.reduceat(self._counts, starts)
         table["longest_text"] = np.maximum.reduceat(self._counts, starts)
         digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
