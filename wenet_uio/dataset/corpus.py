@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import mmap
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
+from wenet_uio.dataset import storage
 from wenet_uio.dataset.columns import read_columns
-from wenet_uio.dataset.data_list import DataType, ListError, parse_raw_line
+from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary
-from wenet_uio.dataset.indexing import ensure_index, index_of, locate
+from wenet_uio.dataset.indexing import ensure_index, index_of, kept_folder, locate
+from wenet_uio.dataset.kept_index import kept_index
 from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.transports import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
 
+RemoteObject = tuple[str, Version | None]
+"""A URI, and the version that was indexed, where that is known."""
 OPEN_SHARDS = 64
 """Mapped tars and indexes that a process keeps."""
 
@@ -60,6 +67,21 @@ class Corpus(ABC):
     def key(self, ref: SampleRef) -> str:
         return self.rows(ref.shard).key(ref.row)
 
+    # What of it is remote, so that it can be fetched ahead.
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any of its audio is in a remote store."""
+        return False
+
+    def remote_shards(self, shards: Sequence[int] | np.ndarray) -> list[RemoteObject]:
+        """The remote tars among these shards."""
+        return []
+
+    def remote_files(self, shards: Sequence[int] | np.ndarray, rows: Sequence[int] | np.ndarray) -> list[RemoteObject]:
+        """The remote audio files of these samples."""
+        return []
+
     # A mixture of corpora holds other samples in each pass, and overrides these.
 
     def in_pass(self, data_pass: int) -> Corpus:
@@ -100,20 +122,39 @@ class RawCorpus(Corpus):
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns)
         self._map: mmap.mmap | None = None
+        self._is_remote = meta.get("remote", False)
         super().__init__(data_list, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
 
     def rows(self, shard: int) -> Rows:
         first = int(self._first[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 
+    @property
+    def is_remote(self) -> bool:
+        return self._is_remote
+
+    def remote_files(self, shards: Sequence[int] | np.ndarray, rows: Sequence[int] | np.ndarray) -> list[RemoteObject]:
+        lines = (self._line(int(shard), int(row)) for shard, row in zip(shards, rows, strict=True))
+        return [(line.wav, None) for line in lines if storage.is_remote(line.wav)]
+
     def read(self, ref: SampleRef) -> Utterance:
+        line = self._line(ref.shard, ref.row)
+        path = locate(line.wav, self.data_list)
+        if storage.is_plain(path):
+            audio: bytes | str = path
+        elif line.start or line.end is not None:  # one of many of a long recording
+            audio = storage.local_path(path)
+        else:
+            audio = storage.read_bytes(path)
+        return Utterance(line.key, audio, line.text, line.start, line.end, line.extra)
+
+    def _line(self, shard: int, row: int) -> RawLine:
         if self._map is None:
             with open(self.data_list, "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        row = int(self._first[ref.shard]) + ref.row
-        offset = int(self._rows.audio_offset[row])
-        line = parse_raw_line(self._map[offset : offset + int(self._rows.audio_size[row])])
-        return Utterance(line.key, locate(line.wav, self.data_list), line.text, line.start, line.end, line.extra)
+        number = int(self._first[shard]) + row
+        offset = int(self._rows.audio_offset[number])
+        return parse_raw_line(self._map[offset : offset + int(self._rows.audio_size[number])])
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return RawCorpus, (self.data_list,)
@@ -127,7 +168,9 @@ class ShardCorpus(Corpus):
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
         self._rows = lru_cache(OPEN_SHARDS)(self._open_rows)
-        self._tar = lru_cache(OPEN_SHARDS)(self._open_tar)
+        self._is_remote = meta.get("remote", False)
+        self._tars: OrderedDict[int, memoryview] = OrderedDict()
+        self._tars_lock = threading.Lock()
         super().__init__(data_list, columns, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
 
     def path(self, shard: int) -> str:
@@ -137,24 +180,66 @@ class ShardCorpus(Corpus):
     def rows(self, shard: int) -> Rows:
         return self._rows(shard)
 
+    @property
+    def is_remote(self) -> bool:
+        return self._is_remote
+
+    def remote_shards(self, shards: Sequence[int] | np.ndarray) -> list[RemoteObject]:
+        paths = [self.path(int(shard)) for shard in shards]
+        kept = kept_folder(self.data_list)
+        return [(path, kept_index(path, kept)[1]) for path in paths if storage.is_remote(path)]
+
     def read(self, ref: SampleRef) -> Utterance:
         rows, tar = self.rows(ref.shard), self._tar(ref.shard)
-        text, audio = (
-            tar[int(offset[ref.row]) : int(offset[ref.row]) + int(size[ref.row])]
+        places = [
+            (int(offset[ref.row]), int(offset[ref.row]) + int(size[ref.row]))
             for offset, size in ((rows.text_offset, rows.text_size), (rows.audio_offset, rows.audio_size))
-        )
+        ]
+        first = 0
+        if tar is None:  # not in the cache yet: both with one request
+            first = min(start for start, _ in places)
+            last = max(end for _, end in places)
+            path = self.path(ref.shard)
+            _, version = kept_index(path, kept_folder(self.data_list))
+            tar = memoryview(storage.read_range(path, first, last, version))
+        text, audio = (tar[start - first : end - first] for start, end in places)
         return Utterance(rows.key(ref.row), audio, bytes(text).decode())
 
     def _open_rows(self, shard: int) -> Rows:
-        rows, _ = shard_index(self.path(shard))
+        path = self.path(shard)
+        if storage.is_plain(path):
+            rows, _ = shard_index(storage.without_scheme(path))
+        else:
+            rows, _ = kept_index(path, kept_folder(self.data_list))
         if rows.digest() != int(self._digest[shard]):
-            raise ListError(
-                f"{self.path(shard)}: not the shard that was indexed; delete {index_of(self.data_list)} to redo it"
-            )
+            raise ListError(f"{path}: not the shard that was indexed; delete {index_of(self.data_list)} to redo it")
         return rows
 
-    def _open_tar(self, shard: int) -> memoryview:
-        with open(self.path(shard), "rb") as file:
+    def _tar(self, shard: int) -> memoryview | None:
+        """The tar, mapped; None while it is remote and not in the cache."""
+        with self._tars_lock:
+            if shard in self._tars:
+                self._tars.move_to_end(shard)
+                return self._tars[shard]
+        tar = self._open_tar(shard)
+        with self._tars_lock:
+            if tar is not None:
+                self._tars[shard] = tar
+            # A tar that is not there may be so for want of room: what this process has mapped is not evicted.
+            if len(self._tars) > OPEN_SHARDS or (tar is None and self._tars):
+                self._tars.popitem(last=False)
+        return tar
+
+    def _open_tar(self, shard: int) -> memoryview | None:
+        path = self.path(shard)
+        if storage.is_plain(path):
+            file = storage.open_whole(path)
+        else:
+            _, version = kept_index(path, kept_folder(self.data_list))
+            file = storage.open_present(path, version)
+            if file is None:
+                return None
+        with file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def __reduce__(self) -> tuple[Callable, tuple]:

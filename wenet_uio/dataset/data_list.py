@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from wenet_uio.dataset import storage
+
 DataType = Literal["raw", "shard"]
 
 # NeMo's names beside ours: what is read, in the order of preference.
@@ -69,7 +71,7 @@ def parse_raw_line(line: bytes | str) -> RawLine:
 
 
 def read_shard_list(path: str | Path) -> list[str]:
-    """Paths of the shards of a list; numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand.
+    """Paths and URIs of the shards of a list; numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand.
 
     Raises:
         ListError: a pattern that matches nothing, naming its line.
@@ -80,10 +82,11 @@ def read_shard_list(path: str | Path) -> list[str]:
         if not line:
             continue
         for name in _expand_ranges(line):
-            if not any(mark in name for mark in "*?["):
+            remote = storage.is_remote(name)
+            if not any(mark in name for mark in ("*" if remote else "*?[")):  # URIs have ? and [ of their own
                 shards.append(name)
                 continue
-            matches = sorted(glob.glob(name))
+            matches = storage.matches(name) if remote else sorted(glob.glob(storage.without_scheme(name)))
             if not matches:
                 raise ListError(f"{path}:{number}: {name} matches no file")
             shards.extend(matches)

@@ -15,15 +15,19 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from wenet_uio.dataset import storage
 from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
-from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.kept_index import Indexed, update_kept_index
+from wenet_uio.dataset.shard import scan_shard, shard_index
 from wenet_uio.files import written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
+REMOTE_THREADS = 16
+"""Remote objects that are looked at together."""
 NOMINAL_RATE = 16000
 """Hz; in which the length of an utterance is counted when its line states a duration."""
 
@@ -31,6 +35,11 @@ NOMINAL_RATE = 16000
 def index_of(data_list: str | Path) -> Path:
     """Where the index of a list is."""
     return Path(f"{data_list}.idx")
+
+
+def kept_folder(data_list: str | Path) -> Path:
+    """Where the indexes of the remote and packed shards of a list are."""
+    return Path(f"{data_list}.idx.d")
 
 
 def ensure_index(data_list: str, data_type: DataType) -> None:
@@ -61,6 +70,7 @@ def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_P
         columns, bad = _shard_columns(data_list)
     summary = asdict(summary_of(columns))
     meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
+    meta["remote"] = _is_remote(data_list, data_type)
     with written_aside(index_of(data_list)) as file:
         write_columns(file, columns, meta)
     return bad
@@ -83,7 +93,10 @@ def check_type(data_list: str, data_type: DataType) -> None:
 
 
 def locate(wav: str, data_list: str | Path) -> str:
-    """Path of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    """Path or remote URI of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    if storage.is_remote(wav):
+        return wav
+    wav = storage.without_scheme(wav)
     if os.path.isabs(wav) or os.path.exists(wav):
         return wav
     beside = os.path.join(os.path.dirname(data_list), wav)
@@ -100,13 +113,22 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
     if duration is not None:
         rate, count = NOMINAL_RATE, round(float(duration) * NOMINAL_RATE)
     else:
-        info = audio_info(locate(line.wav, data_list))
+        info = audio_info(_header_source(locate(line.wav, data_list)))
         rate = info.sample_rate
         first, last = segment_samples(info.num_samples, rate, line.start, line.end)
         count = last - first
     if count <= 0:
         raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
     return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
+
+
+def _header_source(path: str) -> str | bytes:
+    if storage.is_plain(path):
+        return path
+    try:
+        return storage.read_bytes(path)
+    except OSError as error:
+        raise AudioError(str(error)) from None
 
 
 def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
@@ -142,14 +164,22 @@ def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], l
 
 def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
     paths = read_shard_list(data_list)
-    missing = [path for path in paths if not os.path.isfile(path)]
+    missing = [
+        path for path in paths if not storage.is_remote(path) and not os.path.isfile(storage.without_scheme(path))
+    ]
     if missing:
         raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
     bad: list[tuple[str, str]] = []
 
+    def index_shard(path: str) -> Indexed:
+        if storage.is_plain(path):
+            return shard_index(storage.without_scheme(path))
+        return update_kept_index(path, kept_folder(data_list), scan)
+
     def rows() -> Iterator[Rows]:
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            indexed = pool.map(shard_index, paths)
+        remote = any(map(storage.is_remote, paths))
+        with ThreadPoolExecutor(REMOTE_THREADS if remote else min(8, os.cpu_count() or 1)) as pool:
+            indexed = pool.map(index_shard, paths)
             for shard, problems in tqdm(indexed, "index", len(paths), unit="shard", disable=None, leave=False):
                 bad.extend(problems)
                 yield shard
@@ -161,6 +191,12 @@ def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[st
     return table, bad
 
 
+def scan(path: str) -> Indexed:
+    """Rows of a tar, and (key, reason) of what cannot be used."""
+    entries, bad = scan_shard(path)
+    return rows_of(entries), bad
+
+
 def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
     """Offset and bytes of each line that is not empty."""
     offset = 0
@@ -169,6 +205,20 @@ def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
             if line.strip():
                 yield offset, line
             offset += len(line)
+
+
+def _is_remote(data_list: str, data_type: DataType) -> bool:
+    """Whether any of its shards or audio files is in a remote store."""
+    if data_type == "shard":
+        return any(map(storage.is_remote, read_shard_list(data_list)))
+    return any(b"://" in text and storage.is_remote(_wav_of(text)) for _, text in _lines(data_list))
+
+
+def _wav_of(text: bytes) -> str:
+    try:
+        return parse_raw_line(text).wav
+    except ListError:  # it is among the bad ones
+        return ""
 
 
 def _fits(data_list: str, data_type: DataType) -> bool:
