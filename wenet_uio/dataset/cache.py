@@ -27,7 +27,7 @@ from typing import BinaryIO
 
 from wenet_uio.dataset.cache_space import CacheFullError, reserve
 from wenet_uio.dataset.remote import transfer, version_of
-from wenet_uio.dataset.transports import RefusedError, StorageError, Version, deadline, shown
+from wenet_uio.dataset.transports import ChangedError, StorageError, Version, deadline, shown
 from wenet_uio.files import written_aside
 
 VERSION_KEPT = 3600.0
@@ -63,7 +63,7 @@ def fetch(uri: str, version: Version | None = None) -> BinaryIO:
     found = version or current_version(uri)
     try:
         return _made(_path(uri, found), found.size, lambda file: _download(uri, found, file), uri)
-    except RefusedError:
+    except ChangedError:
         if version is not None:
             raise
         found = current_version(uri, kept=0.0)  # it changed since we asked
@@ -78,7 +78,7 @@ def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO]) -> Bina
         writer = _Writer(file, 0)
         with packed() as source, gzip.open(source) as plain:
             try:
-                while chunk := plain.read(1 << 20):
+                while chunk := plain.read1(1 << 20):
                     writer.write(chunk)
             except (EOFError, gzip.BadGzipFile, zlib.error):
                 return
@@ -120,7 +120,7 @@ def remembering(uri: str, read: Callable):
             raise StorageError(failure["error"])
     try:
         return read()
-    except CacheFullError:
+    except (CacheFullError, ChangedError):
         raise
     except (StorageError, FileNotFoundError, PermissionError) as error:
         with written_aside(path, "w") as file:
@@ -190,6 +190,8 @@ def _made(path: Path, size: int | None, make: Callable[[BinaryIO], None], uri: s
                     remembering(uri, lambda file=file: make(file))
                     os.fsync(file.fileno())
                     os.replace(part, path)
+            except CacheFullError:
+                raise
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise CacheFullError(errno.ENOSPC, f"{path.parent.parent}: {os.strerror(error.errno)}") from None

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from wenet_uio.dataset.transports import (
-    CHUNK,
     DriverError,
     RefusedError,
     StorageError,
@@ -20,6 +19,8 @@ from wenet_uio.dataset.transports import (
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between tries."""
+PROGRESS = 1 << 20
+"""Bytes that have to come within one deadline."""
 FINAL = (RefusedError, FileNotFoundError, PermissionError, DriverError)
 """What trying again would not change."""
 
@@ -85,7 +86,7 @@ class _Patience:
 
     def progress(self, count: int) -> None:
         self._bytes += count
-        if self._bytes >= CHUNK:
+        if self._bytes >= PROGRESS:
             self._tries, self._bytes, self._until = 0, 0, time.monotonic() + deadline()
         elif time.monotonic() > self._until:
             raise ConnectionError(f"only {self._bytes} bytes came")

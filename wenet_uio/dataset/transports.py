@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import fsspec
 import requests
 
-CHUNK = 1 << 20
+CHUNK = 1 << 16
 """Bytes handed on at a time."""
 BLOCK = 1 << 23
 """Bytes that a driver is asked for at a time."""
@@ -46,6 +46,10 @@ class DriverError(ValueError):
 
 class RefusedError(StorageError):
     """A store's last word: trying again would not help."""
+
+
+class ChangedError(RefusedError):
+    """An object that is no longer of the version asked for."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +121,10 @@ def driver(uri: str) -> tuple[Any, str]:
 def _checked(found: Version, wanted: Version, uri: str) -> None:
     same_tag = bool(wanted.tag) and wanted.tag == found.tag
     if wanted.tag and found.tag and not same_tag:
-        raise RefusedError(f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)")
+        raise ChangedError(f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)")
     if wanted.size is not None and found.size is not None and wanted.size != found.size:
         what = f"of {wanted.size} bytes when indexed, {found.size} now"
-        raise ConnectionError(what) if same_tag else RefusedError(f"{shown(uri)}: changed: {what}")
+        raise ConnectionError(what) if same_tag else ChangedError(f"{shown(uri)}: changed: {what}")
 
 
 # ---- http(s) and AIStore's gateway
@@ -251,7 +255,7 @@ def _ftp_chunks(uri: str, start: int, end: int | None, version: Version) -> Iter
         with ftp.transfercmd(f"RETR {path}", rest=start or None) as connection:
             left = None if end is None else end - start
             while left is None or left > 0:
-                chunk = connection.recv(1 << 16)[:left]
+                chunk = connection.recv(CHUNK)[:left]
                 if not chunk:
                     break
                 yield chunk

@@ -24,6 +24,7 @@ from tests.dataset.faults.corpus import (
 )
 from tests.dataset.faults.servers import away, serving
 from tests.dataset.test_loader import loader
+from wenet_uio.dataset import cache
 from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError, RawLine
 
@@ -32,6 +33,10 @@ SHARDS = "shards_{000000000..000000003}.tar"
 
 def shard_list(tmp_path, server, name=SHARDS):
     return write_list(tmp_path / "remote.list", [f"{server.url}/{name}"])
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
 def raw_list(tmp_path, server, utterances):
@@ -195,7 +200,7 @@ def test_a_disk_that_fills_while_a_shard_comes_in_is_no_obstacle(tmp_path, store
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # a write beyond it fails, as on a full disk
         try:
-            found = batches_of(data_list, workers=1)
+            found = batches_of(data_list)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert_same_batches(found, batches_of(local))
@@ -225,32 +230,50 @@ def test_the_prefetching_killed_on_the_way_loses_nothing(tmp_path, store, local,
     assert_nothing_is_left(cache_folder)
 
 
-def test_a_loader_killed_takes_its_prefetching_with_it(tmp_path, store, cache_folder):
+def test_a_loader_killed_takes_its_prefetching_with_it(store):
     script = """
 import sys
-from tests.dataset.faults.corpus import CONF
-from tests.dataset.test_loader import loader
-one = loader(sys.argv[1], "shard", conf=CONF)
-next(iter(one))
-print(one.prefetch.process_id, flush=True)
+from wenet_uio.dataset.prefetch import Prefetch
+prefetch = Prefetch()
+prefetch.want("first", "shards", [(sys.argv[1], None)])
+print(prefetch.process_id, flush=True)
 sys.stdin.read()
 """
     with serving(store) as server:
-        command = [sys.executable, "-c", script, shard_list(tmp_path, server)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        command = [sys.executable, "-c", script, f"{server.url}/shards_000000000.tar"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
         prefetching = int(process.stdout.readline())
         assert psutil.pid_exists(prefetching)
         process.kill()
+        process.communicate()
+        wait_until(lambda: not is_running(prefetching))
+
+
+def is_running(number):
+    """A process that ended after its parent is reaped by the system, sooner or later."""
+    return psutil.pid_exists(number) and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_download_killed_on_the_way_is_gone_on_with(store, cache_folder):
+    script = "import sys; from wenet_uio.dataset import cache; cache.fetch(sys.argv[1])"
+    size = (store / "shards_000000000.tar").stat().st_size
+    with serving(store, fault=lambda path, number: "slow") as server:
+        uri = f"{server.url}/shards_000000000.tar"
+        process = subprocess.Popen([sys.executable, "-c", script, uri], env=environment())
+        wait_until(lambda: sum(path.stat().st_size for path in cache_folder.rglob("*.part")) > 100_000)
+        process.kill()
         process.wait()
-        wait_until(lambda: not psutil.pid_exists(prefetching))
-        process.stdin.close()
-        process.stdout.close()
+        (part,) = cache_folder.rglob("*.part")
+        begun = part.stat().st_size
+        server.fault = None
+        server.bytes_sent.clear()
+        with cache.fetch(uri) as file:
+            assert file.read() == (store / "shards_000000000.tar").read_bytes()
+        assert server.bytes_sent["/shards_000000000.tar"] <= size - begun
+    assert_nothing_is_left(cache_folder)
 
 
 def test_threads_that_read_one_shard_share_one_download(tmp_path, store):
-    from wenet_uio.dataset import cache
-
     with serving(store, fault=lambda path, number: "slow") as server:
         uri = f"{server.url}/shards_000000000.tar"
         threads = [threading.Thread(target=lambda: cache.fetch(uri).close()) for _ in range(4)]
