@@ -29,7 +29,8 @@ class FaultyServer(ThreadingHTTPServer):
         self.folder, self.fault, self.latency = folder, fault, latency
         self.with_ranges = self.with_head = True
         self.requests: Counter[str] = Counter()
-        self.bytes_sent: Counter[str] = Counter()
+        self.ranges: list[tuple[str, int]] = []
+        """Path and first byte of each GET that was answered."""
         self.open: set[socket.socket] = set()
         self.lock = threading.Lock()
 
@@ -112,6 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not body:
             return
+        server.ranges.append((name, first))
         if fault in ("short", "long", "stall"):
             part = part[: len(part) // 2]
             self.close_connection = True
@@ -121,8 +123,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(part[at : at + (1 << 16)])
             if fault == "slow":
                 time.sleep(0.05)
-            with server.lock:
-                server.bytes_sent[name] += len(part[at : at + (1 << 16)])
         if fault == "stall":
             time.sleep(60)
 
