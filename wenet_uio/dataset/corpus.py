@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -10,10 +11,11 @@ from functools import lru_cache
 import numpy as np
 
 from wenet_uio.dataset.columns import read_columns
-from wenet_uio.dataset.data_list import DataType, ListError, parse_raw_line
+from wenet_uio.dataset.data_list import DataType, ListError, ShardFiles, parse_raw_line
 from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary
 from wenet_uio.dataset.indexing import ensure_index, index_of, locate
 from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.types import SampleRef, Utterance
 
 OPEN_SHARDS = 64
@@ -94,8 +96,9 @@ class Corpus(ABC):
 class RawCorpus(Corpus):
     """A raw list: audio files of their own; a run of consecutive lines counts as a shard."""
 
-    def __init__(self, data_list: str) -> None:
-        columns, meta = read_columns(index_of(data_list))
+    def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
+        columns, meta = read_columns(index_of(data_list, layout))
+        self._layout = layout
         self._first = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns)
@@ -112,63 +115,72 @@ class RawCorpus(Corpus):
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         row = int(self._first[ref.shard]) + ref.row
         offset = int(self._rows.audio_offset[row])
-        line = parse_raw_line(self._map[offset : offset + int(self._rows.audio_size[row])])
+        text = self._map[offset : offset + int(self._rows.audio_size[row])]
+        line = parse_raw_line(text, self._layout.text_field)
         return Utterance(line.key, locate(line.wav, self.data_list), line.text, line.start, line.end, line.extra)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return RawCorpus, (self.data_list,)
+        return RawCorpus, (self.data_list, self._layout)
 
 
 class ShardCorpus(Corpus):
     """A shard list: tars read by offset."""
 
-    def __init__(self, data_list: str) -> None:
-        columns, meta = read_columns(index_of(data_list))
+    def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
+        columns, meta = read_columns(index_of(data_list, layout))
+        self._layout = layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
         self._rows = lru_cache(OPEN_SHARDS)(self._open_rows)
         self._tar = lru_cache(OPEN_SHARDS)(self._open_tar)
         super().__init__(data_list, columns, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
 
-    def path(self, shard: int) -> str:
+    def files(self, shard: int) -> ShardFiles:
+        """Where a shard is."""
         start = int(self._path_end[shard - 1]) if shard else 0
-        return self._paths[start : int(self._path_end[shard])].tobytes().decode()
+        return ShardFiles.parse(self._paths[start : int(self._path_end[shard])].tobytes().decode())
 
     def rows(self, shard: int) -> Rows:
         return self._rows(shard)
 
     def read(self, ref: SampleRef) -> Utterance:
         rows, tar = self.rows(ref.shard), self._tar(ref.shard)
-        text, audio = (
-            tar[int(offset[ref.row]) : int(offset[ref.row]) + int(size[ref.row])]
-            for offset, size in ((rows.text_offset, rows.text_size), (rows.audio_offset, rows.audio_size))
-        )
-        return Utterance(rows.key(ref.row), audio, bytes(text).decode())
+        audio = _cut(tar, rows.audio_offset, rows.audio_size, ref.row)
+        text = bytes(_cut(tar if rows.records is None else rows.records, rows.text_offset, rows.text_size, ref.row))
+        if rows.records is None:
+            return Utterance(rows.key(ref.row), audio, text.decode())
+        return Utterance(rows.key(ref.row), audio, *json.loads(text))
 
     def _open_rows(self, shard: int) -> Rows:
-        rows, _ = shard_index(self.path(shard))
+        files = self.files(shard)
+        rows, _ = shard_index(str(files), self._layout)
         if rows.digest() != int(self._digest[shard]):
-            raise ListError(
-                f"{self.path(shard)}: not the shard that was indexed; delete {index_of(self.data_list)} to redo it"
-            )
+            index = index_of(self.data_list, self._layout)
+            raise ListError(f"{files.tar}: not the shard that was indexed; delete {index} to redo it")
         return rows
 
     def _open_tar(self, shard: int) -> memoryview:
-        with open(self.path(shard), "rb") as file:
+        with open(self.files(shard).tar, "rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return ShardCorpus, (self.data_list,)
+        return ShardCorpus, (self.data_list, self._layout)
 
 
-def open_list(data_list: str, data_type: DataType) -> Corpus:
+def _cut(data: memoryview | np.ndarray, offsets: np.ndarray, sizes: np.ndarray, row: int) -> memoryview | np.ndarray:
+    return data[int(offsets[row]) : int(offsets[row]) + int(sizes[row])]
+
+
+def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Corpus:
     """Open a raw or shard list, indexing it first where it has no index or has changed since.
+
+    `layout` is for lists of other tools whose samples are not what they are taken for.
 
     Raises:
         ListError: no such list, an empty one, or one of the other type.
     """
-    ensure_index(data_list, data_type)
-    corpus = RawCorpus(data_list) if data_type == "raw" else ShardCorpus(data_list)
+    ensure_index(data_list, data_type, layout)
+    corpus = RawCorpus(data_list, layout) if data_type == "raw" else ShardCorpus(data_list, layout)
     if not corpus.num_samples:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in corpus.bad[:3])
         raise ListError(f"{data_list}: no usable utterance" + (f" ({reasons})" if reasons else ""))

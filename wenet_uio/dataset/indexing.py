@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,23 +18,33 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
-from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
+from wenet_uio.dataset.data_list import (
+    DataType,
+    ListError,
+    RawLine,
+    ShardFiles,
+    parse_raw_line,
+    read_shard_list,
+    reason_to_skip,
+)
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
+from wenet_uio.dataset.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.files import written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
 NOMINAL_RATE = 16000
-"""Hz; in which the length of an utterance is counted when its line states a duration."""
+"""Hz; in which the length of an utterance is counted when its line states a duration and no sampling_rate."""
 
 
-def index_of(data_list: str | Path) -> Path:
+def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
     """Where the index of a list is."""
-    return Path(f"{data_list}.idx")
+    return Path(f"{data_list}{layout.suffix}.idx")
 
 
-def ensure_index(data_list: str, data_type: DataType) -> None:
+def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> None:
     """Index a list unless its index is there and fits; of several processes one does it, the others wait.
 
     Raises:
@@ -41,14 +52,16 @@ def ensure_index(data_list: str, data_type: DataType) -> None:
     """
     if not os.path.isfile(data_list):
         raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
-    if _fits(data_list, data_type):
+    if _fits(data_list, data_type, layout):
         return
     with locked(data_list):
-        if not _fits(data_list, data_type):
-            build_index(data_list, data_type)
+        if not _fits(data_list, data_type, layout):
+            build_index(data_list, data_type, layout=layout)
 
 
-def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_PER_RUN) -> list[tuple[str, str]]:
+def build_index(
+    data_list: str, data_type: DataType, per_run: int = UTTERANCES_PER_RUN, layout: Layout = DEFAULT_LAYOUT
+) -> list[tuple[str, str]]:
     """Index a list from its audio headers; in raw mode every `per_run` lines count as one shard.
 
     Returns:
@@ -56,12 +69,12 @@ def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_P
     """
     check_type(data_list, data_type)
     if data_type == "raw":
-        columns, bad = _raw_columns(data_list, per_run)
+        columns, bad = _raw_columns(data_list, per_run, layout)
     else:
-        columns, bad = _shard_columns(data_list)
+        columns, bad = _shard_columns(data_list, layout)
     summary = asdict(summary_of(columns))
     meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
-    with written_aside(index_of(data_list)) as file:
+    with written_aside(index_of(data_list, layout)) as file:
         write_columns(file, columns, meta)
     return bad
 
@@ -98,7 +111,8 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
     """
     duration = line.extra.get("duration")
     if duration is not None:
-        rate, count = NOMINAL_RATE, round(float(duration) * NOMINAL_RATE)
+        rate = int(line.extra.get("sampling_rate") or NOMINAL_RATE)
+        count = round(float(duration) * rate)
     else:
         info = audio_info(locate(line.wav, data_list))
         rate = info.sample_rate
@@ -109,13 +123,16 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
     return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
 
 
-def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+def _raw_columns(data_list: str, per_run: int, layout: Layout) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
     def index_line(numbered: tuple[int, tuple[int, bytes]]) -> Entry | tuple[str, str]:
         number, (offset, text) = numbered
         key = f"{data_list}:{number}"
         try:
-            line = parse_raw_line(text)
+            line = parse_raw_line(text, layout.text_field)
             key = line.key
+            skip = reason_to_skip(line)
+            if skip:
+                return key, skip
             return entry_of(line, data_list, offset, len(text))
         except (ListError, AudioError) as error:
             return key, str(error)
@@ -140,25 +157,44 @@ def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], l
     return {**rows.columns(), **table, "first_row": first}, bad
 
 
-def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
-    paths = read_shard_list(data_list)
-    missing = [path for path in paths if not os.path.isfile(path)]
-    if missing:
-        raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
-    bad: list[tuple[str, str]] = []
+def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+    shards = read_shard_list(data_list)
+    check_shard_files(data_list, shards)
+    bad = _entries_without_tar(shards)
+    used: list[bytes] = []
 
     def rows() -> Iterator[Rows]:
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            indexed = pool.map(shard_index, paths)
-            for shard, problems in tqdm(indexed, "index", len(paths), unit="shard", disable=None, leave=False):
+            indexed = zip(shards, pool.map(lambda shard: shard_index(shard, layout), shards), strict=True)
+            for shard, (found, problems) in tqdm(
+                indexed, "index", len(shards), unit="shard", disable=None, leave=False
+            ):
                 bad.extend(problems)
-                yield shard
+                if len(found):
+                    used.append(shard.encode())
+                    yield found
 
     table = shard_table(rows())
-    encoded = [path.encode() for path in paths]
-    table["paths"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    table["path_end"] = np.cumsum([len(path) for path in encoded], dtype=np.uint64)
+    table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
+    table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
     return table, bad
+
+
+def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
+    """Raises: ListError: a tar or a manifest of the list is not there."""
+    files = [path for shard in shards for path in ShardFiles.parse(shard)[:2] if path]
+    missing = [path for path in dict.fromkeys(files) if not os.path.isfile(path)]
+    if missing:
+        raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
+
+
+def _entries_without_tar(shards: Sequence[str]) -> list[tuple[str, str]]:
+    """What manifests of several tars say of tars that the list lacks."""
+    tars = defaultdict(list)
+    for shard in map(ShardFiles.parse, shards):
+        if shard.shard_id is not None:
+            tars[shard.manifest].append(shard.shard_id)
+    return [problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)]
 
 
 def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
@@ -171,10 +207,10 @@ def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
             offset += len(line)
 
 
-def _fits(data_list: str, data_type: DataType) -> bool:
-    if not is_index(index_of(data_list)):
+def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:
+    if not is_index(index_of(data_list, layout)):
         return False
-    _, meta = read_columns(index_of(data_list))
+    _, meta = read_columns(index_of(data_list, layout))
     if meta["type"] != data_type:
         check_type(data_list, data_type)
         return False
