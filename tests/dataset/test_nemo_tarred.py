@@ -47,7 +47,7 @@ def whole(tmp_path):
         tmp_path / "set",
         [
             [
-                (entry("a_wav_x.wav", "one", duration=0.5, lang="en"), wav(0.5)),
+                (entry("a_x.wav", "one", duration=0.5, lang="en"), wav(0.5)),
                 (entry("b.wav", "two"), wav(0.6, seed=1)),
             ],
             [(entry("c.wav", "three", duration=0.7), wav(0.7, seed=2))],

@@ -6,7 +6,7 @@ import glob
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -113,7 +113,7 @@ def read_shard_list(path: str | Path) -> list[str]:
     """Shards of a list, each as `str(ShardFiles)`; ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand.
 
     After a tab a line may name the manifest that describes its audio: as many as there are tars, or one for all, of
-    which each tar has the entries with its number (`audio_7.tar`) as `shard_id`.
+    which each tar has the entries with its number (`audio_7.tar`) as `shard_id`, or the number after another tab.
 
     Raises:
         ListError: a pattern that matches nothing, or manifests that do not fit their tars, naming the line.
@@ -122,7 +122,8 @@ def read_shard_list(path: str | Path) -> list[str]:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if line.strip():
             try:
-                shards.extend(map(str, _paired(*(expand(part.strip()) for part in line.strip().split("\t", 1)))))
+                tars, *manifests = line.strip().split("\t")
+                shards.extend(map(str, _shards_of_line(tars, *manifests)))
             except ListError as error:
                 raise ListError(f"{path}:{number}: {error}") from None
     return shards
@@ -146,9 +147,20 @@ def expand(pattern: str) -> list[str]:
     return paths
 
 
-def _paired(tars: list[str], manifests: list[str] | None = None) -> list[ShardFiles]:
+def _shards_of_line(tars: str, manifests: str | None = None, shard_id: str | None = None) -> list[ShardFiles]:
     if manifests is None:
-        return [ShardFiles(tar) for tar in tars]
+        return [ShardFiles(tar) for tar in expand(tars)]
+    if shard_id is None:
+        return pair_manifests(expand(tars), expand(manifests))
+    return [ShardFiles(tars, manifests, int(shard_id))]
+
+
+def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardFiles]:
+    """Tars with the manifests that describe them: as many of one as of the other, or one manifest for all.
+
+    Raises:
+        ListError: their numbers do not fit.
+    """
     if len(manifests) == 1 and len(tars) > 1:
         return [ShardFiles(tar, manifests[0], _number_of(tar)) for tar in tars]
     if len(tars) != len(manifests):

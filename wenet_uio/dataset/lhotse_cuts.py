@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from wenet_uio.dataset.audio import AudioError, AudioInfo
@@ -16,6 +17,12 @@ from wenet_uio.files import written_aside
 def is_cuts(manifest: str) -> bool:
     """Whether the manifest of a shard holds Lhotse's cuts (`cuts.000000.jsonl.gz`) and not NeMo's entries."""
     return os.path.basename(manifest).startswith("cuts.")
+
+
+def folder_beside_shar(cuts_path: str) -> Path:
+    """Where to keep what belongs to a Shar of Lhotse: `x.uio` for the folder `x`."""
+    folder = Path(os.path.abspath(cuts_path)).parent
+    return folder.with_name(f"{folder.name}.uio")
 
 
 def read_cuts(path: str) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from wenet_uio.dataset.audio import AudioError, AudioInfo, audio_info, segment_s
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import ShardFiles
 from wenet_uio.dataset.index import Entry, Rows, rows_of
-from wenet_uio.dataset.lhotse_cuts import find_cuts, is_cuts
+from wenet_uio.dataset.lhotse_cuts import find_cuts, folder_beside_shar, is_cuts
 from wenet_uio.dataset.nemo_tarred import find_entries
 from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, FoundSample, Layout, find_samples
 from wenet_uio.dataset.tar_members import BLOCK, Member, read_members
@@ -118,9 +118,14 @@ def scan_shard(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list[
 
 
 def sidecar_of(tar: str | Path, manifest: str | None = None, layout: Layout = DEFAULT_LAYOUT) -> Path:
-    """Where the index of a shard is: beside its tar; beside its manifest, where that has the texts."""
-    base = f"{manifest}.{os.path.basename(tar)}" if manifest else str(tar)
-    return Path(f"{base}{layout.suffix}.idx")
+    """Where the index of a shard is: beside its tar; beside its manifest, where that has the texts.
+
+    Lhotse takes every file in the folder of a Shar for a part of it, so that ours are in a folder beside that.
+    """
+    if manifest is None:
+        return Path(f"{tar}{layout.suffix}.idx")
+    folder = folder_beside_shar(manifest) if is_cuts(manifest) else Path(manifest).parent
+    return folder / f"{os.path.basename(manifest)}.{os.path.basename(tar)}{layout.suffix}.idx"
 
 
 def _rows_of_samples(
