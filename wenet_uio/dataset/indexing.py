@@ -160,7 +160,7 @@ def _raw_columns(data_list: str, per_run: int, layout: Layout) -> tuple[dict[str
 def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
     shards = read_shard_list(data_list)
     check_shard_files(data_list, shards)
-    bad = _entries_without_tar(shards)
+    bad = entries_outside(shards)
     used: list[bytes] = []
 
     def rows() -> Iterator[Rows]:
@@ -188,7 +188,7 @@ def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
         raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
 
 
-def _entries_without_tar(shards: Sequence[str]) -> list[tuple[str, str]]:
+def entries_outside(shards: Sequence[str]) -> list[tuple[str, str]]:
     """What manifests of several tars say of tars that the list lacks."""
     tars = defaultdict(list)
     for shard in map(ShardFiles.parse, shards):
