@@ -109,10 +109,22 @@ def test_the_list_is_made_once_and_read_without_lhotse(tmp_path, recordings, mon
         list_of_cuts(path)
 
 
-def test_what_is_no_manifest_of_cuts_is_refused(tmp_path):
-    (tmp_path / "cuts.jsonl").write_text('{"audio_filepath": "a.wav"}\n')
-    with pytest.raises(ListError, match="lhotse cannot read it"):
-        list_of_cuts(str(tmp_path / "cuts.jsonl"))
+def test_lines_that_are_no_cuts_are_listed(tmp_path, recordings):
+    path = tmp_path / "cuts.jsonl"
+    lhotse.CutSet.from_cuts([cut(recordings["mono"], "a")]).to_file(str(path))
+    supervision = '{"id": "s", "recording_id": "r", "start": 0, "duration": 1}\n'
+    path.write_text('{"audio_filepath": "a.wav"}\n{broken\n' + supervision + path.read_text())
+    corpus = open_list(list_of_cuts(str(path)), "raw")
+    assert [u.key for u in everything(corpus)] == ["a"]
+    assert [key for key, _ in corpus.bad] == [f"{path}:{number}" for number in (1, 2, 3)]
+
+
+def test_a_manifest_cut_short_is_refused(tmp_path, recordings):
+    open_cuts(tmp_path, [cut(recordings["mono"], "a")])
+    path = tmp_path / "cuts.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ListError, match="breaks off"):
+        list_of_cuts(str(path))
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from wenet_uio.dataset import storage
+
 DataType = Literal["raw", "shard"]
 
 # NeMo's names beside ours: what is read, in the order of preference.
@@ -110,10 +112,11 @@ def reason_to_skip(line: RawLine) -> str | None:
 
 
 def read_shard_list(path: str | Path) -> list[str]:
-    """Shards of a list, each as `str(ShardFiles)`; ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand.
+    """Shards of a list, each as `str(ShardFiles)`, of paths or URIs.
 
-    After a tab a line may name the manifest that describes its audio: as many as there are tars, or one for all, of
-    which each tar has the entries with its number (`audio_7.tar`) as `shard_id`, or the number after another tab.
+    Numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand. After a tab a line may name the manifest that
+    describes its audio: as many as there are tars, or one for all, of which each tar has the entries with its number
+    (`audio_7.tar`) as `shard_id`, or the number after another tab.
 
     Raises:
         ListError: a pattern that matches nothing, or manifests that do not fit their tars, naming the line.
@@ -130,17 +133,18 @@ def read_shard_list(path: str | Path) -> list[str]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Paths that a pattern with numeric ranges and globs stands for.
+    """Paths or URIs that a pattern with numeric ranges and globs stands for.
 
     Raises:
         ListError: a glob that matches nothing.
     """
     paths: list[str] = []
     for name in _expand_ranges(pattern):
-        if not any(mark in name for mark in "*?["):
+        remote = storage.is_remote(name)
+        if not any(mark in name for mark in ("*" if remote else "*?[")):  # URIs have ? and [ of their own
             paths.append(name)
             continue
-        matches = sorted(glob.glob(name))
+        matches = storage.matches(name) if remote else sorted(glob.glob(storage.without_scheme(name)))
         if not matches:
             raise ListError(f"{name} matches no file")
         paths.extend(matches)

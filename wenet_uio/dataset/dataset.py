@@ -11,6 +11,8 @@ Loader        plan and chain        -> this rank's batches, with a state        
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch.utils.data import Dataset
@@ -28,11 +30,13 @@ from wenet_uio.dataset.operators.features import feature_operators
 from wenet_uio.dataset.operators.padding import pad
 from wenet_uio.dataset.operators.text import Filter, Tokenize
 from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb
-from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample
+from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
 
 Operator = Callable[[Example], Example]
 
+READERS = 8
+"""Samples of a batch that a worker reads together from remote stores."""
 LENGTH_TOLERANCE = 0.1
 """Seconds by which audio may differ from its index before it counts as changed."""
 
@@ -61,15 +65,18 @@ class BatchReader(Dataset):
     def __init__(self, corpus: Corpus, chain: tuple[Operator, ...], conf: DatasetConf) -> None:
         self.corpus, self.chain = corpus, chain
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
+        self._pool: ThreadPoolExecutor | None = None
 
     def __getitem__(self, work: Work) -> Batch:
         examples: list[Example] = []
         skipped: list[Skipped] = []
         seconds = 0.0
-        for shard, row, speed, seed in zip(work.shards, work.rows, work.speeds, work.seeds, strict=True):
-            ref = SampleRef(int(shard), int(row), float(speed))
+        refs = [
+            SampleRef(int(s), int(r), float(v)) for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
+        ]
+        for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
-                example = self.example(ref, int(seed))
+                example = self.example(ref, int(seed), read)
                 duration = example.waveform.numel() / example.sample_rate
                 for operator in self.chain:
                     example = operator(example)
@@ -86,7 +93,15 @@ class BatchReader(Dataset):
         )
         return batch
 
-    def example(self, ref: SampleRef, seed: int) -> Example:
+    def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
+        """How to read each sample; where stores are far, all are being read already."""
+        if not self.corpus.is_remote:
+            return [partial(self.corpus.read, ref) for ref in refs]
+        if self._pool is None:  # made in the process that reads
+            self._pool = ThreadPoolExecutor(READERS)
+        return [self._pool.submit(self.corpus.read, ref).result for ref in refs]
+
+    def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
         """Read and decode one sample; `seed` is for what the chain draws.
 
         Raises:
@@ -94,7 +109,7 @@ class BatchReader(Dataset):
         """
         rows = self.corpus.rows(ref.shard)
         try:
-            utterance = self.corpus.read(ref)
+            utterance = read()
             channel = utterance.extra.get("channel", self.channel)
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, channel)
         except (AudioError, ListError, OSError) as error:

@@ -11,8 +11,14 @@ from tqdm import tqdm
 from wenet_uio.dataset.columns import read_columns
 from wenet_uio.dataset.data_list import read_shard_list
 from wenet_uio.dataset.index import Summary
-from wenet_uio.dataset.indexing import check_shard_files, check_type, ensure_index, entries_outside, index_of
-from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.indexing import (
+    check_shard_files,
+    check_type,
+    ensure_index,
+    entries_outside,
+    index_of,
+    index_shard,
+)
 from wenet_uio.dataset.shard_layout import Layout
 from wenet_uio.dataset.sources import SourceList
 
@@ -48,12 +54,12 @@ def index_shards(data_list: str, layout: Layout, processes: int) -> None:
     entries_outside(shards)  # reads the manifest of many tars once, for the processes to inherit
     samples = bad = 0
     with ProcessPoolExecutor(processes) as pool, tqdm(None, data_list, len(shards), unit="shard", disable=None) as bar:
-        for more_samples, more_bad in pool.map(partial(_counts, layout=layout), shards):
+        for more_samples, more_bad in pool.map(partial(_counts, data_list=data_list, layout=layout), shards):
             samples, bad = samples + more_samples, bad + more_bad
             bar.set_postfix(utterances=samples, bad=bad, refresh=False)
             bar.update()
 
 
-def _counts(shard: str, layout: Layout) -> tuple[int, int]:
-    rows, bad = shard_index(shard, layout)
+def _counts(shard: str, data_list: str, layout: Layout) -> tuple[int, int]:
+    rows, bad = index_shard(shard, data_list, layout)
     return len(rows), len(bad)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from wenet_uio.dataset import storage
 from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import (
@@ -28,13 +29,16 @@ from wenet_uio.dataset.data_list import (
     reason_to_skip,
 )
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
+from wenet_uio.dataset.kept_index import Indexed, update_kept_index
 from wenet_uio.dataset.nemo_tarred import entries_without_tar
-from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.shard import is_plain, shard_index
 from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.files import written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
+REMOTE_THREADS = 16
+"""Remote objects that are looked at together."""
 NOMINAL_RATE = 16000
 """Hz; in which the length of an utterance is counted when its line states a duration and no sampling_rate."""
 
@@ -42,6 +46,11 @@ NOMINAL_RATE = 16000
 def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
     """Where the index of a list is."""
     return Path(f"{data_list}{layout.suffix}.idx")
+
+
+def kept_folder(data_list: str | Path) -> Path:
+    """Where the indexes of the remote and packed shards of a list are."""
+    return Path(f"{data_list}.idx.d")
 
 
 def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> None:
@@ -74,6 +83,7 @@ def build_index(
         columns, bad = _shard_columns(data_list, layout)
     summary = asdict(summary_of(columns))
     meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
+    meta["remote"] = _is_remote(data_list, data_type, layout)
     with written_aside(index_of(data_list, layout)) as file:
         write_columns(file, columns, meta)
     return bad
@@ -96,7 +106,10 @@ def check_type(data_list: str, data_type: DataType) -> None:
 
 
 def locate(wav: str, data_list: str | Path) -> str:
-    """Path of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    """Path or remote URI of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    if storage.is_remote(wav):
+        return wav
+    wav = storage.without_scheme(wav)
     if os.path.isabs(wav) or os.path.exists(wav):
         return wav
     beside = os.path.join(os.path.dirname(data_list), wav)
@@ -114,13 +127,22 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
         rate = int(line.extra.get("sampling_rate") or NOMINAL_RATE)
         count = round(float(duration) * rate)
     else:
-        info = audio_info(locate(line.wav, data_list))
+        info = audio_info(_header_source(locate(line.wav, data_list)))
         rate = info.sample_rate
         first, last = segment_samples(info.num_samples, rate, line.start, line.end)
         count = last - first
     if count <= 0:
         raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
     return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
+
+
+def _header_source(path: str) -> str | bytes:
+    if storage.is_plain(path):
+        return path
+    try:
+        return storage.read_bytes(path)
+    except OSError as error:
+        raise AudioError(str(error)) from None
 
 
 def _raw_columns(data_list: str, per_run: int, layout: Layout) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
@@ -164,11 +186,11 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray
     used: list[bytes] = []
 
     def rows() -> Iterator[Rows]:
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            indexed = zip(shards, pool.map(lambda shard: shard_index(shard, layout), shards), strict=True)
-            for shard, (found, problems) in tqdm(
-                indexed, "index", len(shards), unit="shard", disable=None, leave=False
-            ):
+        remote = any(storage.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
+        with ThreadPoolExecutor(REMOTE_THREADS if remote else min(8, os.cpu_count() or 1)) as pool:
+            indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
+            bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
+            for shard, (found, problems) in zip(shards, bar, strict=True):
                 bad.extend(problems)
                 if len(found):
                     used.append(shard.encode())
@@ -180,10 +202,19 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray
     return table, bad
 
 
+def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
+    """Index of one shard of a list, made and kept where it is missing or does not fit any more."""
+    if is_plain(ShardFiles.parse(shard)):
+        return shard_index(shard, layout)
+    return update_kept_index(ShardFiles.parse(shard), layout, kept_folder(data_list))
+
+
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
-    """Raises: ListError: a tar or a manifest of the list is not there."""
-    files = [path for shard in shards for path in ShardFiles.parse(shard)[:2] if path]
-    missing = [path for path in dict.fromkeys(files) if not os.path.isfile(path)]
+    """Raises: ListError: a local tar or manifest of the list is not there."""
+    files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
+    missing = [
+        path for path in files if not storage.is_remote(path) and not os.path.isfile(storage.without_scheme(path))
+    ]
     if missing:
         raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
 
@@ -205,6 +236,20 @@ def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
             if line.strip():
                 yield offset, line
             offset += len(line)
+
+
+def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
+    """Whether any of its tars or audio files is in a remote store."""
+    if data_type == "shard":
+        return any(storage.is_remote(ShardFiles.parse(shard).tar) for shard in read_shard_list(data_list))
+    return any(b"://" in text and storage.is_remote(_wav_of(text, layout)) for _, text in _lines(data_list))
+
+
+def _wav_of(text: bytes, layout: Layout) -> str:
+    try:
+        return parse_raw_line(text, layout.text_field).wav
+    except ListError:  # it is among the bad ones
+        return ""
 
 
 def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.dataset import storage
 from wenet_uio.dataset.audio import AudioError, AudioInfo
 from wenet_uio.dataset.data_list import SKIP, ListError, RawLine
 from wenet_uio.dataset.shard_layout import FoundSample, split_name
@@ -25,20 +29,30 @@ def folder_beside_shar(cuts_path: str) -> Path:
     return folder.with_name(f"{folder.name}.uio")
 
 
-def read_cuts(path: str) -> Iterator[Any]:
-    """The cuts of a manifest (JSONL, also .gz), one after the other.
+def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
+    """The cuts of a manifest (JSONL, also .gz), one after the other; lines that are none go to `bad`.
 
     Raises:
-        ListError: lhotse is not installed, or finds something else in the file.
+        ListError: lhotse is not installed, or the file breaks off.
     """
     try:
-        import lhotse
+        import lhotse.serialization
     except ImportError:
         raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
-    try:
-        yield from lhotse.CutSet.from_jsonl_lazy(path)
-    except (ValueError, KeyError, TypeError, AssertionError, EOFError, OSError) as error:
-        raise ListError(f"{path}: lhotse cannot read it ({type(error).__name__}: {error})") from None
+    is_packed = path.partition("?")[0].endswith(".gz")
+    with storage.open_whole(path) as stored, gzip.open(stored) if is_packed else stored as file:
+        try:
+            for number, line in enumerate(file, 1):
+                try:
+                    cut = lhotse.serialization.deserialize_item(json.loads(line))
+                except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+                    cut = error
+                if isinstance(cut, lhotse.cut.Cut):
+                    yield cut
+                else:
+                    bad.append((f"{path}:{number}", f"no cut ({type(cut).__name__}: {cut})"))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ListError(f"{path}: breaks off or is damaged ({error})") from None
 
 
 def utterance_of(cut: Any) -> RawLine:
@@ -67,12 +81,13 @@ def list_of_cuts(cuts_path: str) -> str:
     if os.path.isfile(data_list) and os.stat(data_list).st_mtime_ns == made_at:
         return data_list
     with written_aside(data_list, "w") as file:
-        for cut in read_cuts(cuts_path):
+        bad: list[tuple[str, str]] = []
+        for cut in read_cuts(cuts_path, bad):
             try:
-                line = utterance_of(cut)
+                file.write(utterance_of(cut).to_json() + "\n")
             except ListError as error:
-                line = RawLine(cut.id, "", "", extra={SKIP: str(error)})
-            file.write(line.to_json() + "\n")
+                bad.append((cut.id, str(error)))
+        file.writelines(RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n" for key, reason in bad)
     os.utime(data_list, ns=(made_at, made_at))
     return data_list
 
@@ -89,7 +104,7 @@ def find_cuts(
     samples: list[FoundSample] = []
     bad: list[tuple[str, str]] = []
     named = set()
-    for cut in read_cuts(cuts_path):
+    for cut in read_cuts(cuts_path, bad):
         try:
             member = by_key.get(cut.id)
             named.add(cut.id)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.config.mixture import SourceConf, load_mixture
-from wenet_uio.dataset.corpus import Corpus, open_list
+from wenet_uio.dataset.corpus import Corpus, RemoteObject, open_list
 from wenet_uio.dataset.data_list import DataType
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
@@ -71,6 +71,30 @@ class Mixture(Corpus):
         source = self.sources[number]
         utterance = source.corpus.read(ref._replace(shard=ref.shard - int(self._first_shard[number])))
         return replace(utterance, extra={**utterance.extra, **source.tags})
+
+    @property
+    def is_remote(self) -> bool:
+        return any(source.corpus.is_remote for source in self.sources)
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return [
+            found for number, shard in self._placed(shards) for found in self._corpus(number).remote_shards([shard])
+        ]
+
+    def remote_files(self, shards: np.ndarray, rows: np.ndarray) -> list[RemoteObject]:
+        return [
+            found
+            for (number, shard), row in zip(self._placed(shards), rows, strict=True)
+            for found in self._corpus(number).remote_files([shard], [row])
+        ]
+
+    def _placed(self, shards: np.ndarray) -> list[tuple[int, int]]:
+        """Source of each shard, and its number there."""
+        numbers = self.source_of(shards)
+        return list(zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True))
+
+    def _corpus(self, number: int) -> Corpus:
+        return self.sources[number].corpus
 
     def in_pass(self, data_pass: int) -> Corpus:
         runs = [
@@ -142,6 +166,13 @@ class MixedPass(Corpus):
     def read(self, ref: SampleRef) -> Utterance:
         shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
         return self.mixture.read(SampleRef(int(shards[0]), int(rows[0]), ref.speed))
+
+    @property
+    def is_remote(self) -> bool:
+        return self.mixture.is_remote
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return self.mixture.remote_shards(self.shards[shards])
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.shards[shards], rows + self.first[shards]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,10 +11,12 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from wenet_uio.dataset import storage
 from wenet_uio.dataset.audio import AudioError, AudioInfo
 from wenet_uio.dataset.data_list import ListError, RawLine, parse_raw_line, reason_to_skip
 from wenet_uio.dataset.shard_layout import FoundSample, Layout
 from wenet_uio.dataset.tar_members import Member
+from wenet_uio.dataset.transports import Version
 
 SUB = re.compile(r"-sub\d+(?=(\.\w+)?$)")
 """What NeMo puts into the second and later entries of one member."""
@@ -89,11 +90,11 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
 
 def _by_shard(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
     """Numbered lines of a manifest of several tars by `shard_id`; None has those without one."""
-    return _lines_of_shards(manifest, os.stat(manifest).st_mtime_ns)
+    return _lines_of_shards(manifest, storage.current_version(manifest))
 
 
 @lru_cache(1)
-def _lines_of_shards(manifest: str, _mtime: int) -> dict[int | None, list[tuple[int, bytes]]]:
+def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[tuple[int, bytes]]]:
     lines = defaultdict(list)
     for number, line in _numbered(manifest):
         try:
@@ -105,5 +106,6 @@ def _lines_of_shards(manifest: str, _mtime: int) -> dict[int | None, list[tuple[
 
 
 def _numbered(manifest: str) -> list[tuple[int, bytes]]:
-    with gzip.open(manifest) if manifest.endswith(".gz") else open(manifest, "rb") as file:
+    is_packed = manifest.partition("?")[0].endswith(".gz")
+    with storage.open_whole(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
         return [(number, line) for number, line in enumerate(file, 1) if line.strip()]

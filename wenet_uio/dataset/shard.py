@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wenet_uio.dataset import storage
 from wenet_uio.dataset.audio import AudioError, AudioInfo, audio_info, segment_samples
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import ShardFiles
@@ -69,6 +70,11 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Rows:
     return rows
 
 
+def is_plain(files: ShardFiles) -> bool:
+    """Whether a shard is of local files that are read as they are."""
+    return all(map(storage.is_plain, filter(None, files[:2])))
+
+
 def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list[tuple[str, str]]]:
     """Index of a local shard (`str(ShardFiles)`), made and kept beside it where it is missing or its files changed.
 
@@ -76,29 +82,32 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list
         the rows, and a list of (key, reason) of the samples that cannot be used.
     """
     files = ShardFiles.parse(shard)
-    sidecar = sidecar_of(files.tar, files.manifest, layout)
-    state = _state_of(files)
+    tar, manifest = (path and storage.without_scheme(path) for path in files[:2])
+    files = files._replace(tar=tar, manifest=manifest)
+    sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
     if is_index(sidecar):
         columns, meta = read_columns(sidecar)
         if all(meta.get(name) == value for name, value in state.items()):
             return Rows(**columns), [tuple(item) for item in meta["bad"]]
-    rows, bad = scan_shard(shard, layout)
+    rows, bad = scan_shard(files, layout, tar)
     _write_sidecar(sidecar, rows, state, bad)
     return rows, bad
 
 
-def scan_shard(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list[tuple[str, str]]]:
-    """Find the samples of a tar, with its manifest where it has one, and read the headers of their audio.
+def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> tuple[Rows, list[tuple[str, str]]]:
+    """Find the samples of a shard, with its manifest where it has one, and read the headers of their audio.
+
+    Args:
+        tar: the shard's tar, or a local copy of it.
 
     Returns:
         the rows, and (key, reason) of each sample without audio, without text, or with audio that cannot be read, and
         of each damaged place of the tar.
     """
-    files = ShardFiles.parse(shard)
-    members, bad = read_members(files.tar)
+    members, bad = read_members(tar, files.tar)
     if not members:
         return rows_of([]), bad
-    with open(files.tar, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open(tar, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
 
         def read(member: Member) -> bytes:
             return data[member.offset : member.offset + member.size]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.config.mixture import SourceConf, load_mixture
+from wenet_uio.dataset import cache, storage
 from wenet_uio.dataset.data_list import DataType, ListError, ShardFiles, expand, pair_manifests
 from wenet_uio.dataset.lhotse_cuts import folder_beside_shar, list_of_cuts
 from wenet_uio.dataset.shard_layout import Layout
@@ -60,7 +61,9 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
 
 def _list_of_tarred(conf: SourceConf) -> str:
     tars, manifests = _expanded(conf.tarred_audio_filepaths), _expanded(conf.manifest_filepath)
-    return _written(Path(manifests[0]).parent, pair_manifests(tars, manifests))
+    remote = storage.is_remote(manifests[0])
+    folder = cache.directory() / "lists" if remote else Path(storage.without_scheme(manifests[0])).parent
+    return _written(folder, pair_manifests(tars, manifests))
 
 
 def _list_of_shar(folder: str) -> str:
@@ -76,8 +79,7 @@ def _list_of_shar(folder: str) -> str:
 def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
     """Path of the shard list in `folder` that holds just these; its name says what it holds."""
     lines = [
-        str(ShardFiles(os.path.abspath(tar), os.path.abspath(manifest), shard_id)) + "\n"
-        for tar, manifest, shard_id in shards
+        str(ShardFiles(_absolute(tar), _absolute(manifest), shard_id)) + "\n" for tar, manifest, shard_id in shards
     ]
     digest = hashlib.blake2b("".join(lines).encode(), digest_size=6).hexdigest()
     path = folder / f"shards.{digest}.list"
@@ -85,6 +87,10 @@ def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
         with written_aside(path, "w") as file:
             file.writelines(lines)
     return str(path)
+
+
+def _absolute(path: str) -> str:
+    return path if storage.is_remote(path) else os.path.abspath(storage.without_scheme(path))
 
 
 def _expanded(patterns: str | Sequence) -> list[str]:

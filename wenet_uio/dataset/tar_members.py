@@ -26,22 +26,24 @@ class Member(NamedTuple):
     size: int
 
 
-def read_members(path: str) -> tuple[list[Member], list[tuple[str, str]]]:
+def read_members(path: str, name: str | None = None) -> tuple[list[Member], list[tuple[str, str]]]:
     """Members of a plain tar in its order; links stand for the member that they point to.
 
     GNU's long names and pax headers are read. After damage the walk goes on at the next header that is sound.
 
     Returns:
-        the members, and (name, reason) of each that cannot be used and of each damaged place (named after the tar).
+        the members, and (name, reason) of each that cannot be used and of each damaged place (under the `name` of the
+        tar, its path by default).
     """
+    name = name or path
     size = os.path.getsize(path)
     if not size:
-        return [], [(path, "an empty file")]
+        return [], [(name, "an empty file")]
     found: list[Member | tarfile.TarInfo] = []
     bad: list[tuple[str, str]] = []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:2] == b"\x1f\x8b":
-            return [], [(path, "compressed with gzip; name it .tar.gz, or unpack it")]
+            return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
         position = 0
         while True:
             infos, stopped, error = _walk(file, position)
@@ -56,7 +58,7 @@ def read_members(path: str) -> tuple[list[Member], list[tuple[str, str]]]:
             next_header = _next_header(data, stopped)
             damage = _damage(data, stopped, next_header, error)
             if damage:
-                bad.append((path, damage))
+                bad.append((name, damage))
             if next_header is None:
                 break
             position = next_header
