@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import lhotse
@@ -10,14 +11,17 @@ import soundfile
 import torch
 import webdataset
 
+from tests.dataset.faults.servers import FaultyServer
 from tests.dataset.tars import wav, write_tar
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.mixture import SourceConf
 from wenet_uio.dataset.corpus import open_list
-from wenet_uio.dataset.data_list import RawLine
+from wenet_uio.dataset.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.indexing import build_index
 from wenet_uio.dataset.lhotse_cuts import list_of_cuts
 from wenet_uio.dataset.packing import make_raw_list, make_shard_list
+from wenet_uio.dataset.sources import lists_of
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -159,3 +163,50 @@ def test_every_format_gives_the_same_digest_and_the_same_batches(form, lines, re
         assert torch.equal(ours.feats, theirs.feats)
         assert torch.equal(ours.target, theirs.target)
         assert ours.texts == theirs.texts
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Serve a folder over HTTP, with a cache of this test's own."""
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    servers = []
+
+    def served(folder):
+        servers.append(FaultyServer(folder))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return servers[-1].url
+
+    yield served
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar"])
+def test_every_format_is_read_from_a_server_too(form, lines, reference, tmp_path, serve):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    data_list, data_type = make(form, lines, folder)
+    shards = "".join(f"{shard}\n" for shard in read_shard_list(data_list))
+    Path(data_list).write_text(shards.replace(str(folder), serve(folder)))
+    corpus = open_list(data_list, data_type)
+    digest, expected = reference
+    assert corpus.bad == []
+    assert corpus.digest == digest
+    for ours, theirs in zip(batches(data_list, data_type), expected, strict=True):
+        assert ours.keys == theirs.keys
+        assert torch.equal(ours.feats, theirs.feats)
+
+
+def test_a_set_of_nemo_on_a_server_is_a_source(lines, reference, tmp_path, serve):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    make("nemo", lines, folder)
+    url = serve(folder)
+    source = {
+        "type": "nemo_tarred",
+        "manifest_filepath": f"{url}/tarred_audio_manifest.json",
+        "tarred_audio_filepaths": f"{url}/audio__OP_0..4_CL_.tar",
+    }
+    (found,) = lists_of(SourceConf(**source))
+    assert open_list(*found).digest == reference[0]
