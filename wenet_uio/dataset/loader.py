@@ -200,7 +200,8 @@ class _Schedule(Sampler):
     """What the DataLoader is to fetch: this rank's pieces, from the loader's position to the end of its epoch."""
 
     def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+        # Not a cycle: a loader that is dropped ends its workers at once, where a collected one would leave them behind.
+        self._loader = weakref.proxy(loader)
 
     def __iter__(self) -> Iterator[Work]:
         loader = self._loader

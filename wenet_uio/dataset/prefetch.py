@@ -40,6 +40,11 @@ class Prefetch:
         self._owner, self._process = os.getpid(), None
         self._wanted: dict[str, str] = {}
 
+    @property
+    def process_id(self) -> int | None:
+        """Of the process; None before there was anything to fetch."""
+        return self._process and self._process.pid
+
     def want(self, name: str, kind: str, objects: Sequence[tuple[str, Version | None]]) -> None:
         """Fetch remote objects, and keep them until `drop`; `kind` is one of CONNECTIONS."""
         if name in self._wanted:

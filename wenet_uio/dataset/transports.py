@@ -115,10 +115,12 @@ def driver(uri: str) -> tuple[Any, str]:
 
 
 def _checked(found: Version, wanted: Version, uri: str) -> None:
-    for name in ("size", "tag"):
-        ours, theirs = getattr(wanted, name), getattr(found, name)
-        if ours and theirs and ours != theirs:
-            raise RefusedError(f"{shown(uri)}: changed since it was indexed ({name} was {ours}, is {theirs})")
+    same_tag = bool(wanted.tag) and wanted.tag == found.tag
+    if wanted.tag and found.tag and not same_tag:
+        raise RefusedError(f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)")
+    if wanted.size is not None and found.size is not None and wanted.size != found.size:
+        what = f"of {wanted.size} bytes when indexed, {found.size} now"
+        raise ConnectionError(what) if same_tag else RefusedError(f"{shown(uri)}: changed: {what}")
 
 
 # ---- http(s) and AIStore's gateway

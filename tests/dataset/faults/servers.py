@@ -119,6 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
             part = part[:length]
         for at in range(0, len(part), 1 << 16):
             self.wfile.write(part[at : at + (1 << 16)])
+            if fault == "slow":
+                time.sleep(0.05)
             with server.lock:
                 server.bytes_sent[name] += len(part[at : at + (1 << 16)])
         if fault == "stall":
