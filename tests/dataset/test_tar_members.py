@@ -3,6 +3,8 @@ import os
 import tarfile
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wenet_uio.dataset.tar_members import read_members
 
@@ -147,3 +149,35 @@ def test_a_sparse_member_is_refused_by_name(tmp_path):
     members, bad = read_members(path)
     assert [member.name for member in members] == ["a.txt"]
     assert bad == [("holes.wav", "stored as a sparse file; pack it without --sparse")]
+
+
+@settings(max_examples=100)
+@given(
+    layout=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    damages=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=3000)), max_size=3),
+    cut=st.floats(0.5, 1),
+)
+def test_whatever_the_damage_each_member_that_it_spares_is_read_once(tmp_path_factory, layout, damages, cut):
+    path = tmp_path_factory.mktemp("damage") / "a.tar"
+    wanted = [*NAMES, "n" * 150 + ".txt", "é你.txt"][: 8 if layout != tarfile.USTAR_FORMAT else 6]
+    data = bytearray(open(write(path, wanted, layout), "rb").read())
+    end = len(data)
+    touched = [(end * 2, end * 2)]
+    for share, garbage in damages:
+        at = int(share * (end - 1))
+        garbage = garbage[: end - at]
+        data[at : at + len(garbage)] = garbage
+        touched.append((at, at + len(garbage)))
+    if cut < 0.9:
+        touched.append((int(cut * end), end * 2))
+        del data[int(cut * end) :]
+    starts = []
+    with tarfile.open(write(path, wanted, layout)) as tar:
+        starts = [(member.name, member.offset, member.offset_data + member.size) for member in tar]
+    path.write_bytes(data)
+    spared = [name for name, first, last in starts if all(last <= a or b <= first for a, b in touched)]
+    members, _ = read_members(str(path))
+    found = [member.name for member in members]
+    assert set(spared) <= set(found)
+    assert all(found.count(name) == 1 for name in spared)
+    assert all(member.offset + member.size <= len(data) for member in members)

@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 BLOCK = tarfile.BLOCKSIZE
 MAGIC, MAGIC_AT = b"ustar", 257
 """Of a header, and where in it; the tars of before 1988 lack it, and end at their first damage."""
+GZIP = b"\x1f\x8b"
 MAX_SIZE = 2**32 - 1
 """Bytes of a member: what an index can say."""
 
@@ -42,8 +43,6 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
     found: list[Member | tarfile.TarInfo] = []
     bad: list[tuple[str, str]] = []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data[:2] == b"\x1f\x8b":
-            return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
         position = 0
         while True:
             infos, stopped, error = _walk(file, position)
@@ -62,6 +61,8 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
             if next_header is None:
                 break
             position = next_header
+        if not found and data[: len(GZIP)] == GZIP:
+            return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
     return _without_links(found, bad), bad
 
 
