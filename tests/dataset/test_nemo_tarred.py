@@ -74,6 +74,9 @@ def test_manifests_may_be_compressed(whole):
     manifest = whole.folder / "tarred_audio_manifest.json"
     (whole.folder / "all.json.gz").write_bytes(gzip.compress(manifest.read_bytes()))
     assert whole.open(manifests="all.json.gz").num_samples == 3
+    (whole.folder / "half.json.gz").write_bytes(gzip.compress(manifest.read_bytes())[:-20])
+    with pytest.raises(ListError, match="half.json.gz: breaks off"):
+        whole.open(manifests="half.json.gz")
 
 
 def test_segments_of_one_member_are_cut_by_offset(tmp_path):

@@ -30,10 +30,10 @@ def folder_beside_shar(cuts_path: str) -> Path:
 
 
 def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
-    """The cuts of a manifest (JSONL, also .gz), one after the other; lines that are none go to `bad`.
+    """The cuts of a manifest (JSONL, also .gz), one after the other; what is none goes to `bad`.
 
     Raises:
-        ListError: lhotse is not installed, or the file breaks off.
+        ListError: lhotse is not installed.
     """
     try:
         import lhotse.serialization
@@ -52,7 +52,7 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
                 else:
                     bad.append((f"{path}:{number}", f"no cut ({type(cut).__name__}: {cut})"))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ListError(f"{path}: breaks off or is damaged ({error})") from None
+            bad.append((path, f"breaks off or is damaged ({error})"))
 
 
 def utterance_of(cut: Any) -> RawLine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -107,5 +108,8 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
 
 def _numbered(manifest: str) -> list[tuple[int, bytes]]:
     is_packed = manifest.partition("?")[0].endswith(".gz")
-    with storage.open_whole(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
-        return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
+    try:
+        with storage.open_whole(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
+            return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ListError(f"{manifest}: breaks off or is damaged ({error})") from None
