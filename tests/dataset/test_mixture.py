@@ -158,7 +158,7 @@ def test_temperature_levels_the_shares(write):
         ([{"type": "raw", "data_lst": "a"}], "sources.0.data_lst: unknown key; did you mean 'data_list'"),
         ([{"type": "rwa", "data_list": "a"}], "type"),
         ([{"type": "raw"}], "needs data_list"),
-        ([{"type": "group", "data_list": "a"}], "a group needs input_cfg"),
+        ([{"type": "group", "data_list": "a"}], "type group needs input_cfg"),
         ([{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}], "1 of 2 sources"),
         (
             [

@@ -110,7 +110,8 @@ class BatchReader(Dataset):
         rows = self.corpus.rows(ref.shard)
         try:
             utterance = read()
-            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, self.channel)
+            channel = utterance.extra.get("channel", self.channel)
+            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, channel)
         except (AudioError, ListError, OSError) as error:
             raise SkipSample("unreadable", str(error)) from None
         indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(waveform) / rate

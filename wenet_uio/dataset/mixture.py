@@ -20,6 +20,7 @@ from wenet_uio.dataset.corpus import Corpus, RemoteObject, open_list
 from wenet_uio.dataset.data_list import DataType
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
+from wenet_uio.dataset.sources import lists_of, members_of
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
@@ -212,7 +213,7 @@ def open_corpus(data_list: str, data_type: DataType, tokenizer: Tokenizer | None
         ListError, ConfigError: it cannot be used.
     """
     if Path(data_list).suffix not in MIXTURE_SUFFIXES:
-        return _open_counted(data_list, data_type, tokenizer)
+        return _counted(open_list(data_list, data_type), tokenizer)
     conf = load_mixture(data_list)
     leaves = _leaves(conf.sources, {}, tokenizer)
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
@@ -221,8 +222,7 @@ def open_corpus(data_list: str, data_type: DataType, tokenizer: Tokenizer | None
     return Mixture(data_list, sources, per_pass, conf.per_batch)
 
 
-def _open_counted(data_list: str, data_type: DataType, tokenizer: Tokenizer | None) -> Corpus:
-    corpus = open_list(data_list, data_type)
+def _counted(corpus: Corpus, tokenizer: Tokenizer | None) -> Corpus:
     return corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
 
 
@@ -241,11 +241,11 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
     for conf in confs:
         own = {**conf.tags, **tags}
         if conf.type == "group":
-            inner = load_mixture(conf.input_cfg).sources if isinstance(conf.input_cfg, str) else conf.input_cfg
-            leaves = _leaves(inner, own, tokenizer)
+            leaves = _leaves(members_of(conf), own, tokenizer)
         else:
-            corpus = _open_counted(conf.path, "shard" if conf.type == "shard" else "raw", tokenizer)
-            leaves = [_Leaf(corpus, corpus.num_samples, 1.0, own)]
+            corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
+            total = sum(corpus.num_samples for corpus in corpora)
+            leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, own) for corpus in corpora]
         levels.append([replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves])
     weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
     return [
@@ -253,3 +253,12 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
         for weight, leaves in zip(weights, levels, strict=True)
         for leaf in leaves
     ]
+
+
+def open_source(conf: SourceConf) -> list[Corpus]:
+    """The corpora of one source that is no group.
+
+    Raises:
+        ListError: it cannot be used.
+    """
+    return [open_list(*found) for found in lists_of(conf)]
