@@ -157,7 +157,7 @@ class RawCorpus(Corpus):
             audio = storage.local_path(path)
         else:
             audio = storage.read_bytes(path)
-        return Utterance(line.key, audio, line.text, line.start, line.end, line.extra)
+        return Utterance(line.key, audio, line.text, line.start, line.end, extra=line.extra)
 
     def _line(self, shard: int, row: int) -> RawLine:
         if self._map is None:
@@ -215,7 +215,8 @@ class ShardCorpus(Corpus):
             tar = memoryview(storage.read_range(self.files(ref.shard).tar, first, last, version))
         audio = tar[audio_at[0] - first : audio_at[1] - first]
         if rows.records is not None:
-            return Utterance(rows.key(ref.row), audio, *json.loads(bytes(rows.records[slice(*text_at)])))
+            text, start, end, extra = json.loads(bytes(rows.records[slice(*text_at)]))
+            return Utterance(rows.key(ref.row), audio, text, start, end, extra=extra)
         return Utterance(rows.key(ref.row), audio, bytes(tar[text_at[0] - first : text_at[1] - first]).decode())
 
     def _version(self, shard: int) -> Version:
