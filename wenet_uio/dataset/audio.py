@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,12 @@ import soundfile
 
 INT16_SCALE = 32768.0
 """Kaldi's features take samples on the scale of int16; libsndfile gives -1 to 1."""
+NEAR_END = 0.98
+"""Part of the samples that must be there; headers of mp3 are off by up to a hundredth."""
+STREAMED = 0x7FFF0000 * NEAR_END
+"""Bytes of samples from which a header only says that its length was not known when it was written."""
+CLAIMED = re.compile(r"^ *data *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+"""libsndfile's log of a wav whose data are not as long as its header says."""
 
 
 class AudioError(ValueError):
@@ -31,7 +38,7 @@ def audio_info(source: bytes | memoryview | str) -> AudioInfo:
     """Read the header of encoded audio (bytes) or of a file (path).
 
     Raises:
-        AudioError: not audio that libsndfile reads, or without samples.
+        AudioError: not audio that libsndfile reads, without samples, or a wav that ends before its header says.
     """
     try:
         header = soundfile.info(_openable(source))
@@ -39,6 +46,9 @@ def audio_info(source: bytes | memoryview | str) -> AudioInfo:
         raise AudioError(_one_line(error)) from None
     if header.frames <= 0:
         raise AudioError(f"no samples ({header.format} {header.subtype}, {header.samplerate} Hz)")
+    claimed = CLAIMED.search(header.extra_info)
+    if claimed and int(claimed[2]) < NEAR_END * int(claimed[1]) < STREAMED:
+        raise AudioError(f"cut short: its header says {claimed[1]} bytes of samples, {claimed[2]} are there")
     return AudioInfo(header.frames, header.samplerate, header.channels)
 
 
@@ -53,10 +63,18 @@ def read_audio(
     Raises:
         AudioError: unreadable, empty, or without that channel.
     """
+    samples, sample_rate = read_channels(source, start, end)
+    if channel >= samples.shape[1]:
+        raise AudioError(f"channel {channel} asked for, the audio has {samples.shape[1]} (counted from 0)")
+    return samples[:, channel], sample_rate
+
+
+def read_channels(
+    source: bytes | memoryview | str, start: float = 0.0, end: float | None = None
+) -> tuple[np.ndarray, int]:
+    """As `read_audio`, with all channels: (samples, channels)."""
     try:
         with soundfile.SoundFile(_openable(source)) as file:
-            if channel >= file.channels:
-                raise AudioError(f"channel {channel} asked for, the audio has {file.channels} (counted from 0)")
             first, last = segment_samples(file.frames, file.samplerate, start, end)
             file.seek(first)
             samples = file.read(last - first, dtype="float32", always_2d=True)
@@ -65,15 +83,24 @@ def read_audio(
         raise AudioError(_one_line(error)) from None
     if not len(samples):
         raise AudioError(f"no samples between {start} s and {end if end is not None else 'the end'}")
-    return samples[:, channel] * np.float32(INT16_SCALE), sample_rate
+    return samples * np.float32(INT16_SCALE), sample_rate
 
 
-def encode_wav(waveform: np.ndarray, sample_rate: int) -> bytes:
-    """16-bit wav of a waveform (samples,) on the scale of int16; what is louder than full scale is clipped."""
-    samples = waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, sample_rate, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
+def require_whole(audio: bytes) -> None:
+    """Refuse encoded audio that ends long before its header says, without decoding what lies between.
+
+    Raises:
+        AudioError: what should be near its end cannot be decoded.
+    """
+    try:
+        with soundfile.SoundFile(io.BytesIO(audio)) as file:
+            file.seek(int(file.frames * NEAR_END))
+            found = len(file.read(1))
+            frames = file.frames
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"cut short: {_one_line(error)}") from None
+    if not found:
+        raise AudioError(f"cut short: its header says {frames} samples, and the last of them are missing")
 
 
 def segment_samples(num_samples: int, sample_rate: int, start: float, end: float | None) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
 from wenet_uio.dataset.shard import shard_index
-from wenet_uio.files import written_aside
+from wenet_uio.files import sha256_of, written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
@@ -60,7 +59,13 @@ def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_P
     else:
         columns, bad = _shard_columns(data_list)
     summary = asdict(summary_of(columns))
-    meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
+    meta = {
+        "type": data_type,
+        "bad": bad,
+        "summary": summary,
+        **_fingerprint(data_list),
+        "digest": sha256_of(data_list),
+    }
     with written_aside(index_of(data_list)) as file:
         write_columns(file, columns, meta)
     return bad
@@ -181,20 +186,12 @@ def _fits(data_list: str, data_type: DataType) -> bool:
     found = _fingerprint(data_list)
     if found["bytes"] != meta["bytes"]:
         return False
-    return found["mtime_ns"] == meta["mtime_ns"] or _digest(data_list) == meta["digest"]
+    return found["mtime_ns"] == meta["mtime_ns"] or sha256_of(data_list) == meta["digest"]
 
 
 def _fingerprint(data_list: str) -> dict[str, Any]:
     status = os.stat(data_list)
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def _digest(data_list: str) -> str:
-    state = hashlib.sha256()
-    with open(data_list, "rb") as file:
-        while chunk := file.read(1 << 20):
-            state.update(chunk)
-    return state.hexdigest()
 
 
 @contextmanager
