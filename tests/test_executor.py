@@ -1,4 +1,6 @@
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,9 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.cmvn_stats import cmvn_statistics
+from wenet_uio.dataset.packing import make_shard_list
+from wenet_uio.dataset.sharding import parse_size
 from wenet_uio.executor import Executor, chunks
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def on_ray():
+    """Whatever the tests start of Ray on this machine ends with them."""
+    ray = pytest.importorskip("ray")
+    yield
+    ray.shutdown()
 
 
 def square(number):
@@ -90,6 +104,43 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     parent.kill()
     parent.wait()
     assert parent.stdout.read() == ""  # ends when the last process that could write has ended
-    for worker in workers:
-        status = Path(f"/proc/{worker}/stat")
-        assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+    deadline = time.monotonic() + 30
+    while any(map(is_running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [worker for worker in workers if is_running(worker)]
+
+
+def is_running(process):
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_ray_runs_the_same_functions_and_raises_the_same_errors(on_ray):
+    executor = Executor(kind="ray")
+    assert list(executor.map(parse_size, ["1KB", "2MB", "3GiB"], "t", 3)) == [1000, 2_000_000, 3 * 2**30]
+    with pytest.raises(ValueError, match="such as 500MB") as caught:
+        list(executor.map(parse_size, ["1KB", "many"], "t", 2))
+    assert type(caught.value) is ValueError
+    assert list(executor.map(math.sqrt, range(50), "t", 50)) == [math.sqrt(number) for number in range(50)]
+
+
+def test_a_dead_ray_worker_is_an_error(on_ray):
+    with pytest.raises(ChildProcessError, match="a Ray worker died"):
+        list(Executor(kind="ray").map(os._exit, [1], "t", 1))
+
+
+def test_packing_on_ray_gives_the_same_bytes(on_ray, make_utterances, tmp_path):
+    lines = make_utterances(12)
+    packed = []
+    for executor in (Executor(), Executor(kind="ray")):
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), per_shard=4, seed=0, executor=executor)
+        packed.append({path.name: path.read_bytes() for path in (tmp_path / "s").iterdir() if path.is_file()})
+    assert packed[0] == packed[1]
+    assert len(packed[0]) == 6
+
+
+def test_statistics_on_ray_are_the_same(on_ray, make_utterances):
+    wavs = [(line.key, line.wav) for line in make_utterances(70)]
+    conf = DatasetConf()
+    assert cmvn_statistics(wavs, conf, Executor(kind="ray")) == cmvn_statistics(wavs, conf, Executor(2))

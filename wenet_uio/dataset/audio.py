@@ -34,22 +34,25 @@ class AudioInfo:
     channels: int
 
 
-def audio_info(source: bytes | memoryview | str) -> AudioInfo:
-    """Read the header of encoded audio (bytes) or of a file (path).
+def audio_info(source: bytes | memoryview | str, to_end: bool = False) -> AudioInfo:
+    """Read the header of encoded audio (bytes) or of a file (path); `to_end` looks whether its end is there, too.
 
     Raises:
-        AudioError: not audio that libsndfile reads, without samples, or a wav that ends before its header says.
+        AudioError: not audio that libsndfile reads, without samples, or cut short.
     """
     try:
-        header = soundfile.info(_openable(source))
+        with soundfile.SoundFile(_openable(source)) as file:
+            info = AudioInfo(file.frames, file.samplerate, file.channels)
+            if info.num_samples <= 0:
+                raise AudioError(f"no samples ({file.format} {file.subtype}, {info.sample_rate} Hz)")
+            claimed = CLAIMED.search(file.extra_info)
+            if claimed and int(claimed[2]) < NEAR_END * int(claimed[1]) < STREAMED:
+                raise AudioError(f"cut short: its header says {claimed[1]} bytes of samples, {claimed[2]} are there")
+            if to_end:
+                _require_end(file)
     except (soundfile.LibsndfileError, OSError) as error:
         raise AudioError(_one_line(error)) from None
-    if header.frames <= 0:
-        raise AudioError(f"no samples ({header.format} {header.subtype}, {header.samplerate} Hz)")
-    claimed = CLAIMED.search(header.extra_info)
-    if claimed and int(claimed[2]) < NEAR_END * int(claimed[1]) < STREAMED:
-        raise AudioError(f"cut short: its header says {claimed[1]} bytes of samples, {claimed[2]} are there")
-    return AudioInfo(header.frames, header.samplerate, header.channels)
+    return info
 
 
 def read_audio(
@@ -86,27 +89,20 @@ def read_channels(
     return samples * np.float32(INT16_SCALE), sample_rate
 
 
-def require_whole(audio: bytes) -> None:
-    """Refuse encoded audio that ends long before its header says, without decoding what lies between.
-
-    Raises:
-        AudioError: what should be near its end cannot be decoded.
-    """
-    try:
-        with soundfile.SoundFile(io.BytesIO(audio)) as file:
-            file.seek(int(file.frames * NEAR_END))
-            found = len(file.read(1))
-            frames = file.frames
-    except soundfile.LibsndfileError as error:
-        raise AudioError(f"cut short: {_one_line(error)}") from None
-    if not found:
-        raise AudioError(f"cut short: its header says {frames} samples, and the last of them are missing")
-
-
 def segment_samples(num_samples: int, sample_rate: int, start: float, end: float | None) -> tuple[int, int]:
     """First sample and one past the last of the segment `start` to `end` (seconds), within the audio."""
     last = num_samples if end is None else min(num_samples, round(end * sample_rate))
     return min(round(start * sample_rate), last), last
+
+
+def _require_end(file: soundfile.SoundFile) -> None:
+    try:
+        file.seek(int(file.frames * NEAR_END))
+        found = len(file.read(1))
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"cut short: {_one_line(error)}") from None
+    if not found:
+        raise AudioError(f"cut short: its header says {file.frames} samples, and the last of them are missing")
 
 
 def _openable(source: bytes | memoryview | str) -> io.BytesIO | str:

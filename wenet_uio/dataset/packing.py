@@ -183,5 +183,12 @@ def _places(folder: Path) -> list[Path]:
 
 
 def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
+    """As JSON with one item of a list a line, which grep and diff can deal with."""
     with written_aside(manifest_of(data_list), "w") as file:
-        json.dump(manifest, file, ensure_ascii=False, indent=1)
+        fields = []
+        for name, value in manifest.items():
+            text = json.dumps(value, ensure_ascii=False)
+            if isinstance(value, list) and value:
+                text = "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"
+            fields.append(f"{json.dumps(name)}: {text}")
+        file.write("{\n" + ",\n".join(fields) + "\n}\n")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wenet_uio.dataset.audio import AudioError, audio_info, read_channels, require_whole
+from wenet_uio.dataset.audio import AudioError, audio_info, read_channels
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.encoding import encode_audio
 from wenet_uio.dataset.shard import AUDIO_SUFFIXES, END_BYTES, PackedSample, bytes_in_shard, sidecar_of, write_shard
@@ -83,8 +83,7 @@ def pack(utterance: RawLine, storing: Storing) -> PackedSample:
     source: bytes | str = utterance.wav
     if not is_cut(utterance):
         source = Path(utterance.wav).read_bytes()
-        info = audio_info(source)
-        require_whole(source)
+        info = audio_info(source, to_end=True)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
             suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"  # readers go by the content

@@ -11,6 +11,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.shard import END_BYTES, bytes_of_member
@@ -21,6 +23,8 @@ UTTERANCES_PER_JOB = 256
 """Whose headers a worker reads in one go."""
 PILOT_UTTERANCES = 64
 """Encoded beforehand, to know how much a codec makes of this corpus."""
+MARGIN = 1.05
+"""On what a codec is expected to make, so that few shards turn out larger than their bound."""
 WAV_HEADER = 44
 """Bytes."""
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -177,15 +181,15 @@ def _sizes(
 ) -> list[int]:
     """Bytes that each utterance will take of a tar: exact when copied or stored as wav, else after a pilot."""
     pairs = [(line, found) for line, found in zip(utterances, measured, strict=True) if not isinstance(found, str)]
-    per_sample = _pilot(
-        [pair for pair in pairs if not is_copied(pair[0], storing, pair[1].sample_rate)], storing, executor
-    )
+    encoded = [(line, found) for line, found in pairs if not is_copied(line, storing, found.sample_rate)]
+    by_codec = storing.audio_format in ("flac", "opus") and encoded
+    expected = _pilot(encoded, storing, executor) if by_codec else None
 
     def audio_bytes(line: RawLine, found: Measure) -> int:
         if is_copied(line, storing, found.sample_rate):
             return found.file_bytes
-        if per_sample is not None:
-            return round(found.num_samples * found.channels * per_sample)
+        if expected is not None:
+            return math.ceil(MARGIN * expected(found.num_samples * found.channels))
         rate = storing.resample_rate or found.sample_rate
         return WAV_HEADER + 2 * found.channels * math.ceil(found.num_samples * rate / found.sample_rate)
 
@@ -198,13 +202,12 @@ def _sizes(
     ]
 
 
-def _pilot(encoded: list[tuple[RawLine, Measure]], storing: Storing, executor: Executor) -> float | None:
-    """Bytes that a codec makes of a stored sample in this corpus; None for wav, whose size is known."""
-    if storing.audio_format in ("keep", "wav") or not encoded:
-        return None
+def _pilot(encoded: list[tuple[RawLine, Measure]], storing: Storing, executor: Executor) -> np.poly1d:
+    """What a codec makes of so many samples of this corpus: a straight line through some utterances, in bytes."""
     pilot = encoded[:: -(-len(encoded) // PILOT_UTTERANCES)]
-    lengths = executor.map(_encoded_bytes, [(line, storing) for line, _ in pilot], "pilot", len(pilot))
-    return sum(lengths) / sum(found.num_samples * found.channels for _, found in pilot)
+    lengths = list(executor.map(_encoded_bytes, [(line, storing) for line, _ in pilot], "pilot", len(pilot)))
+    samples = [found.num_samples * found.channels for _, found in pilot]
+    return np.poly1d(np.polyfit(samples, lengths, 1 if len(set(samples)) > 1 else 0))
 
 
 def _encoded_bytes(job: tuple[RawLine, Storing]) -> int:
