@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wenet_uio.dataset.audio import AudioError, audio_info, read_channels
+from wenet_uio.dataset.audio import AudioError, audio_info, read_audio
+from wenet_uio.dataset.completeness import require_whole
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.encoding import encode_audio
 from wenet_uio.dataset.shard import AUDIO_SUFFIXES, END_BYTES, PackedSample, bytes_in_shard, sidecar_of, write_shard
@@ -83,12 +84,13 @@ def pack(utterance: RawLine, storing: Storing) -> PackedSample:
     source: bytes | str = utterance.wav
     if not is_cut(utterance):
         source = Path(utterance.wav).read_bytes()
-        info = audio_info(source, to_end=True)
+        info = audio_info(source)
+        require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
             suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"  # readers go by the content
             return PackedSample(utterance.key, utterance.text, source, suffix, info.num_samples, info.sample_rate)
-    samples, rate = read_channels(source, utterance.start, utterance.end)
+    samples, rate = _read_channels(source, utterance)
     if storing.resample_rate not in (None, rate):
         samples, rate = _resample(samples, rate, storing.resample_rate), storing.resample_rate
     encoding = "wav" if storing.audio_format == "keep" else storing.audio_format
@@ -166,6 +168,13 @@ def _fingerprint(job: ShardJob) -> str:
 def _is_there(folder: str, shard: dict[str, Any]) -> bool:
     path = Path(folder, shard["path"])
     return path.is_file() and path.stat().st_size == shard["bytes"] and sidecar_of(path).is_file()
+
+
+def _read_channels(source: bytes | str, utterance: RawLine) -> tuple[np.ndarray, int]:
+    """Samples (samples, channels) of an utterance, and their rate in Hz."""
+    channels = range(audio_info(source).channels)
+    read = [read_audio(source, utterance.start, utterance.end, channel) for channel in channels]
+    return np.stack([samples for samples, _ in read], axis=1), read[0][1]
 
 
 def _suffix(utterance: RawLine) -> str:
