@@ -81,7 +81,7 @@ def test_chunks_hold_every_item():
     assert chunks([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]
 
 
-FORKS = """
+FORKS = r"""
 import os, sys, time
 from wenet_uio.executor import Executor
 

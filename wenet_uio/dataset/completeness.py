@@ -1,4 +1,4 @@
-"""Whether encoded audio is all there: asked before it is packed, since a cut file decodes to less than its text says."""
+"""Whether encoded audio is all there, asked before it is packed: cut audio is less than its text says."""
 
 from __future__ import annotations
 
