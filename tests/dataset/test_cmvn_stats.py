@@ -25,3 +25,13 @@ def test_every_file_without_features_is_named(make_utterances, tmp_path):
     wavs = [(line.key, line.wav) for line in make_utterances(2)] + [("gone", "/gone.wav"), ("lost", "/lost.wav")]
     with pytest.raises(AudioError, match=r"(?s)2 of 4 files have no features.*gone /gone.wav.*lost /lost.wav"):
         cmvn_statistics(wavs, DatasetConf(), Executor())
+
+
+def test_files_without_features_may_be_left_out(make_utterances, capsys):
+    good = [(line.key, line.wav) for line in make_utterances(3)]
+    conf = DatasetConf()
+    found = cmvn_statistics([*good, ("gone", "/gone.wav")], conf, Executor(), allow_bad=True)
+    assert found == cmvn_statistics(good, conf, Executor())
+    assert "1 of 4 files have no features:\n  gone /gone.wav: " in capsys.readouterr().err
+    with pytest.raises(AudioError, match="1 of 1 files"):
+        cmvn_statistics([("gone", "/gone.wav")], conf, Executor(), allow_bad=True)

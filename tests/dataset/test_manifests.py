@@ -1,16 +1,15 @@
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import soundfile
 
 from wenet_uio.dataset.data_list import ListError, RawLine
 from wenet_uio.dataset.manifests import READERS, WRITERS, convert_manifest
 from wenet_uio.executor import Executor
 
 NAMES = {"raw": "data.list", "nemo": "manifest.json", "kaldi": "kaldi", "lhotse": "cuts.jsonl.gz"}
-FORMS = list(NAMES)
 
 
 @pytest.fixture
@@ -24,13 +23,13 @@ def lines(make_utterances):
     ]
 
 
-def said(line, length_of):
-    """What every form must keep of an utterance."""
-    end = line.end if line.end is not None else length_of[line.wav]
-    return line.key, line.wav, line.text, pytest.approx(line.start), pytest.approx(end, abs=1e-4)
+def said(line):
+    """What every form must keep of an utterance; a piece up to the end of its recording may say where that is."""
+    frames = soundfile.info(line.wav).frames / 16000
+    return line.key, line.wav, line.text, round(line.start, 4), round(frames if line.end is None else line.end, 4)
 
 
-@pytest.mark.parametrize(("first", "second"), itertools.permutations(FORMS, 2))
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in NAMES for b in NAMES if a != b])
 def test_a_round_trip_keeps_key_audio_text_and_segment(lines, tmp_path, first, second):
     if "lhotse" in (first, second):
         pytest.importorskip("lhotse")
@@ -40,18 +39,7 @@ def test_a_round_trip_keeps_key_audio_text_and_segment(lines, tmp_path, first, s
     assert convert_manifest(str(start), first, str(there), second, executor) == 6
     assert convert_manifest(str(there), second, str(back), first, executor) == 6
     found = sorted(READERS[first](str(back)), key=lambda line: line.key)
-    length_of = {
-        line.wav: READERS["nemo"](str(nemo_of(lines, tmp_path)))[number].extra["duration"]
-        for number, line in enumerate(lines[:3])
-    }
-    expected = sorted(lines, key=lambda line: line.key)
-    assert [said(line, length_of) for line in found] == [said(line, length_of) for line in expected]
-
-
-def nemo_of(lines, folder):
-    path = folder / "lengths.json"
-    WRITERS["nemo"](lines[:3], str(path), Executor())
-    return path
+    assert [said(line) for line in found] == [said(line) for line in sorted(lines, key=lambda line: line.key)]
 
 
 def test_a_round_trip_keeps_the_other_fields(lines, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -139,7 +140,7 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
     if not path.endswith((".jsonl", ".jsonl.gz")):
         raise ListError(f"{path}: Lhotse knows cuts by the end of their name, .jsonl or .jsonl.gz")
     try:
-        from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
+        from lhotse import MonoCut, Recording, SupervisionSegment
         from lhotse.audio import AudioSource
     except ModuleNotFoundError:
         raise ListError(f"{path}: writing cuts needs lhotse; pip install lhotse") from None
@@ -157,9 +158,12 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
         said = SupervisionSegment(line.key, name, 0.0, duration, channel, line.text, custom=custom or None, **known)
         return MonoCut(line.key, round(line.start, DIGITS), duration, channel, [said], recording=recording)
 
-    temporary = path.replace(".jsonl", ".unfinished.jsonl")
-    CutSet.from_cuts(map(cut, lines)).to_file(temporary)
-    os.replace(temporary, path)
+    with written_aside(path) as file:
+        plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.endswith(".gz") else file
+        for line in lines:
+            plain.write(json.dumps(cut(line).to_dict(), ensure_ascii=False).encode() + b"\n")
+        if plain is not file:
+            plain.close()
 
 
 READERS = {"raw": read_list, "nemo": read_list, "kaldi": read_kaldi, "lhotse": read_lhotse}
