@@ -40,9 +40,10 @@ def die(number):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.parametrize("kind", ["threads", "processes"])
 @pytest.mark.parametrize("workers", [None, 1, 3])
-def test_results_come_in_the_order_of_the_jobs(workers):
-    assert list(Executor(workers).map(square, range(20), "t", 20)) == [number * number for number in range(20)]
+def test_results_come_in_the_order_of_the_jobs(workers, kind):
+    assert list(Executor(workers, kind).map(square, range(20), "t", 20)) == [number * number for number in range(20)]
 
 
 def test_no_more_jobs_are_taken_than_may_wait():

@@ -13,12 +13,12 @@ allow_bad=false         # true: go on without utterances whose audio is bad; the
 parts=                  # folders, separated by spaces
 parse_options "$@"
 
-flags=(--num_utts_per_shard "$num_utts_per_shard")
+flags=(--num_utts_per_shard "$num_utts_per_shard" --nj "$nj")
 if [[ $allow_bad == true ]]; then flags+=(--allow_bad); fi
 for part in $parts; do
   require "$part/wav.scp" "$part/text"
   if [[ $data_type == shard ]]; then
-    make_shard_list.py "${flags[@]}" --nj "$nj" "$part/wav.scp" "$part/text" "$part/shards" "$part/data.list"
+    make_shard_list.py "${flags[@]}" "$part/wav.scp" "$part/text" "$part/shards" "$part/data.list"
   else
     make_raw_list.py "${flags[@]}" "$part/wav.scp" "$part/text" "$part/data.list"
   fi

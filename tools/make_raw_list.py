@@ -7,9 +7,10 @@ An utterance whose audio cannot be read is named and never trained on, and the e
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN
+from wenet_uio.dataset.indexing import THREADS, UTTERANCES_PER_RUN
 from wenet_uio.dataset.kaldi_dir import read_utterances
 from wenet_uio.dataset.packing import make_raw_list, tell_outcome
+from wenet_uio.executor import add_executor_options, executor_of
 
 
 def main() -> int:
@@ -26,11 +27,12 @@ def main() -> int:
         "(default: %(default)s)",
     )
     parser.add_argument("--allow_bad", action="store_true", help="exit with 0 when some audio cannot be read")
+    add_executor_options(parser, "--num_threads", "--nj", otherwise="threads")
     args = parser.parse_args()
     if args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
     utterances = read_utterances(args.wav_scp, args.text, args.segments)
-    bad = make_raw_list(utterances, args.data_list, args.num_utts_per_shard)
+    bad = make_raw_list(utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS))
     return tell_outcome(args.data_list, bad, args.allow_bad)
 
 

@@ -1,4 +1,4 @@
-"""Where heavy preparation runs: jobs mapped over processes of this machine, or over a Ray cluster."""
+"""Where heavy preparation runs: jobs mapped over threads, over processes of this machine, or over a Ray cluster."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor as Pool
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Literal, TypeVar
@@ -26,11 +27,11 @@ Lane = tuple[Callable[[Any], Any], Callable[[Any], Any], int]
 
 @dataclass(frozen=True)
 class Executor:
-    """Runs the same functions on either kind of machine."""
+    """Runs the same functions wherever it is told to."""
 
     workers: int | None = None
-    """Jobs at once; None is 1 process, and every CPU of a Ray cluster."""
-    kind: Literal["processes", "ray"] = "processes"
+    """Jobs at once; None is 1, and on Ray every CPU of the cluster."""
+    kind: Literal["threads", "processes", "ray"] = "processes"
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -54,7 +55,7 @@ class Executor:
         Raises:
             ChildProcessError: a worker died. What `function` raises is raised here, and no further job begins.
         """
-        lane = _processes if self.kind == "processes" else _ray
+        lane = _ray if self.kind == "ray" else _threads if self.kind == "threads" else _processes
         waiting: deque[tuple[int, Any]] = deque()
         with lane(function, self.workers) as (submit, result, workers), _bar(title, total, unit) as bar:
 
@@ -72,13 +73,17 @@ class Executor:
                 yield next_result()
 
 
-def add_executor_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """The options of a heavy tool, its number of workers under `names`; `executor_of` reads them."""
+def add_executor_options(parser: argparse.ArgumentParser, *names: str, otherwise: str = "1 process") -> None:
+    """The options of a heavy tool, its number of workers under `names`; `executor_of` reads them.
+
+    Args:
+        otherwise: what `--help` says that runs without a number.
+    """
     parser.add_argument(
         *names,
         dest="workers",
         type=int,
-        help="processes, or jobs at once on Ray (default: 1 process; on Ray, every CPU of the cluster)",
+        help=f"processes, or jobs at once on Ray (default: {otherwise}; on Ray, every CPU of the cluster)",
     )
     parser.add_argument(
         "--executor",
@@ -89,8 +94,10 @@ def add_executor_options(parser: argparse.ArgumentParser, *names: str) -> None:
     )
 
 
-def executor_of(args: argparse.Namespace) -> Executor:
-    """The executor that the options ask for."""
+def executor_of(args: argparse.Namespace, otherwise: Executor | None = None) -> Executor:
+    """The executor that the options ask for; where they ask for none, `otherwise`."""
+    if otherwise and args.workers is None and args.executor == "processes":
+        return otherwise
     return Executor(args.workers, args.executor)
 
 
@@ -103,10 +110,16 @@ def _bar(title: str, total: int, unit: str) -> tqdm:
     return tqdm(None, title, total, unit=unit, disable=None)
 
 
-@contextmanager
-def _processes(function: Callable, workers: int | None) -> Iterator[Lane]:
-    pool = ProcessPoolExecutor(workers or 1, initializer=_follow_parent)
+def _threads(function: Callable, workers: int | None) -> AbstractContextManager[Lane]:
+    return _pool(ThreadPoolExecutor(workers or 1), function, workers or 1)
 
+
+def _processes(function: Callable, workers: int | None) -> AbstractContextManager[Lane]:
+    return _pool(ProcessPoolExecutor(workers or 1, initializer=_follow_parent), function, workers or 1)
+
+
+@contextmanager
+def _pool(pool: Pool, function: Callable, workers: int) -> Iterator[Lane]:
     def result(future: Any) -> Any:
         try:
             return future.result()
@@ -116,7 +129,7 @@ def _processes(function: Callable, workers: int | None) -> Iterator[Lane]:
             ) from None
 
     try:
-        yield lambda job: pool.submit(function, job), result, workers or 1
+        yield lambda job: pool.submit(function, job), result, workers
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -46,6 +46,19 @@ def test_packing_is_the_same_with_any_number_of_processes(make_utterances, tmp_p
     assert [name for name in packed[0] if name.endswith(".tar")] == [f"shards_{i:09d}.tar" for i in range(3)]
 
 
+def test_raw_lists_are_indexed_alike_by_threads_and_processes(make_utterances, tmp_path):
+    lines = make_utterances(150)
+    open(lines[70].wav, "wb").close()
+    made = []
+    for executor in (Executor(4, "threads"), Executor(2)):
+        bad = make_raw_list(lines, str(tmp_path / "list"), 40, executor)
+        assert [key for key, _ in bad] == ["utt0070"]
+        corpus = open_list(str(tmp_path / "list"), "raw")
+        made.append((corpus.digest, corpus.samples.tolist()))
+    assert made[0] == made[1]
+    assert made[0][1] == [40, 39, 40, 30]
+
+
 def test_failed_utterances_are_named_and_the_others_packed(make_utterances, tmp_path):
     lines = make_utterances(10)
     os.remove(lines[2].wav)

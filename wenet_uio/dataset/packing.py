@@ -13,7 +13,7 @@ from typing import Any
 
 from wenet_uio.dataset.columns import read_columns
 from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN, build_index, index_of, locked
+from wenet_uio.dataset.indexing import THREADS, UTTERANCES_PER_RUN, build_index, index_of, locked
 from wenet_uio.dataset.shard_job import RECEIPTS, Failure, Receipt, ShardJob, Storing, pack_shard
 from wenet_uio.dataset.sharding import Group, ShardPlan, check_groups, plan_shards
 from wenet_uio.executor import Executor
@@ -31,7 +31,9 @@ def manifest_of(data_list: str) -> Path:
     return Path(f"{data_list}.json")
 
 
-def make_raw_list(utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN) -> list[Failure]:
+def make_raw_list(
+    utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN, executor: Executor = THREADS
+) -> list[Failure]:
     """Write a raw list, its index and its manifest.
 
     Returns:
@@ -39,7 +41,7 @@ def make_raw_list(utterances: Sequence[RawLine], data_list: str, per_run: int = 
     """
     with written_aside(data_list, "w") as file:
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
-    bad = build_index(data_list, "raw", per_run)
+    bad = build_index(data_list, "raw", per_run, executor)
     summary = read_columns(index_of(data_list))[1]["summary"]
     totals = {"utterances": summary["samples"], "seconds": round(summary["seconds"], 3), "bad": len(bad)}
     _write_manifest(data_list, {"totals": totals, "bad": bad})

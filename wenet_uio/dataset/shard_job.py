@@ -132,10 +132,11 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
         nonlocal following
         size = END_BYTES
         while following is not None:
-            more = bytes_in_shard(following)
-            if job.max_bytes is not None and size > END_BYTES and size + more > job.max_bytes:
-                return
-            size += more
+            if job.max_bytes is not None:
+                more = bytes_in_shard(following)
+                if size > END_BYTES and size + more > job.max_bytes:
+                    return
+                size += more
             yield following
             following = next(rest, None)
 
