@@ -159,7 +159,7 @@ def measure(utterances: Sequence[RawLine]) -> list[Measure | str]:
             size = os.path.getsize(line.wav)
             count = last - first
             found.append(Measure(count / info.sample_rate, count, info.sample_rate, info.channels, size))
-        except (AudioError, OSError) as error:
+        except AudioError as error:
             found.append(str(error))
     return found
 
