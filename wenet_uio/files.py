@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -29,12 +28,3 @@ def written_aside(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-def sha256_of(path: str | Path) -> str:
-    """SHA-256 of a file in hexadecimal, as `sha256sum` prints it."""
-    state = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            state.update(chunk)
-    return state.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
 from wenet_uio.dataset.shard import shard_index
 from wenet_uio.executor import Executor, chunks
-from wenet_uio.files import sha256_of, written_aside
+from wenet_uio.files import written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
@@ -73,7 +74,7 @@ def build_index(
         "bad": bad,
         "summary": summary,
         **_fingerprint(data_list),
-        "digest": sha256_of(data_list),
+        "digest": digest_of(data_list),
     }
     with written_aside(index_of(data_list)) as file:
         write_columns(file, columns, meta)
@@ -126,7 +127,7 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
 def _raw_columns(
     data_list: str, per_run: int, executor: Executor
 ) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
-    lines = list(_lines(data_list))
+    lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
     jobs = [(data_list, part) for part in chunks(list(enumerate(lines, 1)), LINES_PER_JOB)]
     results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job[1]))
     runs: list[list[Entry]] = []
@@ -183,13 +184,12 @@ def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[st
     return table, bad
 
 
-def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each line that is not empty."""
+def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each line of a file."""
     offset = 0
-    with open(data_list, "rb") as file:
+    with open(path, "rb") as file:
         for line in file:
-            if line.strip():
-                yield offset, line
+            yield offset, line
             offset += len(line)
 
 
@@ -203,12 +203,21 @@ def _fits(data_list: str, data_type: DataType) -> bool:
     found = _fingerprint(data_list)
     if found["bytes"] != meta["bytes"]:
         return False
-    return found["mtime_ns"] == meta["mtime_ns"] or sha256_of(data_list) == meta["digest"]
+    return found["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
 
 
 def _fingerprint(data_list: str) -> dict[str, Any]:
     status = os.stat(data_list)
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def digest_of(path: str) -> str:
+    """SHA-256 of a file."""
+    state = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            state.update(chunk)
+    return state.hexdigest()
 
 
 @contextmanager

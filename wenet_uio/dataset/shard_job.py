@@ -16,8 +16,9 @@ from wenet_uio.dataset.audio import AudioError, audio_info, read_audio
 from wenet_uio.dataset.completeness import require_whole
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.encoding import encode_audio
+from wenet_uio.dataset.indexing import digest_of
 from wenet_uio.dataset.shard import AUDIO_SUFFIXES, END_BYTES, PackedSample, bytes_in_shard, sidecar_of, write_shard
-from wenet_uio.files import sha256_of, written_aside
+from wenet_uio.files import written_aside
 
 FORM = 1
 """Of what packing writes; another number makes every shard anew."""
@@ -148,7 +149,7 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
         seconds = round(float(rows.seconds.sum()), 3)
         size = os.path.getsize(path)
         shards.append(
-            {"path": name, "utterances": len(rows), "seconds": seconds, "bytes": size, "sha256": sha256_of(path)}
+            {"path": name, "utterances": len(rows), "seconds": seconds, "bytes": size, "sha256": digest_of(path)}
         )
     assert sum(shard["utterances"] for shard in shards) + len(bad) == len(job.utterances)
     return Receipt(None if may_pass else fingerprint, shards, bad)
