@@ -206,8 +206,8 @@ class BatchConf(Section):
 
 
 class ChannelConf(Section):
-    channel: NotNegative = 0
-    """Which channel of a file is read."""
+    channel: NotNegative | Literal["mix"] = 0
+    """Which channel of a file is read, counted from 0; `mix` is the mean of all."""
 
 
 class DatasetConf(Section):
