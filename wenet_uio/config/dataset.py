@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -210,6 +210,24 @@ class ChannelConf(Section):
     """Which channel of a file is read, counted from 0; `mix` is the mean of all."""
 
 
+Place = Literal[
+    "decode", "tokenize", "filter", "resample", "speed_perturb", "features", "spec_aug", "spec_sub", "spec_trim"
+]
+"""Steps of the chain, in their order; a step that is switched off keeps its place."""
+
+
+class OperatorConf(Section):
+    """An operator of the user's own: see `wenet_uio/dataset/README.md`."""
+
+    use: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """`package.module:Name`, called with the keys of `conf`: gives what is called with each Example."""
+    after: Place
+    """The step behind which it comes."""
+    conf: dict[str, Any] = Field({})
+    evaluation: bool = False
+    """True: it takes part in validation, decoding and CMVN statistics too."""
+
+
 class DatasetConf(Section):
     """From data list to batch; optional steps are absent from the chain unless switched on."""
 
@@ -237,6 +255,8 @@ class DatasetConf(Section):
     list_shuffle_conf: ShuffleConf = ShuffleConf()
     sort: bool = True
     sort_conf: SortConf = SortConf()
+    operators: tuple[OperatorConf, ...] = ()
+    """The user's own, beside those above."""
     batch_conf: BatchConf = BatchConf()
     partition: bool = True
     """Share the data out over the ranks; false gives each all of it, in an order of its own (NeMo's replicate)."""

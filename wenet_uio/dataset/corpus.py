@@ -143,7 +143,11 @@ class ShardCorpus(Corpus):
             tar[int(offset[ref.row]) : int(offset[ref.row]) + int(size[ref.row])]
             for offset, size in ((rows.text_offset, rows.text_size), (rows.audio_offset, rows.audio_size))
         )
-        return Utterance(rows.key(ref.row), audio, bytes(text).decode())
+        key = rows.key(ref.row)
+        try:
+            return Utterance(key, audio, bytes(text).decode())
+        except UnicodeDecodeError:
+            raise ListError(f"{self.path(ref.shard)}: the text of {key} is not UTF-8") from None
 
     def _open_rows(self, shard: int) -> Rows:
         rows, _ = shard_index(self.path(shard))
