@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
+REQUIREMENTS = [ROOT / "requirements.txt"]
+REQUIREMENTS += (ROOT / "requirements").glob("*.txt")
 REQUIREMENTS += [path for part in ("tests", "tools", "examples") for path in (ROOT / part).glob("**/requirements.txt")]
 
 

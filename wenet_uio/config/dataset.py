@@ -263,7 +263,8 @@ class DatasetConf(Section):
     cycle: Literal[1] = 1
     """An epoch is one pass; for more passes raise max_epoch."""
     max_bad_ratio: Probability = 0.01
-    """Share of the utterances of an epoch that may turn out bad before the run stops."""
+    """Share of the utterances of an epoch that may turn out bad, those without a place in the index included, before
+    the run stops."""
 
     @property
     def feature_dim(self) -> int:
