@@ -17,9 +17,9 @@ from wenet_uio.files import written_aside
 
 NAMED = 10
 """Findings of a kind, and units, that the text names."""
-SHOWN, PLAYED = 100, 10
+SHOWN, PLAYED = 100, 5
 """Findings of a kind that the page names, and those with a player."""
-SECONDS_PLAYED = 15
+SECONDS_PLAYED = 10
 PAGE = """<!doctype html>
 <meta charset="utf-8"><title>{title}</title>
 <style>
