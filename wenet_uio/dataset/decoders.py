@@ -57,7 +57,7 @@ class Cut(NamedTuple):
         """(samples, channels) to (samples,) float32."""
         if self.channel == "mix":
             return block.mean(axis=1, dtype=np.float32)
-        if self.channel >= block.shape[1]:
+        if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
             raise AudioError(f"channel {self.channel} asked for, the audio has {block.shape[1]} (counted from 0)")
         return block[:, self.channel].astype(np.float32)
 
