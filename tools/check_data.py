@@ -81,7 +81,7 @@ def main() -> int:
         )
         print(as_text(report), file=sys.stderr if options.json else None)
         if options.html:
-            write_html(options.html, report, BatchReader(corpus, (), conf), options.data_list)
+            write_html(options.html, report, BatchReader(corpus, (), (), conf), options.data_list)
         if options.fix:
             left = write_clean_list(corpus, report, options.fix, options.data_list)
             print(f"{options.fix}: {left} utterances; the others: {options.fix}.left_out.jsonl", file=sys.stderr)

@@ -246,3 +246,13 @@ def test_real_recordings_without_a_fault_exit_with_0(corpora, tmp_path):
 def test_a_list_that_is_not_there_is_one_line(tmp_path):
     done = tool("check_data.py", tmp_path / "no.list", "--data_type", "shard")
     assert (done.returncode, done.stderr.splitlines()) == (1, [f"error: {tmp_path}/no.list: no such data list"])
+
+
+def test_a_mixture_is_checked_with_its_texts_without_audio(faulty_raw_list, tmp_path):
+    raw, expected = faulty_raw_list
+    (tmp_path / "words").write_text("ab\na你\n" * 20)
+    sources = [{"type": "raw", "data_list": str(raw)}, {"type": "txt", "data_list": str(tmp_path / "words")}]
+    (tmp_path / "mix.yaml").write_text(json.dumps({"sources": sources}))
+    found = keys_by_kind(check(tmp_path / "mix.yaml", "raw", training=False))
+    assert len(found.pop("unknown_unit")) == 1 + 20
+    assert found == {kind: keys for kind, keys in expected.items() if kind != "unknown_unit"}

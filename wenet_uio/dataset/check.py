@@ -24,6 +24,7 @@ from wenet_uio.dataset.check_samples import RATE_EXAMPLES, Checks, Fences, Findi
 from wenet_uio.dataset.corpus import Corpus, open_list
 from wenet_uio.dataset.data_list import DataType, ListError, read_shard_list
 from wenet_uio.dataset.histogram import LogHistogram
+from wenet_uio.dataset.index import TEXT_ONLY
 from wenet_uio.dataset.indexing import check_type
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.measure import count_filtered, measure_of, needs_token_counts
@@ -171,8 +172,10 @@ def check_corpus(
         report.add(finding)
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)
-        report.seconds.add(rows.seconds)
-        report.speech.add(rows.text_length / np.maximum(rows.seconds, 1e-3))
+        has_audio = rows.sample_rate != TEXT_ONLY
+        seconds = rows.seconds[has_audio]
+        report.seconds.add(seconds)
+        report.speech.add(rows.text_length[has_audio] / np.maximum(seconds, 1e-3))
     measure, planned = None, corpus
     if training and tokenizer is not None:
         counted = not tokenizer.exact_length and needs_token_counts(conf)

@@ -87,6 +87,8 @@ def _player(finding: Finding, reader: BatchReader) -> str:
         example = reader.example(SampleRef(*finding.place), 0)
     except SkipSample:
         return ""
+    if example.waveform is None:
+        return html.escape(example.text)
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
     wav = base64.b64encode(encode_wav(waveform, example.sample_rate)).decode()
     text = f"<br>{html.escape(example.text)}"

@@ -15,7 +15,8 @@ from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.dataset import BatchReader
 from wenet_uio.dataset.histogram import LogHistogram
-from wenet_uio.dataset.measure import FILTER_FRAMES_PER_SECOND, Measure, token_filters
+from wenet_uio.dataset.index import TEXT_ONLY
+from wenet_uio.dataset.measure import FILTER_FRAMES_PER_SECOND, Measure, token_count_filters, token_rate_filters
 from wenet_uio.dataset.types import SampleRef, SkipSample
 from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.tokenizer import Tokenizer
@@ -87,7 +88,7 @@ class Checker:
 
     def __init__(self, corpus: Corpus, checks: Checks) -> None:
         self.corpus, self.checks = corpus, checks
-        self.reader = BatchReader(corpus, (), checks.conf)
+        self.reader = BatchReader(corpus, (), (), checks.conf)
 
     def check(self, shard: int, first: int, last: int) -> Part:
         """Rows `first` up to `last` of a shard."""
@@ -96,12 +97,13 @@ class Checker:
         kept = self.checks.measure.keep(self.checks.planned.rows(shard))[0] if self.checks.measure else None
         for row in range(first, last):
             place = (shard, row)
-            seconds = float(rows.seconds[row])
+            seconds = float(rows.seconds[row]) if rows.sample_rate[row] != TEXT_ONLY else None
             try:
                 if self.checks.audio:
                     example = self.reader.example(SampleRef(*place), 0)
                     text = example.text
-                    self._hear(part, place, example.key, example.waveform.numpy(), example.sample_rate)
+                    if example.waveform is not None:
+                        self._hear(part, place, example.key, example.waveform.numpy(), example.sample_rate)
                 else:
                     text = self.corpus.read(SampleRef(*place)).text
             except SkipSample as skip:
@@ -127,14 +129,17 @@ class Checker:
         if clipped > CLIPPED:
             part.findings.append(Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place))
 
-    def _read(self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float, takes_part: bool) -> None:
+    def _read(
+        self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float | None, takes_part: bool
+    ) -> None:
+        """Look at a text; `seconds` of its audio, None where it has none."""
         text = text.strip()
-        if self.checks.seconds.holds_out(seconds):
+        if seconds is not None and self.checks.seconds.holds_out(seconds):
             part.findings.append(Finding("duration", key, f"{seconds:.2f} s", place))
         if not text:
             part.findings.append(Finding("empty_text", key, f"{seconds:.2f} s of audio", place))
             return
-        if self.checks.speech.holds_out(len(text) / max(seconds, 1e-3)):
+        if seconds is not None and self.checks.speech.holds_out(len(text) / max(seconds, 1e-3)):
             detail = f"{len(text) / max(seconds, 1e-3):.3g} characters a second: {len(text)} in {seconds:.2f} s"
             part.findings.append(Finding("characters_per_second", key, f"{detail}: {text[:60]}", place))
         if self.checks.tokenizer is None:
@@ -149,8 +154,10 @@ class Checker:
             named = " ".join(list(unknown)[:10])
             part.findings.append(Finding("unknown_unit", key, f"{named} in: {text[:60]}", place))
         if takes_part and self.checks.measure and not self.checks.measure.text_length_is_tokens:
-            frames = seconds * FILTER_FRAMES_PER_SECOND
-            filters = token_filters(self.checks.conf.filter_conf, len(tokens), frames)
+            filters = token_count_filters(self.checks.conf.filter_conf, len(tokens))
+            if seconds is not None:
+                frames = seconds * FILTER_FRAMES_PER_SECOND
+                filters += token_rate_filters(self.checks.conf.filter_conf, len(tokens), frames)
             if reason := next((reason for reason, is_out in filters if is_out), None):
                 part.filtered[reason] += 1
 
