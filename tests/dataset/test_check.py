@@ -251,7 +251,7 @@ def test_a_list_that_is_not_there_is_one_line(tmp_path):
 def test_a_mixture_is_checked_with_its_texts_without_audio(faulty_raw_list, tmp_path):
     raw, expected = faulty_raw_list
     (tmp_path / "words").write_text("ab\na你\n" * 20)
-    sources = [{"type": "raw", "data_list": str(raw)}, {"type": "txt", "data_list": str(tmp_path / "words")}]
+    sources = [{"type": "raw", "data_list": str(raw)}, {"type": "txt", "paths": str(tmp_path / "words")}]
     (tmp_path / "mix.yaml").write_text(json.dumps({"sources": sources}))
     found = keys_by_kind(check(tmp_path / "mix.yaml", "raw", training=False))
     assert len(found.pop("unknown_unit")) == 1 + 20
