@@ -33,7 +33,7 @@ from wenet_uio.dataset.decoders import (
     segment_samples,
 )
 
-__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "encode_wav", "read_audio", "segment_samples"]
+__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "read_audio", "segment_samples"]
 
 Source = bytes | memoryview | str
 """Encoded audio, or the path of a file of it."""
@@ -91,14 +91,6 @@ def read_audio(
         if not len(waveform):
             raise AudioError(f"no samples between {start} s and {f'{end} s' if end is not None else 'the end'}")
         return waveform, decoder.sample_rate
-
-
-def encode_wav(waveform: np.ndarray, sample_rate: int) -> bytes:
-    """16-bit wav of a waveform (samples,) on the scale of int16; what is louder than full scale is clipped."""
-    samples = waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, sample_rate, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
 
 
 @contextmanager

@@ -7,10 +7,10 @@ import html
 import io
 from collections import defaultdict
 
-from wenet_uio.dataset.audio import encode_wav
 from wenet_uio.dataset.check import LOSSES, SUSPECTS, Report
 from wenet_uio.dataset.check_samples import Finding
 from wenet_uio.dataset.dataset import BatchReader
+from wenet_uio.dataset.encoding import encode_audio
 from wenet_uio.dataset.histogram import LogHistogram
 from wenet_uio.dataset.types import SampleRef, SkipSample
 from wenet_uio.files import written_aside
@@ -90,7 +90,7 @@ def _player(finding: Finding, reader: BatchReader) -> str:
     if example.waveform is None:
         return html.escape(example.text)
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
-    wav = base64.b64encode(encode_wav(waveform, example.sample_rate)).decode()
+    wav = base64.b64encode(encode_audio(waveform[:, None], example.sample_rate, "wav")).decode()
     text = f"<br>{html.escape(example.text)}"
     return f'<audio controls preload="none" src="data:audio/wav;base64,{wav}"></audio>{text}'
 
