@@ -94,7 +94,9 @@ def faulty_shard_list(planted, tmp_path):
     make_shard_list(lines, shards, str(tmp_path / "shard.list"), per_shard=20)
     names = (tmp_path / "shard.list").read_text().splitlines()
     with tarfile.open(shards / "unpaired.tar", "w") as tar:
-        for name, data in (("only_text.txt", b"a"), ("only_audio.wav", Path(lines[0].wav).read_bytes())):
+        members = {"only_text.txt": b"a", "only_audio.wav": Path(lines[0].wav).read_bytes()}
+        members |= {"unreadable.txt": b"ab", "unreadable.flac": (tmp_path / "cut.flac").read_bytes()}  # is not packed
+        for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
