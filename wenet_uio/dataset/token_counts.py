@@ -74,6 +74,7 @@ def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
 def _count(corpus: Corpus, tokenizer: Tokenizer):
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
-            for row in range(samples):
-                yield len(tokenizer.tokenize(corpus.read(SampleRef(shard, row)).text)[0])
+            with corpus.at_hand(shard):
+                for row in range(samples):
+                    yield len(tokenizer.tokenize(corpus.text(SampleRef(shard, row)))[0])
             bar.update(samples)
