@@ -1,4 +1,4 @@
-"""The file that mixes sources: a list of them, or `sources` with options. NeMo's input_cfg files are read too."""
+"""The mixture of sources: a list of them, or `sources` with options. NeMo's input_cfg files are read too."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ KEYS = {
     "lhotse": ("cuts_path",),
     "lhotse_cuts": ("cuts_path",),
     "lhotse_shar": ("shar_path",),
+    "txt": ("paths",),
+    "txt_pair": ("source_paths", "target_paths"),
     "group": ("input_cfg",),
 }
 """What each type of source needs; `data_list` is another name of manifest_filepath."""
@@ -43,14 +45,33 @@ INHERITED = ("text_field", "audio_field", "key_ends")
 class SourceConf(Section):
     """One source, or a group of them."""
 
-    type: Literal["raw", "shard", "nemo", "nemo_tarred", "lhotse", "lhotse_cuts", "lhotse_shar", "group"]
+    type: Literal[
+        "raw",
+        "shard",
+        "nemo",
+        "nemo_tarred",
+        "lhotse",
+        "lhotse_cuts",
+        "lhotse_shar",
+        "txt",
+        "txt_pair",
+        "group",
+    ]
     """nemo: a manifest of audio files, which is a raw list with NeMo's names; nemo_tarred: tars and their manifests;
-    lhotse_cuts (NeMo calls it lhotse): a JSONL of cuts; lhotse_shar: a folder of Lhotse's Shar."""
+    lhotse_cuts (NeMo calls it lhotse): a JSONL of cuts; lhotse_shar: a folder of Lhotse's Shar; txt: text without
+    audio, a text a line; txt_pair: two such files, line by line."""
     data_list: str | None = None
     manifest_filepath: Buckets | None = None
     tarred_audio_filepaths: Buckets | None = None
     cuts_path: Paths | None = None
     shar_path: Paths | None = None
+    paths: Paths | None = None
+    source_paths: Paths | None = None
+    target_paths: Paths | None = None
+    language: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    """Languages are set on the samples, as tags are."""
     text_field: str | None = None
     """Name of the text in a manifest, a JSON member, or of the member that is the text."""
     audio_field: str | None = None
@@ -95,6 +116,12 @@ class SourceConf(Section):
         given = {name: getattr(group, name) for name in INHERITED if getattr(self, name) is None}
         return self.model_copy(update=given)
 
+    @property
+    def own_tags(self) -> dict[str, Any]:
+        """`tags`, and the languages as tags."""
+        names = ("language", "source_language", "target_language")
+        return {**{name: getattr(self, name) for name in names if getattr(self, name) is not None}, **self.tags}
+
 
 class MixtureConf(Section):
     """What is mixed, and how."""
@@ -104,12 +131,26 @@ class MixtureConf(Section):
     """Default: as many as all sources hold."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Shares are raised to 1 / temperature: above 1, small sources gain."""
-    per_batch: bool = False
-    """Each batch holds one source only."""
+    per_batch: bool | Literal["weighted", "round_robin"] = False
+    """Each batch holds one source only. True: weights are shares of utterances, as ever. weighted: they are shares of
+    batches. round_robin: every source has as many batches as any other, and they take turns."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names(cls, values: Any) -> Any:
+        if isinstance(values, (list, tuple)):
+            return {"sources": values}
+        if isinstance(values, dict) and "input_cfg" in values:
+            return {"sources": values["input_cfg"], **{k: v for k, v in values.items() if k != "input_cfg"}}
+        if not isinstance(values, (dict, MixtureConf)):
+            raise ValueError(f"expected a list of sources, found {type(values).__name__}")
+        return values
 
     @model_validator(mode="after")
     def _weighted_alike(self) -> MixtureConf:
         _check_weights(self.sources)
+        if self.per_batch == "round_robin" and any(source.weight is not None for source in self.sources):
+            raise ValueError("per_batch round_robin gives every source as many batches: leave the weights out")
         return self
 
 
@@ -134,10 +175,4 @@ def load_mixture(path: str | Path) -> MixtureConf:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
-    if isinstance(values, list):
-        values = {"sources": values}
-    if isinstance(values, dict) and "input_cfg" in values:
-        values["sources"] = values.pop("input_cfg")
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a list of sources, found {type(values).__name__}")
     return parse(MixtureConf, values, str(path))

@@ -55,6 +55,11 @@ class Corpus(ABC):
     def num_shards(self) -> int:
         return len(self.samples)
 
+    @property
+    def has_text_only(self) -> bool:
+        """Whether some of it is text without audio; shards hold one or the other."""
+        return bool((self.longest == 0).any())
+
     @abstractmethod
     def rows(self, shard: int) -> Rows:
         """Index of one shard."""
@@ -67,9 +72,10 @@ class Corpus(ABC):
             ListError, OSError: it is no longer what the index says.
         """
 
-    def text(self, ref: SampleRef) -> str:
-        """The transcript of a sample, without its audio where that is apart."""
-        return self.read(ref).text
+    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+        """All that is text of a sample; its audio is not read where that is apart."""
+        utterance = self.read(ref)
+        return utterance.text, utterance.source or ""
 
     @contextmanager
     def at_hand(self, shard: int) -> Iterator[None]:
@@ -111,6 +117,9 @@ class Corpus(ABC):
     def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
         """Buckets of samples, kept apart further where their shards must not share a batch."""
         return buckets
+
+    sources_take_turns = False
+    """Whether the batches of an epoch go round the sources."""
 
     def source_numbers(self, shards: np.ndarray) -> np.ndarray:
         """Number of the source that each shard comes from."""
@@ -163,10 +172,10 @@ class RawCorpus(Corpus):
             audio = storage.local_path(path)
         else:
             audio = storage.read_bytes(path)
-        return Utterance(line.key, audio, line.text, line.start, line.end, line.extra)
+        return Utterance(line.key, audio, line.text, line.start, line.end, extra=line.extra)
 
-    def text(self, ref: SampleRef) -> str:
-        return self._line(ref.shard, ref.row).text
+    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+        return (self._line(ref.shard, ref.row).text,)
 
     def _line(self, shard: int, row: int) -> RawLine:
         if self._map is None:
@@ -224,7 +233,8 @@ class ShardCorpus(Corpus):
             tar = memoryview(storage.read_range(self.files(ref.shard).tar, first, last, version))
         audio = tar[audio_at[0] - first : audio_at[1] - first]
         if rows.records is not None:
-            return Utterance(rows.key(ref.row), audio, *json.loads(bytes(rows.records[slice(*text_at)])))
+            text, start, end, extra = json.loads(bytes(rows.records[slice(*text_at)]))
+            return Utterance(rows.key(ref.row), audio, text, start, end, extra=extra)
         return Utterance(rows.key(ref.row), audio, bytes(tar[text_at[0] - first : text_at[1] - first]).decode())
 
     def _version(self, shard: int) -> Version:

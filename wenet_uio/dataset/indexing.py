@@ -82,8 +82,14 @@ def build_index(
     else:
         columns, bad = _shard_columns(data_list, layout)
     summary = asdict(summary_of(columns))
-    meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
-    meta["remote"] = _is_remote(data_list, data_type, layout)
+    meta = {
+        "type": data_type,
+        "bad": bad,
+        "summary": summary,
+        **_fingerprint(data_list),
+        "digest": digest_of(data_list),
+        "remote": _is_remote(data_list, data_type, layout),
+    }
     with written_aside(index_of(data_list, layout)) as file:
         write_columns(file, columns, meta)
     return bad
@@ -161,7 +167,7 @@ def _raw_columns(data_list: str, per_run: int, layout: Layout) -> tuple[dict[str
 
     runs: list[list[Entry]] = []
     bad: list[tuple[str, str]] = []
-    lines = list(_lines(data_list))
+    lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
     with ThreadPoolExecutor(min(16, 2 * (os.cpu_count() or 1))) as pool:
         outcomes = pool.map(index_line, enumerate(lines, 1))
         for number, outcome in enumerate(tqdm(outcomes, "index", len(lines), unit="utt", disable=None, leave=False)):
@@ -228,13 +234,12 @@ def entries_outside(shards: Sequence[str]) -> list[tuple[str, str]]:
     return [problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)]
 
 
-def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each line that is not empty."""
+def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each line of a file."""
     offset = 0
-    with open(data_list, "rb") as file:
+    with open(path, "rb") as file:
         for line in file:
-            if line.strip():
-                yield offset, line
+            yield offset, line
             offset += len(line)
 
 
@@ -242,7 +247,7 @@ def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
     """Whether any of its tars or audio files is in a remote store."""
     if data_type == "shard":
         return any(storage.is_remote(ShardFiles.parse(shard).tar) for shard in read_shard_list(data_list))
-    return any(b"://" in text and storage.is_remote(_wav_of(text, layout)) for _, text in _lines(data_list))
+    return any(b"://" in text and storage.is_remote(_wav_of(text, layout)) for _, text in lines_of(data_list))
 
 
 def _wav_of(text: bytes, layout: Layout) -> str:
@@ -262,7 +267,7 @@ def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:
     found = _fingerprint(data_list)
     if found["bytes"] != meta["bytes"]:
         return False
-    return found["mtime_ns"] == meta["mtime_ns"] or _digest(data_list) == meta["digest"]
+    return found["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
 
 
 def _fingerprint(data_list: str) -> dict[str, Any]:
@@ -270,9 +275,10 @@ def _fingerprint(data_list: str) -> dict[str, Any]:
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-def _digest(data_list: str) -> str:
+def digest_of(path: str) -> str:
+    """SHA-256 of a file."""
     state = hashlib.sha256()
-    with open(data_list, "rb") as file:
+    with open(path, "rb") as file:
         while chunk := file.read(1 << 20):
             state.update(chunk)
     return state.hexdigest()

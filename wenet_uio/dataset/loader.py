@@ -82,7 +82,7 @@ class Loader:
         self._loader = DataLoader(
             reader,
             batch_size=None,
-            sampler=_Schedule(self),
+            sampler=_Schedule(weakref.proxy(self)),  # no cycle: workers end with their loader
             num_workers=num_workers,
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,
@@ -200,8 +200,7 @@ class _Schedule(Sampler):
     """What the DataLoader is to fetch: this rank's pieces, from the loader's position to the end of its epoch."""
 
     def __init__(self, loader: Loader) -> None:
-        # Not a cycle: a loader that is dropped ends its workers at once, where a collected one would leave them behind.
-        self._loader = weakref.proxy(loader)
+        self._loader = loader
 
     def __iter__(self) -> Iterator[Work]:
         loader = self._loader

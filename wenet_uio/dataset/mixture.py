@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.config.mixture import SourceConf, load_mixture
+from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
 from wenet_uio.dataset.corpus import Corpus, RemoteObject, open_list
-from wenet_uio.dataset.data_list import DataType
+from wenet_uio.dataset.data_list import DataType, ListError
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.policies import TextPolicy
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
-from wenet_uio.dataset.sources import lists_of, members_of
+from wenet_uio.dataset.sources import expanded, lists_of, members_of
+from wenet_uio.dataset.text_corpus import TextCorpus
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
@@ -45,8 +48,9 @@ class Source:
 class Mixture(Corpus):
     """Sources with their quotas. It reads samples of any of them; `in_pass` says which a pass takes."""
 
-    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool) -> None:
+    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool | str) -> None:
         self.sources, self.per_batch = tuple(sources), per_batch
+        self.sources_take_turns = per_batch == "round_robin"
         self.quotas = exact_quotas([source.share for source in sources], per_pass)
         self._first_pass = 0
         self._offsets = [0] * len(sources)
@@ -155,6 +159,7 @@ class MixedPass(Corpus):
             for name, column in table.items():
                 column[number] = cut[name][0]
         super().__init__(mixture.data_list, table, [], _summary(table, mixture.digest))
+        self.sources_take_turns = mixture.sources_take_turns
 
     def rows(self, shard: int) -> Rows:
         rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
@@ -204,22 +209,34 @@ def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
     return quotas.tolist()
 
 
-def open_corpus(data_list: str, data_type: DataType, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Open a raw or shard list of the type stated, or a yaml file that mixes several.
+def open_corpus(
+    data: str | MixtureConf, data_type: DataType, measure: Measure | None = None, tokenizer: Tokenizer | None = None
+) -> Corpus:
+    """Open a raw or shard list of the type stated, or a mixture: a yaml file of sources, or what one holds.
 
-    With a tokenizer the rows' `text_length` counts tokens; without, characters.
+    With a tokenizer the rows' `text_length` counts tokens; without, characters. Without a measure weights count
+    utterances, even where `per_batch` says that they count batches.
 
     Raises:
         ListError, ConfigError: it cannot be used.
     """
-    if Path(data_list).suffix not in MIXTURE_SUFFIXES:
-        return _counted(open_list(data_list, data_type), tokenizer)
-    conf = load_mixture(data_list)
+    if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
+        return _counted(open_list(data, data_type), tokenizer)
+    name, conf = (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
     leaves = _leaves(conf.sources, {}, tokenizer)
+    if measure is not None and not isinstance(measure.policy, TextPolicy):
+        for leaf in leaves:
+            if leaf.corpus.has_text_only:
+                raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
+    if conf.per_batch == "round_robin":
+        shares = np.ones(len(leaves))
+    if measure is not None and conf.per_batch in ("weighted", "round_robin"):
+        # A batch holds as many utterances of a source as they are cheap.
+        shares = shares / [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
     sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares / shares.sum(), strict=True)]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
-    return Mixture(data_list, sources, per_pass, conf.per_batch)
+    return Mixture(name, sources, per_pass, conf.per_batch)
 
 
 def _counted(corpus: Corpus, tokenizer: Tokenizer | None) -> Corpus:
@@ -239,7 +256,7 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
     """The sources of one level and below; their shares sum to one."""
     levels = []
     for conf in confs:
-        own = {**conf.tags, **tags}
+        own = {**conf.own_tags, **tags}
         if conf.type == "group":
             leaves = _leaves(members_of(conf), own, tokenizer)
         else:
@@ -256,9 +273,16 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
 
 
 def open_source(conf: SourceConf) -> list[Corpus]:
-    """The corpora of one source that is no group.
+    """The corpora of one source that is no group: one a list or a file of text.
 
     Raises:
         ListError: it cannot be used.
     """
+    if conf.type == "txt":
+        return [TextCorpus(path) for path in expanded(conf.paths)]
+    if conf.type == "txt_pair":
+        targets, sources = expanded(conf.target_paths), expanded(conf.source_paths)
+        if len(targets) != len(sources):
+            raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
+        return [TextCorpus(target, source) for target, source in zip(targets, sources, strict=True)]
     return [open_list(*found) for found in lists_of(conf)]

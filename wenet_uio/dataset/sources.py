@@ -26,10 +26,11 @@ class SourceList(NamedTuple):
 
 
 def lists_of_sources(sources: Sequence[SourceConf]) -> list[SourceList]:
-    """The lists of sources and groups of them, each once."""
+    """The lists of sources and groups of them, each once; text without audio has none, and is left out."""
     lists: list[SourceList] = []
     for conf in sources:
-        lists.extend(lists_of_sources(members_of(conf)) if conf.type == "group" else lists_of(conf))
+        if conf.type not in ("txt", "txt_pair"):
+            lists.extend(lists_of_sources(members_of(conf)) if conf.type == "group" else lists_of(conf))
     return list(dict.fromkeys(lists))
 
 
@@ -40,7 +41,7 @@ def members_of(group: SourceConf) -> list[SourceConf]:
 
 
 def lists_of(conf: SourceConf) -> list[SourceList]:
-    """The lists of one source that is no group.
+    """The lists of one source of audio that is no group.
 
     Raises:
         ListError: a file is missing, or files do not fit one another.
@@ -48,19 +49,19 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
     layout = Layout(conf.key_ends or "auto", conf.audio_field, conf.text_field)
     match conf.type:
         case "nemo":
-            return [SourceList(path, "raw", layout) for path in _expanded(conf.manifest_filepath)]
+            return [SourceList(path, "raw", layout) for path in expanded(conf.manifest_filepath)]
         case "lhotse" | "lhotse_cuts":
-            return [SourceList(list_of_cuts(path), "raw", layout) for path in _expanded(conf.cuts_path)]
+            return [SourceList(list_of_cuts(path), "raw", layout) for path in expanded(conf.cuts_path)]
         case "nemo_tarred":
             return [SourceList(_list_of_tarred(conf), "shard", layout)]
         case "lhotse_shar":
-            return [SourceList(_list_of_shar(folder), "shard", layout) for folder in _expanded(conf.shar_path)]
+            return [SourceList(_list_of_shar(folder), "shard", layout) for folder in expanded(conf.shar_path)]
         case _:
             return [SourceList(conf.data_list, conf.type, layout)]
 
 
 def _list_of_tarred(conf: SourceConf) -> str:
-    tars, manifests = _expanded(conf.tarred_audio_filepaths), _expanded(conf.manifest_filepath)
+    tars, manifests = expanded(conf.tarred_audio_filepaths), expanded(conf.manifest_filepath)
     remote = storage.is_remote(manifests[0])
     folder = cache.directory() / "lists" if remote else Path(storage.without_scheme(manifests[0])).parent
     return _written(folder, pair_manifests(tars, manifests))
@@ -93,8 +94,8 @@ def _absolute(path: str) -> str:
     return path if storage.is_remote(path) else os.path.abspath(storage.without_scheme(path))
 
 
-def _expanded(patterns: str | Sequence) -> list[str]:
+def expanded(patterns: str | Sequence) -> list[str]:
     """Paths of a pattern, of a list of them, or of NeMo's buckets (a list of lists)."""
     if isinstance(patterns, str):
         return expand(patterns)
-    return [path for pattern in patterns for path in _expanded(pattern)]
+    return [path for pattern in patterns for path in expanded(pattern)]

@@ -76,5 +76,6 @@ def _count(corpus: Corpus, tokenizer: Tokenizer):
         for shard, samples in enumerate(corpus.samples.tolist()):
             with corpus.at_hand(shard):
                 for row in range(samples):
-                    yield len(tokenizer.tokenize(corpus.text(SampleRef(shard, row)))[0])
+                    texts = corpus.texts(SampleRef(shard, row))
+                    yield sum(len(tokenizer.tokenize(text)[0]) for text in texts)
             bar.update(samples)
