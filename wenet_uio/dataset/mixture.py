@@ -58,7 +58,7 @@ class Mixture(Corpus):
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in CORPUS_COLUMNS}
         bad = [item for corpus in corpora for item in corpus.bad]
-        parts = [(source.name, source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
+        parts = [(source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
         digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
         super().__init__(path, table, bad, _summary(table, digest))
 
@@ -111,13 +111,13 @@ class Mixture(Corpus):
     def offsets(self, data_pass: int) -> dict[str, int]:
         passes = data_pass - self._first_pass
         return {
-            f"{number} {source.name}": start + passes * quota
+            f"{number} {source.corpus.digest[:16]}": start + passes * quota
             for number, (source, start, quota) in enumerate(zip(self.sources, self._offsets, self.quotas, strict=True))
         }
 
     def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
         self._first_pass = data_pass
-        names = self.offsets(data_pass)  # sources that the state does not know begin at their beginning
+        names = self.offsets(data_pass)  # what the state does not know begins at its beginning
         self._offsets = [offsets.get(name, 0) for name in names]
 
     def _stream(self, number: int, offset: int, count: int) -> list[tuple[int, int, int, int]]:

@@ -25,6 +25,9 @@ from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, FoundSample, Layout, 
 from wenet_uio.dataset.tar_members import BLOCK, Member, read_members
 from wenet_uio.files import written_aside
 
+END_BYTES = 2 * BLOCK
+"""Zeros that end a tar."""
+
 
 class PackedSample(NamedTuple):
     """A sample ready to be written into a shard."""
@@ -63,11 +66,22 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Rows:
                     text_size=len(text),
                 )
             )
-        tar.write(b"\0" * (2 * BLOCK))
+        tar.write(b"\0" * END_BYTES)
         size = tar.tell()
     rows = rows_of(entries)
     _write_sidecar(sidecar_of(path), rows, {"tar_bytes": size}, bad=[])
     return rows
+
+
+def bytes_in_shard(sample: PackedSample) -> int:
+    """What a sample takes of a tar."""
+    members = ((sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode())))
+    return sum(bytes_of_member(f"{sample.key}.{suffix}", size) for suffix, size in members)
+
+
+def bytes_of_member(name: str, size: int) -> int:
+    """What `size` bytes take of a tar as a member of that name."""
+    return len(_header(name, size)) + size + -size % BLOCK
 
 
 def is_plain(files: ShardFiles) -> bool:
@@ -178,13 +192,17 @@ def _state_of(files: ShardFiles) -> dict[str, Any]:
 
 def _append(tar, name: str, data: bytes) -> int:
     """Write one member; returns the offset of its data."""
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.write(member.tobuf(tarfile.PAX_FORMAT))
+    tar.write(_header(name, len(data)))
     offset = tar.tell()
     tar.write(data)
     tar.write(b"\0" * (-len(data) % BLOCK))
     return offset
+
+
+def _header(name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.PAX_FORMAT)
 
 
 def _write_sidecar(sidecar: Path, rows: Rows, state: dict[str, Any], bad: list[tuple[str, str]]) -> None:
