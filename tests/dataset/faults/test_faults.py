@@ -281,3 +281,39 @@ def test_threads_that_read_one_shard_share_one_download(tmp_path, store):
         for thread in threads:
             thread.join()
         assert server.requests["/shards_000000000.tar"] == 1
+
+
+def test_damaged_remote_tars_give_all_that_can_be_had_and_name_the_rest(tmp_path, store, utterances, cache_folder):
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    for number in range(4):
+        data = bytearray((store / f"shards_00000000{number}.tar").read_bytes())
+        if number == 1:
+            del data[len(data) // 2 :]
+        if number == 2:
+            header = data.find(f"{utterances[60].key}.txt".encode())
+            data[header : header + 512] = os.urandom(512)
+        (folder / f"{number}.tar").write_bytes(data)
+    with serving(folder) as server:
+        data_list = write_list(tmp_path / "damaged.list", [f"{server.url}/{{0..3}}.tar"])
+        corpus = open_list(data_list, "shard")
+        batches = keep_going(data_list, "shard")
+    found = keys_read(batches)
+    assert len(found) == len(set(found)) == corpus.num_samples
+    intact = {line.key for line in [*utterances[:25], *utterances[50:60], *utterances[61:]]}
+    assert intact <= set(found)
+    assert utterances[60].key not in found
+    assert any("cut short" in reason for _, reason in corpus.bad)
+    assert any("damaged at byte" in reason for _, reason in corpus.bad)
+    assert utterances[60].key in dict(corpus.bad)
+    assert_nothing_is_left(cache_folder)
+
+
+def test_one_bad_line_of_a_remote_raw_list_costs_that_line(tmp_path, store, utterances):
+    few = utterances[:5]
+    with serving(store) as server:
+        data_list = Path(raw_list(tmp_path, server, few))
+        lines = data_list.read_text().splitlines()
+        write_list(data_list, [*lines[:2], '{"key": "broken', *lines[2:]])
+        assert open_list(str(data_list), "raw").bad[0][0] == f"{data_list}:3"
+        assert keys_read(keep_going(str(data_list), "raw")) == sorted(line.key for line in few)
