@@ -1,5 +1,6 @@
 """recognize.py on audio, from the command line: files, order, raw and shard, what is bad."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import soundfile
 import torch
 import yaml
 
+from tests.search.plain_search import write_arpa
 from wenet_uio.bin import recognize
 from wenet_uio.config import load_config
 from wenet_uio.dataset.data_list import RawLine
@@ -73,11 +75,65 @@ def test_every_mode_gets_a_text_in_the_order_of_the_list(folder, monkeypatch):
 
 
 def test_raw_and_shard_lists_and_all_batch_sizes_give_the_same_text(folder, monkeypatch):
-    modes = [mode for mode in MODES if mode != "attention"]  # an untrained one runs on to the longest of its batch
+    modes = [mode for mode in MODES if mode not in ("attention", "joint_ctc_attention")]
+    # which, untrained, run on to the longest of their batch
     expected = call(monkeypatch, modes=modes)
     assert all(len(line.split()) == 2 for line in expected["ctc_prefix_beam_search"].splitlines())
     assert call(monkeypatch, modes=modes, data="shard") == expected
     assert call(monkeypatch, "--batch_size", 2, modes=modes) == expected
+
+
+def test_several_processes_give_what_one_gives(folder, monkeypatch, capsys):
+    (folder / "u1.wav").write_bytes(b"RIFF")
+    options = ["--batch_size", 2, "--token_times", "--nbest", 2]
+    alone = call(monkeypatch, *options)
+    files = {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
+    assert len(files) == 2 * len(MODES) + 1
+    assert call(monkeypatch, *options, "--nproc", 2, "--result_dir", "out") == alone
+    assert {path: path.read_bytes() for path in files} == files
+    assert capsys.readouterr().out.count("4 utterances, ") == 2
+
+
+def test_nbest_lists_have_scores_times_and_confidences(folder, monkeypatch):
+    mode = "ctc_prefix_beam_search"
+    texts = call(monkeypatch, "--nbest", 3, modes=[mode])
+    lines = [json.loads(line) for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines] == KEYS
+    for line, text in zip(lines, texts[mode].splitlines(), strict=True):
+        scores = [hypothesis["score"] for hypothesis in line["hypotheses"]]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert f"{line['key']} {line['hypotheses'][0]['text']}" == text
+        assert "tokens" not in line["hypotheses"][0]
+
+    call(monkeypatch, "--token_times", modes=[mode])
+    for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines():
+        (best,) = json.loads(line)["hypotheses"]
+        times = [token["time"] for token in best["tokens"]]
+        assert "".join(token["token"] for token in best["tokens"]) == best["text"]
+        assert times == sorted(times)
+        assert 0 < times[0] < times[-1] < 1.0  # seconds of the longest
+        assert all(0 < token["confidence"] <= 1 for token in best["tokens"])
+        assert 0 < best["confidence"] <= 1
+
+
+def test_hot_words_and_a_language_model_change_what_is_found(folder, monkeypatch, capsys):
+    mode = "ctc_prefix_beam_search"
+    plain = call(monkeypatch, modes=[mode])[mode]
+    (folder / "names").write_text("hh\nzzz\n")
+    hot = call(monkeypatch, "--context_list_path", "names", "--context_graph_score", 5, modes=[mode])[mode]
+    assert hot.count("hh") > plain.count("hh")
+    assert "names: left out 1 the units cannot spell: zzz" in capsys.readouterr().err
+
+    pytest.importorskip("kenlm")
+    write_arpa(folder / "lm.arpa", "abcdefgh")
+    assert call(monkeypatch, "--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
+
+
+def test_several_processes_say_in_one_line_what_is_wrong(folder, monkeypatch):
+    (folder / "model.pt").write_bytes(b"no weights")
+    with pytest.raises(ValueError, match=r"model\.pt: not the weights of a model"):
+        call(monkeypatch, "--nproc", 2)
 
 
 def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(folder, monkeypatch, capsys):
@@ -116,6 +172,7 @@ def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
     ("options", "message"),
     [
         (["--batch_size", 0], "--batch_size"),
+        (["--nproc", 0], "--nproc"),
         (["--beam_size", 0], "beam_size"),
         (["--reverse_weight", 0.5], "bitransformer"),
         (["--decoding_chunk_size", 4], "decoding_chunk_size 4"),
@@ -125,3 +182,8 @@ def test_options_that_this_model_cannot_do_are_named(folder, monkeypatch, option
     with pytest.raises(ValueError, match=message):
         call(monkeypatch, *options)
     assert not (folder / "out").exists()
+
+
+def test_hot_words_without_a_mode_for_them_are_an_error(folder, monkeypatch):
+    with pytest.raises(ValueError, match="--context_list_path has no part in attention; it has in ctc_prefix"):
+        call(monkeypatch, "--context_list_path", "names", modes=["attention"])
