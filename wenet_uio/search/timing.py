@@ -17,13 +17,16 @@ class FrameClock:
     """Seconds from one frame to the next."""
     offset: float
     """Seconds before the first."""
+    shift: float
+    """Seconds from one feature frame to the next."""
 
     @classmethod
     def of(cls, model: ASRModel, conf: DatasetConf) -> FrameClock:
         count, embed = frame_count(conf), model.encoder.embed
         step = embed.subsampling_rate * count.shift
         seen = embed.right_context * count.shift + count.window
-        return cls(step / count.sample_rate, max(0.0, (seen - step) / 2 / count.sample_rate))
+        offset = max(0.0, (seen - step) / 2 / count.sample_rate)
+        return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
     def edge(self, frame: int) -> float:
         """Seconds to where frame `frame` starts and the one before it ends."""

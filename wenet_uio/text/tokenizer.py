@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wenet_uio.text.bpe import BpeSplitter
@@ -93,8 +94,7 @@ class Tokenizer:
             if place == 0 or self.splitter.starts_word(tokens[place - 1], token)
         ]
         words = [
-            (self.splitter.join(tokens[first:last]), first, last)
-            for first, last in zip(starts, [*starts[1:], len(tokens)], strict=True)
+            (self.splitter.join(tokens[first:last]), first, last) for first, last in pairwise([*starts, len(tokens)])
         ]
         return [(word, first, last) for word, first, last in words if word]
 
