@@ -43,6 +43,8 @@ def plain_search(log_probs, beam_size, bonus=None):
 def plain_hot_words(phrases, score):
     """Tokens within an occurrence of a phrase, and until the end those of the longest tail that begins one."""
 
+    begun = {phrase[:size] for phrase in phrases for size in range(1, len(phrase) + 1)}
+
     def bonus(prefix, ended):
         counted = set()
         for phrase in phrases:

@@ -21,7 +21,7 @@ def test_windows_join_to_what_was_said_whatever_jitters(vocabulary):
     for _ in range(200):
         times = [0.2 * place + draw.uniform(0, 0.1) + 0.5 for place in range(300) if draw.random() < 0.7]
         said = [Token(draw.randrange(vocabulary), time, 1.0) for time in times]
-        joined = None
+        joined, end = None, 0.0
         for window in windows(Segment(0.0, 61.0), 20.0, 4.0):
             heard = [token for token in said if window.start <= token.time < window.end]
             heard = [token._replace(time=token.time + draw.uniform(-0.02, 0.02)) for token in heard]
