@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """CTC prefix beam search beside the same search written plainly (a dictionary of prefixes, frame by frame, in Python).
 
-Both decode the same posteriors in one run, in turn, and must find the same texts; seconds are of CPU time. By default the posteriors are made
-up, as peaked as a trained model's. --data_list takes the lengths of a real test set, --model its posteriors too.
+Both decode the same posteriors in one run, in turn, and must find the same texts; seconds are of CPU time. By default
+the posteriors are made up, as peaked as a trained model's. --data_list takes the lengths of a real test set, --model
+its posteriors too.
 
 The plain search is that of the tests: run it where they are, with the root of the repository on PYTHONPATH.
 """
