@@ -44,19 +44,19 @@ class ContextGraph:
         self._keys, order = torch.tensor(list(transitions) or [-1], device=device).sort()
         self._targets = torch.tensor(list(transitions.values()) or [0], device=device)[order]
         self._tail = _low_bits(torch.tensor(depth, device=device))
-        self._earned = _low_bits(torch.tensor(ends, device=device))
+        self._open = ~_low_bits(torch.tensor(ends, device=device))
 
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
         node, open_bits = (part.unsqueeze(2) for part in states.unbind(dim=2))  # (B, N, 1)
-        tokens = tokens.unsqueeze(1)
-        target = self._find(node << 32 | tokens)
-        target = torch.where(target < 0, self._find(tokens).expand_as(target), target).clamp(min=0)
+        keys = node << 32 | tokens.unsqueeze(1)
+        target, from_root = self._find(torch.stack((keys, keys & 0xFFFFFFFF)))
+        target = torch.where(target < 0, from_root, target).clamp(min=0)
         counted = (open_bits << 1 | 1) & self._tail[target]
-        gain = self.score * (_count_bits(counted) - _count_bits(open_bits)).double()
-        return torch.stack((target, counted & ~self._earned[target]), dim=3), gain
+        after, before = _count_bits(torch.stack((counted, open_bits.expand_as(counted))))
+        return torch.stack((target, counted & self._open[target]), dim=3), self.score * (after - before).double()
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end: phrases that were begun only give back."""
@@ -64,7 +64,7 @@ class ContextGraph:
 
     def _find(self, keys: torch.Tensor) -> torch.Tensor:
         """Node that each transition `node << 32 | token` leads to, or -1."""
-        place = torch.searchsorted(self._keys, keys.contiguous()).clamp(max=len(self._keys) - 1)
+        place = torch.searchsorted(self._keys, keys).clamp(max=len(self._keys) - 1)
         return torch.where(self._keys[place] == keys, self._targets[place], -1)
 
 
