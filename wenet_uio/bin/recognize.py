@@ -142,7 +142,7 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     load_weights(model, args.checkpoint)
     return recognize(
         model,
-        loader.share(rank, args.nproc),
+        loader if args.nproc == 1 else loader.share(rank, args.nproc),
         tokenizer,
         args.modes,
         options,

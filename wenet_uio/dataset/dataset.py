@@ -11,6 +11,8 @@ Loader        plan and chain        -> this rank's batches, with a state        
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch.utils.data import Dataset
@@ -30,11 +32,13 @@ from wenet_uio.dataset.operators.features import feature_operators
 from wenet_uio.dataset.operators.padding import pad
 from wenet_uio.dataset.operators.text import Filter, Tokenize
 from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb
-from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample
+from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
 
 Operator = Callable[[Example], Example]
 
+READERS = 8
+"""Samples of a batch that a worker reads together from remote stores."""
 LENGTH_TOLERANCE = 0.1
 """Seconds by which audio may differ from its index before it counts as changed."""
 
@@ -71,15 +75,18 @@ class BatchReader(Dataset):
         """`text_chain` is for what is text alone."""
         self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
+        self._pool: ThreadPoolExecutor | None = None
 
     def __getitem__(self, work: Work) -> Batch:
         examples: list[Example] = []
         skipped: list[Skipped] = []
         seconds = 0.0
-        for shard, row, speed, seed in zip(work.shards, work.rows, work.speeds, work.seeds, strict=True):
-            ref = SampleRef(int(shard), int(row), float(speed))
+        refs = [
+            SampleRef(int(s), int(r), float(v)) for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
+        ]
+        for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
-                example, duration, chain = self.example(ref, int(seed)), 0.0, self.text_chain
+                example, duration, chain = self.example(ref, int(seed), read), 0.0, self.text_chain
                 if example.waveform is not None:
                     duration, chain = example.waveform.numel() / example.sample_rate, self.chain
                 for operator in chain:
@@ -97,7 +104,15 @@ class BatchReader(Dataset):
         )
         return batch
 
-    def example(self, ref: SampleRef, seed: int) -> Example:
+    def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
+        """How to read each sample; where stores are far, all are being read already."""
+        if not self.corpus.is_remote:
+            return [partial(self.corpus.read, ref) for ref in refs]
+        if self._pool is None:  # made in the process that reads
+            self._pool = ThreadPoolExecutor(READERS)
+        return [self._pool.submit(self.corpus.read, ref).result for ref in refs]
+
+    def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
         """Read and decode one sample; `seed` is for what the chain draws.
 
         Raises:
@@ -105,7 +120,7 @@ class BatchReader(Dataset):
         """
         rows = self.corpus.rows(ref.shard)
         try:
-            utterance = self.corpus.read(ref)
+            utterance = read()
             if utterance.audio is None:
                 return Example(
                     utterance.key,
@@ -116,7 +131,8 @@ class BatchReader(Dataset):
                     source=utterance.source,
                     extra=utterance.extra,
                 )
-            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, self.channel)
+            channel = utterance.extra.get("channel", self.channel)
+            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, channel)
         except (AudioError, ListError, OSError) as error:
             raise SkipSample("unreadable", str(error)) from None
         indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(waveform) / rate
