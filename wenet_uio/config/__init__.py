@@ -12,7 +12,8 @@ from pydantic import create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.config.model import DECODER_CONFS, ENCODER_CONFS, CmvnConf, CtcConf, ModelConf
+from wenet_uio.config.encoder import ENCODER_CONFS
+from wenet_uio.config.model import DECODER_CONFS, CmvnConf, CtcConf, ModelConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
 from wenet_uio.files import written_aside

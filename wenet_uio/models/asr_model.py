@@ -125,8 +125,8 @@ class ASRModel(nn.Module):
         chunk_size = decoding_chunk_size if self.encoder.static_chunk_size == 0 else self.encoder.static_chunk_size
         if chunk_size < 0:
             raise ValueError("simulate_streaming needs decoding_chunk_size > 0")
-        if not self.encoder.causal:
-            raise ValueError("simulate_streaming: this model's convolution sees future frames; train with causal: true")
+        if self.encoder.obstacle:
+            raise ValueError(f"simulate_streaming: {self.encoder.obstacle}")
         outputs = [
             self.encoder.forward_chunk_by_chunk(utterance[:length].unsqueeze(0), chunk_size, num_decoding_left_chunks)[
                 0

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from wenet_uio.config import Config
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import DECODERS
-from wenet_uio.models.encoder import ENCODERS
+from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
+from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.text.symbols import SOS_EOS
 from wenet_uio.text.tokenizer import build_tokenizer
+
+ENCODERS: dict[str, type[Encoder]] = {
+    "transformer": TransformerEncoder,
+    "conformer": ConformerEncoder,
+    "branchformer": BranchformerEncoder,
+    "e_branchformer": EBranchformerEncoder,
+    "squeezeformer": SqueezeformerEncoder,
+}
 
 
 def build_model(config: Config) -> ASRModel:
