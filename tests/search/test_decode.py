@@ -10,7 +10,8 @@ from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
 
-KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer")
+KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer", "squeezeformer")
+KINDS += ("branchformer", "e_branchformer")
 
 
 @pytest.fixture

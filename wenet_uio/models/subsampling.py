@@ -132,7 +132,8 @@ class DepthwiseConv2dSubsampling4(Subsampling):
 
     def output_lengths(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
         """As Subsampling.output_lengths, but WeNet's squeezeformer counts windows that reach into the padding too."""
-        return torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
+        windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths <= self.right_context, 0)
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
