@@ -150,9 +150,9 @@ class EBranchformerEncoderLayer(nn.Module):
         gate_past: torch.Tensor | None = None
         merge_past: torch.Tensor | None = None
         if cnn_past is not None:
-            of_gate = self.gate_channels * self.gate_frames
-            gate_past = cnn_past[:, 0, :of_gate].reshape(-1, self.gate_channels, self.gate_frames)
-            merge_past = cnn_past[:, 0, of_gate:].reshape(-1, self.merge_channels, self.merge_frames)
+            batch, of_gate = cnn_past.size(0), self.gate_channels * self.gate_frames
+            gate_past = cnn_past[:, 0, :of_gate].reshape(batch, self.gate_channels, self.gate_frames)
+            merge_past = cnn_past[:, 0, of_gate:].reshape(batch, self.merge_channels, self.merge_frames)
         attended, att_present = self.attn(self.norm_mha(x), bias, pos_emb, att_past)
         gated, gate_present = self.cgmlp(self.norm_mlp(x), gate_past)
         both = torch.cat((self.dropout(attended), self.dropout(gated)), dim=2)
