@@ -13,22 +13,35 @@ from pydantic import create_model, field_validator
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.encoder import ENCODER_CONFS
-from wenet_uio.config.model import DECODER_CONFS, CmvnConf, CtcConf, ModelConf
+from wenet_uio.config.model import DECODER_CONFS, CmvnConf, CtcConf, HybridConf, ModelConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
+from wenet_uio.config.transducer import JOINT_CONFS, PREDICTOR_CONFS, TransducerConf
 from wenet_uio.files import written_aside
 
 __all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
 
-CHOICES = {"encoder": ENCODER_CONFS, "decoder": DECODER_CONFS, "optim": OPTIM_CONFS, "scheduler": SCHEDULER_CONFS}
+MODEL_CONFS: dict[str, type[HybridConf]] = {
+    "asr_model": ModelConf,
+    "asrmodel": ModelConf,
+    "transducer": TransducerConf,
+}
+CHOICES = {
+    "encoder": ENCODER_CONFS,
+    "decoder": DECODER_CONFS,
+    "predictor": PREDICTOR_CONFS,
+    "joint": JOINT_CONFS,
+    "model": MODEL_CONFS,
+    "optim": OPTIM_CONFS,
+    "scheduler": SCHEDULER_CONFS,
+}
 """Roles whose `_conf` has the keys of what the yaml names."""
 
 
 class Config(TrainKeys):
     """Everything one training run is made of.
 
-    `encoder_conf` and `decoder_conf` hold the keys of the encoder and decoder named beside them, as do
-    `optim_conf` and `scheduler_conf`.
+    `encoder_conf` holds the keys of the encoder named beside it, and so do the other `_conf` of CHOICES.
     """
 
     encoder: str = "conformer"
@@ -39,8 +52,13 @@ class Config(TrainKeys):
     ctc_conf: CtcConf = CtcConf()
     cmvn: str | None = None
     cmvn_conf: CmvnConf = CmvnConf()
+    predictor: str = "rnn"
+    """model transducer: what sees the tokens so far."""
+    predictor_conf: Section = PREDICTOR_CONFS["rnn"]()
+    joint: str = "transducer_joint"
+    joint_conf: Section = JOINT_CONFS["transducer_joint"]()
     model: str = "asr_model"
-    model_conf: ModelConf = ModelConf()
+    model_conf: Section = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"
@@ -52,15 +70,17 @@ class Config(TrainKeys):
     vocab_size: int | None = None
     """WeNet's second name of output_dim."""
 
-    @field_validator("encoder", "decoder", "ctc", "cmvn", "model", "tokenizer", "dataset")
+    @field_validator("encoder", "decoder", "predictor", "joint", "ctc", "cmvn", "model", "tokenizer", "dataset")
     @classmethod
     def _is_known(cls, name: str | None, info: Any) -> str | None:
         known = {
             "encoder": list(ENCODER_CONFS),
             "decoder": list(DECODER_CONFS),
+            "predictor": list(PREDICTOR_CONFS),
+            "joint": list(JOINT_CONFS),
             "ctc": ["ctc"],
             "cmvn": ["global_cmvn"],
-            "model": ["asr_model", "asrmodel"],
+            "model": list(MODEL_CONFS),
             "tokenizer": ["char", "bpe"],
             "dataset": ["asr"],
         }[info.field_name]

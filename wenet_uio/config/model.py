@@ -37,9 +37,9 @@ class CmvnConf(Section):
     """JSON of tools/compute_cmvn_stats.py, or (False) Kaldi's text matrix."""
 
 
-class ModelConf(Section):
-    ctc_weight: Probability = 0.5
-    """Share of the CTC loss; the attention loss has the rest."""
+class HybridConf(Section):
+    """What models with an attention decoder beside something else have."""
+
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Pads the labels of a batch."""
     reverse_weight: Probability = 0.0
@@ -48,6 +48,18 @@ class ModelConf(Section):
     """Label smoothing."""
     length_normalized_loss: bool = False
     """Attention loss per token instead of per utterance."""
+
+
+class ModelConf(HybridConf):
+    """CTC and attention."""
+
+    ctc_weight: Probability = 0.5
+    """Share of the CTC loss; the attention loss has the rest."""
+
+    @property
+    def attention_weight(self) -> float:
+        """Share of the attention loss."""
+        return 1.0 - self.ctc_weight
 
 
 DECODER_CONFS: dict[str, type[TransformerDecoderConf]] = {

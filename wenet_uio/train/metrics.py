@@ -9,12 +9,6 @@ import torch
 from wenet_uio.dataset.types import Batch
 
 
-def loss_names(ctc_weight: float) -> tuple[str, ...]:
-    """What a model with this `ctc_weight` reports for a batch, the loss in front."""
-    attention = ("loss_att", "th_accuracy") if ctc_weight < 1 else ()
-    return ("loss", *attention, *(("loss_ctc",) if ctc_weight > 0 else ()))
-
-
 def count(batches: Sequence[Batch]) -> dict[str, float]:
     """What there is in some micro-batches, by name."""
     return {
