@@ -208,3 +208,20 @@ def test_hot_words_and_language_models_reach_prefix_beam_search_and_rescoring(st
 
 def holds(tokens, phrase):
     return any(tokens[start : start + len(phrase)] == phrase for start in range(len(tokens)))
+
+
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+@pytest.mark.parametrize(
+    ("weights", "mode", "message"),
+    [
+        ({}, "rnnt_greedy_search", "trained with transducer_weight 0; it can do attention, attention_rescoring, ctc"),
+        ({"attention_weight": 0.0}, "attention_rescoring", "trained with attention_weight 0; it can do ctc_greedy_s"),
+        ({"ctc_weight": 0.0}, "ctc_prefix_beam_search", "trained with ctc_weight 0; it can do attention$"),
+    ],
+)
+def test_a_mode_that_the_model_was_not_trained_for_is_refused(stored, weights, mode, message):
+    model, outputs = stored
+    for name, weight in weights.items():
+        setattr(model, name, weight)
+    with pytest.raises(ValueError, match=f"decode mode {mode}: the model was {message}"):
+        decode(model, outputs["feats"], outputs["feats_lengths"], [mode], DecodeOptions())

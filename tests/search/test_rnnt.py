@@ -106,6 +106,9 @@ def test_a_narrow_beam_finds_what_a_plain_search_finds(beam):
                 assert len(hypothesis.frames) == len(hypothesis.tokens)
                 assert list(hypothesis.frames) == sorted(set(hypothesis.frames))
                 assert all(0 <= frame < frames for frame in hypothesis.frames)
+                for place, (token, frame) in enumerate(zip(hypothesis.tokens, hypothesis.frames, strict=True)):
+                    sure = scores_after(model, hypothesis.tokens[:place], encoder_out[row, frame])[token].exp()
+                    assert hypothesis.confidences[place] == pytest.approx(sure.item(), abs=1e-4)
 
 
 @torch.no_grad()
@@ -118,16 +121,17 @@ def test_greedy_search_follows_the_best_step_by_step(kind):
         encoder_out, lengths = 3 * torch.randn(4, 8, DIM), torch.tensor([8, 5, 0, 1])
         nbests = rnnt_greedy_search(model, encoder_out, lengths)
         for row, frames in enumerate(lengths.tolist()):
-            tokens, times, score = (), (), 0.0
+            tokens, times, sure, score = (), (), (), 0.0
             for t in range(frames):
                 for _ in range(MAX_TOKENS_A_FRAME):
                     value, unit = scores_after(model, tokens, encoder_out[row, t]).max(dim=0)
                     score += value.item()
                     if unit == model.blank:
                         break
-                    tokens, times = (*tokens, unit.item()), (*times, t)
+                    tokens, times, sure = (*tokens, unit.item()), (*times, t), (*sure, value.exp().item())
             (hypothesis,) = nbests[row]
             assert (hypothesis.tokens, hypothesis.frames) == (tokens, times)
+            assert hypothesis.confidences == pytest.approx(sure, abs=1e-4)
             assert hypothesis.score == pytest.approx(score, abs=1e-3, rel=1e-4)
             several += len(times) > len(set(times))
     assert several > 0

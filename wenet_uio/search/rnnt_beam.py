@@ -32,7 +32,8 @@ def rnnt_beam_search(
         transducer_weight: share of the transducer in the probability of each frame; CTC's head has the rest.
 
     Returns:
-        per utterance at most `beam_size` hypotheses, best first, with the frame of each token on one of its paths.
+        per utterance at most `beam_size` hypotheses, best first, with frame and confidence of each token on one of its
+        paths.
     """
     batch, size = encoder_out.shape[:2]
     device = encoder_out.device
@@ -40,6 +41,7 @@ def rnnt_beam_search(
     scores[:, 0] = 0.0
     tokens = torch.full((batch, beam_size, size + 1), -1, device=device)
     frames = torch.full_like(tokens, -1)
+    confidences = torch.zeros(tokens.shape, device=device)
     count = torch.zeros(batch, beam_size, dtype=torch.int64, device=device)
     start = torch.full((batch * beam_size, 1), model.blank, device=device)
     predicted, state = model.predictor(start, model.predictor.start(batch * beam_size))
@@ -60,18 +62,21 @@ def rnnt_beam_search(
         options = torch.cat((stays.unsqueeze(2), best), dim=2)
         grown_scores, choice = options.flatten(1).topk(beam_size, dim=1)
         parent, way = choice // options.size(2), choice % options.size(2)
-        added = token.flatten(1).gather(1, parent * token.size(2) + (way - 1).clamp(min=0))
+        place = parent * token.size(2) + (way - 1).clamp(min=0)
+        added = token.flatten(1).gather(1, place)
+        sure = log_probs.exp().gather(2, token).flatten(1).gather(1, place)
 
         active = (frame < lengths).unsqueeze(1)  # an utterance that is over stays as it is
         own = torch.arange(beam_size, device=device).expand_as(parent)
         parent = torch.where(active, parent, own)
         grown = active & (way > 0) & (grown_scores > -torch.inf)
         scores = torch.where(active, grown_scores, scores)
-        tokens, frames = (
+        end = count.gather(1, parent).unsqueeze(2)
+        tokens, frames, confidences = (
             row.gather(1, parent.unsqueeze(2).expand_as(row)).scatter(
-                2, count.gather(1, parent).unsqueeze(2), torch.where(grown, value, -1).unsqueeze(2)
+                2, end, torch.where(grown, value, -1).unsqueeze(2)
             )
-            for row, value in ((tokens, added), (frames, torch.full_like(added, frame)))
+            for row, value in ((tokens, added), (frames, torch.full_like(added, frame)), (confidences, sure))
         )
         count = count.gather(1, parent) + grown
         rows = (parent + torch.arange(batch, device=device).unsqueeze(1) * beam_size).flatten()
@@ -79,7 +84,7 @@ def rnnt_beam_search(
         after, state_after = model.predictor(added.view(-1, 1), state)
         predicted = choose(grown.flatten(), after, predicted)
         state = [choose(grown.flatten(), new, old) for new, old in zip(state_after, state, strict=True)]
-    return _hypotheses(tokens.cpu(), frames.cpu(), count.tolist(), scores.tolist())
+    return _hypotheses(tokens.cpu(), frames.cpu(), confidences.cpu(), count.tolist(), scores.tolist())
 
 
 def _merge(
@@ -102,13 +107,28 @@ def _merge(
 
 
 def _hypotheses(
-    tokens: torch.Tensor, frames: torch.Tensor, count: list[list[int]], scores: list[list[float]]
+    tokens: torch.Tensor,
+    frames: torch.Tensor,
+    confidences: torch.Tensor,
+    count: list[list[int]],
+    scores: list[list[float]],
 ) -> list[NBest]:
-    return [
-        [
-            Hypothesis(tuple(tokens[row, k, :length].tolist()), score, tuple(frames[row, k, :length].tolist()))
+    nbests: list[NBest] = []
+    for row, (lengths, values) in enumerate(zip(count, scores, strict=True)):
+        found = [
+            (k, length, score)
             for k, (length, score) in enumerate(zip(lengths, values, strict=True))
             if score > -torch.inf
         ]
-        for row, (lengths, values) in enumerate(zip(count, scores, strict=True))
-    ]
+        nbests.append(
+            [
+                Hypothesis(
+                    tuple(tokens[row, k, :length].tolist()),
+                    score,
+                    tuple(frames[row, k, :length].tolist()),
+                    tuple(confidences[row, k, :length].tolist()),
+                )
+                for k, length, score in found
+            ]
+        )
+    return nbests

@@ -19,7 +19,8 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
         lengths: (B,) frames.
 
     Returns:
-        per utterance one hypothesis, with the frame of each token; its score is the log-probability of the path taken.
+        per utterance one hypothesis, with frame and confidence of each token; its score is the log-probability of the
+        path taken.
     """
     batch = len(lengths)
     rows = torch.arange(batch, device=lengths.device)
@@ -33,7 +34,7 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
         best, token = model.joint(here, predicted[:, 0]).log_softmax(dim=1).max(dim=1)
         scores += best.masked_fill(~active, 0.0)
         grows = active & (token != model.blank)
-        steps.append(torch.stack((token.masked_fill(~grows, -1), frame)))
+        steps.append(torch.stack((token.masked_fill(~grows, -1).double(), frame.double(), best.double().exp()), dim=1))
         after, state_after = model.predictor(token.unsqueeze(1), state)
         predicted = choose(grows, after, predicted)
         state = [choose(grows, new, old) for new, old in zip(state_after, state, strict=True)]
@@ -42,12 +43,17 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
         in_frame = in_frame.masked_fill(moves, 0)
         frame = frame + moves.to(frame.dtype)
     if not steps:
-        return [[Hypothesis((), 0.0, ())] for _ in range(batch)]
+        return [[Hypothesis((), 0.0, (), ())] for _ in range(batch)]
     nbests: list[NBest] = []
-    for (tokens, frames), score in zip(torch.stack(steps, dim=2).transpose(0, 1).cpu(), scores.tolist(), strict=True):
-        kept = tokens >= 0
-        nbests.append([Hypothesis(tuple(tokens[kept].tolist()), score, tuple(frames[kept].tolist()))])
+    for path, score in zip(torch.stack(steps, dim=2).cpu(), scores.tolist(), strict=True):
+        tokens, frames, confidences = path[:, path[0] >= 0]
+        nbests.append([Hypothesis(whole(tokens), score, whole(frames), tuple(confidences.tolist()))])
     return nbests
+
+
+def whole(numbers: torch.Tensor) -> tuple[int, ...]:
+    """Integers out of a tensor of any type."""
+    return tuple(numbers.long().tolist())
 
 
 def choose(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
