@@ -18,7 +18,7 @@ BATCH = (torch.randn(2, 80, 40), torch.tensor([80, 70]), torch.tensor([[1, 2, 3]
         {},
         {"reduce_idx": None, "recover_idx": None},
         {"adaptive_scale": False, "dw_stride": True, "normalize_before": True},
-        {"encoder_dim": 24, "do_rel_shift": False, "cnn_norm_type": "layer_norm", "gradient_checkpointing": True},
+        {"encoder_dim": 24, "do_rel_shift": False, "cnn_norm_type": "layer_norm"},
     ],
 )
 def test_every_weight_that_is_not_frozen_learns(make_encoder_model, more):

@@ -16,7 +16,7 @@ from wenet_uio.config.encoder import ENCODER_CONFS
 from wenet_uio.config.model import DECODER_CONFS, CmvnConf, CtcConf, HybridConf, ModelConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
-from wenet_uio.config.transducer import JOINT_CONFS, PREDICTOR_CONFS, TransducerConf
+from wenet_uio.config.transducer import JOINT_CONFS, PREDICTOR_CONFS, JointConf, PredictorConf, TransducerConf
 from wenet_uio.files import written_aside
 
 __all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
@@ -52,11 +52,12 @@ class Config(TrainKeys):
     ctc_conf: CtcConf = CtcConf()
     cmvn: str | None = None
     cmvn_conf: CmvnConf = CmvnConf()
-    predictor: str = "rnn"
-    """model transducer: what sees the tokens so far."""
-    predictor_conf: Section = PREDICTOR_CONFS["rnn"]()
-    joint: str = "transducer_joint"
-    joint_conf: Section = JOINT_CONFS["transducer_joint"]()
+    predictor: str | None = None
+    """Of a transducer, as the next three: what sees the tokens so far; rnn where absent."""
+    predictor_conf: PredictorConf | None = None
+    joint: str | None = None
+    """How encoder frames and tokens meet; transducer_joint where absent."""
+    joint_conf: JointConf | None = None
     model: str = "asr_model"
     model_conf: Section = ModelConf()
     tokenizer: str = "char"
@@ -96,13 +97,27 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: naming every unknown key, wrong type and impossible value at once.
     """
+    if values.get("model") == "transducer":
+        values = {"predictor": "rnn", "joint": "transducer_joint", **values}
+    else:
+        stray = [key for key in ("predictor", "predictor_conf", "joint", "joint_conf") if values.get(key) is not None]
+        if stray:
+            raise ConfigError(f"{where}: {stray[0]}: only a transducer has one; for that, say `model: transducer`")
     chosen: dict[str, Any] = {}
     for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
         if isinstance(name, str) and name in sections:
             chosen[f"{role}_conf"] = (sections[name], ...)
             values = {f"{role}_conf": {}, **values}
-    return parse(create_model("Config", __base__=Config, **chosen), values, where)
+    config: Config = parse(create_model("Config", __base__=Config, **chosen), values, where)
+    if config.joint_conf is None or config.predictor_conf is None:
+        return config
+    # WeNet wants the widths of what meets in the yaml; here they follow from the rest.
+    widths = {
+        "enc_output_size": config.joint_conf.enc_output_size or config.encoder_conf.output_size,
+        "pred_output_size": config.joint_conf.pred_output_size or config.predictor_conf.output_size,
+    }
+    return config.model_copy(update={"joint_conf": config.joint_conf.model_copy(update=widths)})
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:

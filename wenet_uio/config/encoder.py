@@ -227,8 +227,6 @@ class SqueezeformerEncoderConf(ChunkConf):
     """Layer normalisation in front of each module (True) or behind it."""
     init_weights: bool = True
     """Read for compatibility: the bounds it asks for are those that torch initialises with anyway."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, more time."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> SqueezeformerEncoderConf:
@@ -264,7 +262,6 @@ class SqueezeformerEncoderConf(ChunkConf):
             static_chunk_size=self.static_chunk_size,
             use_dynamic_chunk=self.use_dynamic_chunk,
             use_dynamic_left_chunk=self.use_dynamic_left_chunk,
-            gradient_checkpointing=self.gradient_checkpointing,
         )
 
     @property

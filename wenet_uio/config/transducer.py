@@ -65,9 +65,9 @@ class JointConf(Section):
 
     join_dim: Positive = 512
     enc_output_size: Positive | None = None
-    """Read for compatibility: the encoder's output_size."""
+    """The encoder's output_size; derived where absent."""
     pred_output_size: Positive | None = None
-    """Read for compatibility: the predictor's output_size."""
+    """The predictor's output_size; derived where absent."""
     prejoin_linear: bool = True
     """Project both to join_dim before they are added; without it both must have this width."""
     postjoin_linear: bool = False
