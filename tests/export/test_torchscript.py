@@ -98,7 +98,7 @@ def test_exported_model_streams_as_the_checkpoint_does(case, left_chunks):
         outputs.append(output)
         offset += output.size(1)
     assert att_cache.shape[1:] == (2, offset if left_chunks < 0 else chunk * left_chunks, 16)
-    assert cnn_cache.shape[1:] == (1, model.encoder.cnn_cache_channels, model.encoder.cnn_cache_frames)
+    assert cnn_cache.shape[1:] == (1, 16, model.encoder.cnn_cache_frames)
     expected, _ = model.encode(feats, torch.tensor([131]), chunk, left_chunks)
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=1e-4)
 

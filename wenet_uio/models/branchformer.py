@@ -16,6 +16,18 @@ from wenet_uio.models.encoder import SEES_FUTURE, Encoder, input_layer
 from wenet_uio.models.encoder_layer import feed_forward, self_attention
 
 
+def _pack(memories: list[torch.Tensor], dim: int) -> torch.Tensor:
+    """What convolutions remember, (B, C, F) of each, in the form that runtimes give a cache: (B, dim, frames)."""
+    flat = torch.cat([memory.flatten(1) for memory in memories], dim=1)
+    frames = (flat.size(1) + dim - 1) // dim
+    return pad(flat, (0, frames * dim - flat.size(1))).view(flat.size(0), dim, frames)
+
+
+def _unpack(packed: torch.Tensor, start: int, channels: int, frames: int) -> torch.Tensor:
+    """The memory (B, channels, frames) that lies at place `start` of what `_pack` made."""
+    return packed.flatten(1)[:, start : start + channels * frames].reshape(packed.size(0), channels, frames)
+
+
 def _depth_scale(rate: float) -> float:
     """What a block that is skipped in a share `rate` of the training batches counts in the others."""
     return 1.0 / (1.0 - rate)
@@ -65,8 +77,14 @@ class BranchformerEncoderLayer(nn.Module):
         elif att_past is not None:
             att_past = pad(att_past, (0, 0, 0, x.size(1)))  # nothing to remember, in the length of the other layers
         if self.cgmlp is not None and self.norm_mlp is not None:
-            gated, cnn_past = self.cgmlp(self.norm_mlp(x), cnn_past)
+            gate_past: torch.Tensor | None = None
+            if cnn_past is not None:
+                conv = self.cgmlp.csgu.conv
+                gate_past = _unpack(cnn_past, 0, conv.channels, conv.left_frames)
+            gated, gate_past = self.cgmlp(self.norm_mlp(x), gate_past)
             gated = self.dropout(gated)
+            if gate_past is not None:
+                cnn_past = _pack([gate_past], x.size(2))
         if self.attn is None:
             merged = gated
         elif self.cgmlp is None:
@@ -104,10 +122,7 @@ def _pooled(x: torch.Tensor, scores: torch.Tensor, padded: torch.Tensor | None) 
 
 class EBranchformerEncoderLayer(nn.Module):
     """Half feed-forward, attention and cgMLP side by side, merged by a convolution, half feed-forward (Kim et al.
-    2022).
-
-    `cnn_past` is what both convolutions look back on, flat: (B, 1, cgMLP's frames x channels + merge's).
-    """
+    2022)."""
 
     def __init__(self, conf: EBranchformerEncoderConf, block: int) -> None:
         super().__init__()
@@ -127,10 +142,6 @@ class EBranchformerEncoderLayer(nn.Module):
         self.dropout = nn.Dropout(conf.dropout_rate)
         self.depth_scale = _depth_scale(conf.of_blocks("stochastic_depth_rate")[block])
         self.ff_scale = 0.5 if macaron else 1.0
-        self.gate_channels = conf.cgmlp_linear_units // 2
-        self.gate_frames = self.cgmlp.csgu.conv.left_frames
-        self.merge_channels = 2 * dim
-        self.merge_frames = self.depthwise_conv_fusion.left_frames
 
     def forward(
         self,
@@ -150,9 +161,10 @@ class EBranchformerEncoderLayer(nn.Module):
         gate_past: torch.Tensor | None = None
         merge_past: torch.Tensor | None = None
         if cnn_past is not None:
-            batch, of_gate = cnn_past.size(0), self.gate_channels * self.gate_frames
-            gate_past = cnn_past[:, 0, :of_gate].reshape(batch, self.gate_channels, self.gate_frames)
-            merge_past = cnn_past[:, 0, of_gate:].reshape(batch, self.merge_channels, self.merge_frames)
+            gate, merge = self.cgmlp.csgu.conv, self.depthwise_conv_fusion
+            gate_past = _unpack(cnn_past, 0, gate.channels, gate.left_frames)
+            start = gate.channels * gate.left_frames
+            merge_past = _unpack(cnn_past, start, merge.channels, merge.left_frames)
         attended, att_present = self.attn(self.norm_mha(x), bias, pos_emb, att_past)
         gated, gate_present = self.cgmlp(self.norm_mlp(x), gate_past)
         both = torch.cat((self.dropout(attended), self.dropout(gated)), dim=2)
@@ -161,7 +173,7 @@ class EBranchformerEncoderLayer(nn.Module):
         x = torch.add(x, self.dropout(merged), alpha=scale)
         cnn_present: torch.Tensor | None = None
         if gate_present is not None and merge_present is not None:
-            cnn_present = torch.cat((gate_present.flatten(1), merge_present.flatten(1)), dim=1).unsqueeze(1)
+            cnn_present = _pack([gate_present, merge_present], x.size(2))
 
         if self.feed_forward is not None and self.norm_ff is not None:
             half = self.dropout(self.feed_forward(self.norm_ff(x)))
@@ -177,6 +189,10 @@ class _BranchEncoder(Encoder):
     ) -> None:
         super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn)
         self.drop_rates = list(conf.of_blocks("stochastic_depth_rate"))
+        convolutions = [[part for part in layer.modules() if isinstance(part, DepthwiseConv)] for layer in layers]
+        remembered = max(sum(conv.channels * conv.left_frames for conv in of_layer) for of_layer in convolutions)
+        self.cnn_cache_frames = (remembered + self.width - 1) // self.width
+        self.obstacle = SEES_FUTURE if any(convolutions) and not conf.causal else ""
 
 
 class BranchformerEncoder(_BranchEncoder):
@@ -185,10 +201,6 @@ class BranchformerEncoder(_BranchEncoder):
     def __init__(self, input_size: int, conf: BranchformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [BranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)]
         super().__init__(input_size, conf, layers, global_cmvn)
-        if conf.use_cgmlp:
-            self.cnn_cache_channels = conf.cgmlp_linear_units // 2
-            self.cnn_cache_frames = conf.cgmlp_conv_kernel - 1 if conf.causal else 0
-            self.obstacle = "" if conf.causal else SEES_FUTURE
         if conf.merge_method == "learned_ave" and conf.use_attn and conf.use_cgmlp:
             self.obstacle = "merge_method learned_ave weighs the branches by the whole utterance; train with concat"
 
@@ -197,9 +209,5 @@ class EBranchformerEncoder(_BranchEncoder):
     """Kim et al. 2022, https://arxiv.org/abs/2210.00077."""
 
     def __init__(self, input_size: int, conf: EBranchformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
-        layers = [EBranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)]
-        super().__init__(input_size, conf, list(layers), global_cmvn)
-        first = layers[0]
-        self.cnn_cache_channels = 1
-        self.cnn_cache_frames = first.gate_channels * first.gate_frames + first.merge_channels * first.merge_frames
-        self.obstacle = "" if conf.causal else SEES_FUTURE
+        layers: list[nn.Module] = [EBranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)]
+        super().__init__(input_size, conf, layers, global_cmvn)

@@ -15,6 +15,7 @@ class DepthwiseConv(nn.Conv1d):
 
     def __init__(self, channels: int, kernel: int, causal: bool, bias: bool = True) -> None:
         super().__init__(channels, channels, kernel, groups=channels, bias=bias)
+        self.channels = channels
         self.left_frames = kernel - 1 if causal else 0
         self.margin = 0 if causal else (kernel - 1) // 2
 

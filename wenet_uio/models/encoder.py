@@ -31,7 +31,7 @@ class Encoder(nn.Module):
     """CMVN, input layer, then a stack of layers with one interface (see encoder_layer.py).
 
     `obstacle`: why chunk by chunk does not give what one pass with a chunk mask gives; empty where it does.
-    `cnn_cache_channels`, `cnn_cache_frames`: shape of what the convolutions of a layer remember between chunks.
+    `width`, `cnn_cache_frames`: shape of what the convolutions of a layer remember between chunks.
     `drop_rates`: share of the training batches that skip each layer.
     """
 
@@ -57,7 +57,6 @@ class Encoder(nn.Module):
         self.gradient_checkpointing = conf.gradient_checkpointing
         self.drop_rates = [0.0] * len(layers)
         self.obstacle = ""
-        self.cnn_cache_channels = conf.output_size
         self.cnn_cache_frames = 0
 
     @torch.jit.unused
@@ -136,8 +135,8 @@ class Encoder(nn.Module):
             offset: encoder frames that came before this chunk.
             required_cache_size: encoder frames to remember for the next chunk; negative: all, 0: none.
             att_cache: (layers, H, C, 2 D / H) keys and values of the C frames before; (0, 0, 0, 0) at the start.
-            cnn_cache: (layers, 1, cnn_cache_channels, cnn_cache_frames) input of the convolutions, for a conformer
-                (layers, 1, D, kernel - 1); (0, 0, 0, 0) at the start.
+            cnn_cache: (layers, 1, D, cnn_cache_frames) input of the convolutions, for a conformer kernel - 1 frames;
+                (0, 0, 0, 0) at the start.
 
         Returns:
             (1, chunk, D) and both caches for the next chunk.
@@ -166,7 +165,7 @@ class Encoder(nn.Module):
         if att_cache.size(0) == 0:
             att_cache = x.new_zeros(len(self.encoders), self.heads, 0, 2 * self.width // self.heads)
         if cnn_cache.size(0) == 0:
-            cnn_cache = x.new_zeros(len(self.encoders), 1, self.cnn_cache_channels, self.cnn_cache_frames)
+            cnn_cache = x.new_zeros(len(self.encoders), 1, self.width, self.cnn_cache_frames)
         cached = att_cache.size(2)
         return x, self.embed.position_encoding(offset - cached, cached + x.size(1), x), att_cache, cnn_cache
 
