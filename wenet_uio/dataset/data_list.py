@@ -76,18 +76,30 @@ def read_shard_list(path: str | Path) -> list[str]:
     """
     shards: list[str] = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        line = line.strip()
-        if not line:
-            continue
-        for name in _expand_ranges(line):
-            if not any(mark in name for mark in "*?["):
-                shards.append(name)
-                continue
-            matches = sorted(glob.glob(name))
-            if not matches:
-                raise ListError(f"{path}:{number}: {name} matches no file")
-            shards.extend(matches)
+        if line.strip():
+            try:
+                shards.extend(expand(line.strip()))
+            except ListError as error:
+                raise ListError(f"{path}:{number}: {error}") from None
     return shards
+
+
+def expand(pattern: str) -> list[str]:
+    """Paths that a pattern with numeric ranges and globs stands for.
+
+    Raises:
+        ListError: a glob that matches nothing.
+    """
+    paths: list[str] = []
+    for name in _expand_ranges(pattern):
+        if not any(mark in name for mark in "*?["):
+            paths.append(name)
+            continue
+        matches = sorted(glob.glob(name))
+        if not matches:
+            raise ListError(f"{name} matches no file")
+        paths.extend(matches)
+    return paths
 
 
 def _expand_ranges(pattern: str) -> Iterator[str]:

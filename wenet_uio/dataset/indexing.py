@@ -60,7 +60,13 @@ def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_P
     else:
         columns, bad = _shard_columns(data_list)
     summary = asdict(summary_of(columns))
-    meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
+    meta = {
+        "type": data_type,
+        "bad": bad,
+        "summary": summary,
+        **_fingerprint(data_list),
+        "digest": digest_of(data_list),
+    }
     with written_aside(index_of(data_list)) as file:
         write_columns(file, columns, meta)
     return bad
@@ -122,7 +128,7 @@ def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], l
 
     runs: list[list[Entry]] = []
     bad: list[tuple[str, str]] = []
-    lines = list(_lines(data_list))
+    lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
     with ThreadPoolExecutor(min(16, 2 * (os.cpu_count() or 1))) as pool:
         outcomes = pool.map(index_line, enumerate(lines, 1))
         for number, outcome in enumerate(tqdm(outcomes, "index", len(lines), unit="utt", disable=None, leave=False)):
@@ -161,13 +167,12 @@ def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[st
     return table, bad
 
 
-def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each line that is not empty."""
+def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each line of a file."""
     offset = 0
-    with open(data_list, "rb") as file:
+    with open(path, "rb") as file:
         for line in file:
-            if line.strip():
-                yield offset, line
+            yield offset, line
             offset += len(line)
 
 
@@ -181,7 +186,7 @@ def _fits(data_list: str, data_type: DataType) -> bool:
     found = _fingerprint(data_list)
     if found["bytes"] != meta["bytes"]:
         return False
-    return found["mtime_ns"] == meta["mtime_ns"] or _digest(data_list) == meta["digest"]
+    return found["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
 
 
 def _fingerprint(data_list: str) -> dict[str, Any]:
@@ -189,9 +194,10 @@ def _fingerprint(data_list: str) -> dict[str, Any]:
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-def _digest(data_list: str) -> str:
+def digest_of(path: str) -> str:
+    """SHA-256 of a file."""
     state = hashlib.sha256()
-    with open(data_list, "rb") as file:
+    with open(path, "rb") as file:
         while chunk := file.read(1 << 20):
             state.update(chunk)
     return state.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,7 +85,9 @@ class Loader:
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
         )
-        self._loader = self._data_loader(sampler=_Schedule(self))
+        self._loader = self._data_loader(
+            sampler=_Schedule(weakref.proxy(self))
+        )  # no cycle: workers end with their loader
 
     @property
     def plan(self) -> EpochPlan:

@@ -45,6 +45,10 @@ class Transducer(ASRModel):
         loss_rnnt = self.rnnt_loss(encoder_out, lengths, target, target_lengths)
         return {**losses, "loss": losses["loss"] + self.transducer_weight * loss_rnnt, "loss_rnnt": loss_rnnt}
 
+    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> dict[str, torch.Tensor | None]:
+        """As ASRModel._text_loss: the attention decoder alone learns from text."""
+        return {**super()._text_loss(target, target_lengths), "loss_rnnt": None}
+
     def rnnt_loss(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
