@@ -43,6 +43,8 @@ def plain_search(log_probs, beam_size, bonus=None):
 def plain_hot_words(phrases, score):
     """Tokens within an occurrence of a phrase, and until the end those of the longest tail that begins one."""
 
+    begun = {phrase[:size] for phrase in phrases for size in range(1, len(phrase) + 1)}
+
     def bonus(prefix, ended):
         counted = set()
         for phrase in phrases:
@@ -50,10 +52,8 @@ def plain_hot_words(phrases, score):
                 if prefix[start : start + len(phrase)] == phrase:
                     counted.update(range(start, start + len(phrase)))
         if not ended:
-            tails = [
-                size for phrase in phrases for size in range(1, len(phrase) + 1) if ends_with(prefix, phrase[:size])
-            ]
-            counted.update(range(len(prefix) - max(tails, default=0), len(prefix)))
+            longest = max((len(begin) for begin in begun if ends_with(prefix, begin)), default=0)
+            counted.update(range(len(prefix) - longest, len(prefix)))
         return score * len(counted)
 
     return bonus

@@ -13,7 +13,7 @@ def bonuses(graph, sequence):
     """The bonus after each token, and at the end."""
     states, total, found = torch.zeros(1, 1, graph.state_size, dtype=torch.int64), 0.0, []
     for token in sequence:
-        states, gain = graph.extend(states, torch.tensor([[token]]))
+        states, gain = graph.extend(states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool))
         states, total = states[:, :, 0], total + gain.item()
         found.append(total)
     return [*found, total + graph.end(states).item()]

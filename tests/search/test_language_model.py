@@ -17,7 +17,7 @@ def total(model, tokens):
     """The bonus of a complete sequence."""
     states, bonus = torch.zeros(1, 1, 1, dtype=torch.int64), 0.0
     for token in tokens:
-        states, gain = model.extend(states, torch.tensor([[token]]))
+        states, gain = model.extend(states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool))
         states, bonus = states[:, :, 0], bonus + gain.item()
     return bonus + model.end(states).item()
 

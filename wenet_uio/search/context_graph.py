@@ -38,6 +38,7 @@ class ContextGraph:
         if too_long is not None:
             raise ValueError(f"a hot phrase has {len(too_long)} tokens; up to {LONGEST} are possible")
         self.score = score
+        self.most = score if score >= 0 else torch.inf  # a negative one can be given back many times at once
         children, depth, ends = _trie(phrases)
         transitions = _transitions(children, depth, ends)
         self._keys, order = torch.tensor(list(transitions) or [-1], device=device).sort()
@@ -45,7 +46,9 @@ class ContextGraph:
         self._tail = _low_bits(torch.tensor(depth, device=device))
         self._earned = _low_bits(torch.tensor(ends, device=device))
 
-    def extend(self, states: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def extend(
+        self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
         node, open_bits = (part.unsqueeze(2) for part in states.unbind(dim=2))  # (B, N, 1)
         tokens = tokens.unsqueeze(1)

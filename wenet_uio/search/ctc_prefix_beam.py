@@ -136,8 +136,11 @@ def _advance(
     stays_in_blank = total + blank.unsqueeze(1)
     stays_in_token = torch.logaddexp(beam.ends_in_token + repeated, joined)
 
-    states, gain = beside.extend(beam.states, tokens)
     staying = torch.logaddexp(stays_in_blank, stays_in_token) + beam.bonus
+    if beside.state_size:  # an extension that is behind all N that stay, whatever it gains, is not asked about
+        hopeless = extended + (beam.bonus + beside.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
+        extended = extended.masked_fill(hopeless, -torch.inf)
+    states, gain = beside.extend(beam.states, tokens, extended > -torch.inf)
     candidates = torch.cat((staying, (extended + (beam.bonus.unsqueeze(2) + gain)).flatten(1)), dim=1)
     choice = candidates.topk(size, dim=1).indices
     stays = choice < size

@@ -36,19 +36,23 @@ class LanguageModel:
         """
         self._weight, self._bonus, self._unit = weight * math.log(10.0), bonus, unit
         self._symbol_of, self._splitter = tokenizer.symbol, tokenizer.splitter
+        self.most = max(0.0, bonus) if weight >= 0 else torch.inf  # ln P is never above 0
         self._model = _load(path)
         self._forget()
 
-    def extend(self, states: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def extend(
+        self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        keys = (states << 32 | tokens.unsqueeze(1)).flatten().tolist()
+        keys = (states << 32 | tokens.unsqueeze(1))[wanted].tolist()
         found = list(map(self._extensions.__getitem__, keys))  # Python runs only for what is not in the table
-        shape = (*states.shape[:2], tokens.size(1))
-        next_states, gains = zip(*found, strict=True) if found else ((), ())
-        return (
-            torch.tensor(next_states, dtype=torch.int64, device=states.device).view(*shape, 1),
-            torch.tensor(gains, dtype=torch.float64, device=states.device).view(shape),
-        )
+        next_states = torch.zeros(wanted.shape, dtype=torch.int64, device=states.device)
+        gains = torch.zeros(wanted.shape, dtype=torch.float64, device=states.device)
+        if found:
+            numbers, scores = zip(*found, strict=True)
+            next_states[wanted] = torch.tensor(numbers, device=states.device)
+            gains[wanted] = torch.tensor(scores, dtype=torch.float64, device=states.device)
+        return next_states.unsqueeze(3), gains
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end; a batch ends here, so this is where a table that has grown large is dropped."""

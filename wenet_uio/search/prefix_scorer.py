@@ -16,13 +16,18 @@ class PrefixScorer(Protocol):
 
     state_size: int
     """S."""
+    most: float
+    """What the bonus grows by with one token, at most."""
 
-    def extend(self, states: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def extend(
+        self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Put each of K tokens behind each of N sequences.
 
         Args:
             states: (B, N, S) int64.
             tokens: (B, K).
+            wanted: (B, N, K) bool; the others may be left undone.
 
         Returns:
             states (B, N, K, S) of the longer sequences, and what the bonus grows by (B, N, K) float64.
@@ -41,13 +46,15 @@ class Scorers:
         self._scorers = tuple(scorers)
         self._sizes = [scorer.state_size for scorer in scorers]
         self.state_size = sum(self._sizes)
+        self.most = sum(scorer.most for scorer in scorers)
 
-    def extend(self, states: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def extend(
+        self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        extended = [scorer.extend(part, tokens) for scorer, part in self._parts(states)]
+        extended = [scorer.extend(part, tokens, wanted) for scorer, part in self._parts(states)]
         if not extended:
-            shape = (*states.shape[:2], tokens.size(1))
-            return states.new_empty(*shape, 0), torch.zeros(shape, dtype=torch.float64, device=states.device)
+            return states.new_empty(*wanted.shape, 0), torch.zeros_like(wanted, dtype=torch.float64)
         return torch.cat([part for part, _ in extended], dim=3), torch.stack([gain for _, gain in extended]).sum(dim=0)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
