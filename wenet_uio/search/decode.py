@@ -178,11 +178,10 @@ def decode(
         {mode: n-best hypotheses of each utterance}, modes in the order given.
 
     Raises:
-        ValueError: for a mode that is unknown or that the model was not trained for, before any work.
+        ValueError: for an unknown mode, and one of transducers where the model is none, before any work.
     """
     check_modes(modes)
-    if isinstance(model, ASRModel):  # and not an exported one
-        check_parts(model, modes, options.transducer_weight)
+    check_parts(model, [mode for mode in modes if mode in TRANSDUCER_MODES], options.transducer_weight)
     batch = Decoding(model, feats, feats_lengths, options, scorers)
     return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))] for mode in modes}
 
