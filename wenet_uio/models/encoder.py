@@ -127,6 +127,7 @@ class Encoder(nn.Module):
         required_cache_size: int,
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
+        att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encode one chunk of one utterance.
 
@@ -137,16 +138,21 @@ class Encoder(nn.Module):
             att_cache: (layers, H, C, 2 D / H) keys and values of the C frames before; (0, 0, 0, 0) at the start.
             cnn_cache: (layers, 1, D, cnn_cache_frames) input of the convolutions, for a conformer kernel - 1 frames;
                 (0, 0, 0, 0) at the start.
+            att_mask: (1, 1, C + chunk or more) bool, False for what is in att_cache but was never heard: runtimes with
+                a cache of one size need it at the start. None: all was heard.
 
         Returns:
             (1, chunk, D) and both caches for the next chunk.
         """
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
         forget = frames_to_forget(pos_emb.size(1), required_cache_size)
+        bias: torch.Tensor | None = None
+        if att_mask is not None:
+            bias = additive(att_mask[:, :, : pos_emb.size(1)], x.dtype)
         att_pasts: list[torch.Tensor] = []
         cnn_pasts: list[torch.Tensor] = []
         for i, layer in enumerate(self.encoders):
-            x, att_present, cnn_present = layer(x, None, pos_emb, None, att_cache[i : i + 1], cnn_cache[i])
+            x, att_present, cnn_present = layer(x, bias, pos_emb, None, att_cache[i : i + 1], cnn_cache[i])
             if att_present is not None:
                 att_pasts.append(att_present[:, :, forget:])
             if cnn_present is not None:
