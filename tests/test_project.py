@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-REQUIREMENTS = [ROOT / "requirements.txt"]
+REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
 REQUIREMENTS += [
     path for part in ("tests", "tools", "examples", "wenet_uio") for path in (ROOT / part).glob("**/requirements.txt")
 ]
@@ -27,6 +27,6 @@ def test_every_requirement_has_its_reason_above_it(path):
 
 def test_the_package_takes_its_requirements_from_files_that_are_there():
     named = re.findall(r'^(\S+) = \{ file = \["(.+)"\] \}$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    extras = ["test", "espeak", "lm", "benchmark"]
+    extras = ["test", "espeak", "lm", "benchmark", "ray", "lhotse"]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]
     assert all((ROOT / path).is_file() for _, path in named)

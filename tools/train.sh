@@ -19,8 +19,8 @@ nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 
 # A config may say itself what is trained on.
 train_data=(--train_data data/train/data.list)
-if grep -q '^data:' "$config"; then train_data=(); fi
-require data/dev/data.list "${train_data[@]:1}"
+if grep -qs '^data:' "$config"; then train_data=(); fi
+require "${train_data[@]:1}" data/dev/data.list
 # torchrun that says a failure once.
 python -m wenet_uio.bin.launch --standalone --nnodes 1 --nproc_per_node "$nproc" -m wenet_uio.bin.train \
   --train_engine "$train_engine" --config "$config" ${override:+--override_config $override} \

@@ -60,12 +60,11 @@ def parse_raw_line(line: bytes | str) -> RawLine:
         missing = " and ".join(names[0] for names, value in ((AUDIO, wav), (TEXT, text)) if not isinstance(value, str))
         raise ListError(f"needs strings wav and txt, lacks {missing}")
     key = _take(values, KEY)
-    start = values.pop("start", None) or values.pop("offset", None) or 0.0
-    end = values.pop("end", None)
-    duration = values.get("duration")
-    if end is None and start and duration is not None:
+    first, end, duration = _take(values, ("start", "offset")), values.pop("end", None), values.get("duration")
+    start = float(first or 0.0)
+    if end is None and first is not None and duration is not None:
         end = start + duration
-    return RawLine(str(key) if key is not None else _key_from(wav, start), wav, text, float(start), end, values)
+    return RawLine(str(key) if key is not None else _key_from(wav, start), wav, text, start, end, values)
 
 
 def read_shard_list(path: str | Path) -> list[str]:
