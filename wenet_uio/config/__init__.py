@@ -12,9 +12,16 @@ from pydantic import create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.config.encoder import ENCODER_CONFS
+from wenet_uio.config.encoder import (
+    BranchformerEncoderConf,
+    ChunkConf,
+    ConformerEncoderConf,
+    EBranchformerEncoderConf,
+    TransformerEncoderConf,
+)
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.model import DECODER_CONFS, CmvnConf, CtcConf, HybridConf, ModelConf
+from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
 from wenet_uio.config.transducer import JOINT_CONFS, PREDICTOR_CONFS, JointConf, PredictorConf, TransducerConf
@@ -22,6 +29,13 @@ from wenet_uio.files import written_aside
 
 __all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
 
+ENCODER_CONFS: dict[str, type[ChunkConf]] = {
+    "transformer": TransformerEncoderConf,
+    "conformer": ConformerEncoderConf,
+    "branchformer": BranchformerEncoderConf,
+    "e_branchformer": EBranchformerEncoderConf,
+    "squeezeformer": SqueezeformerEncoderConf,
+}
 MODEL_CONFS: dict[str, type[HybridConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv1d, linear
 
-from wenet_uio.config.encoder import SqueezeformerEncoderConf
+from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention, ShiftedRelPositionMultiHeadedAttention
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.embedding import RelPositionalEncoding
