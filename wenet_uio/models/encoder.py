@@ -96,6 +96,7 @@ class Encoder(nn.Module):
         required_cache_size: int,
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
+        att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encode one chunk of one utterance.
 
@@ -105,6 +106,8 @@ class Encoder(nn.Module):
             required_cache_size: encoder frames to remember for the next chunk; negative: all, 0: none.
             att_cache: (layers, H, C, 2 D / H) keys and values of the C frames before; (0, 0, 0, 0) at the start.
             cnn_cache: (layers, 1, D, kernel - 1) input of the convolutions; (0, 0, 0, 0) at the start.
+            att_mask: (1, 1, C + chunk or more) bool, False for what is in att_cache but was never heard: runtimes with
+                a cache of one size need it at the start. None: all was heard.
 
         Returns:
             (1, chunk, D) and both caches for the next chunk.
@@ -119,6 +122,10 @@ class Encoder(nn.Module):
         if required_cache_size >= 0:
             forget = max(seen - required_cache_size, 0)
 
+        bias: torch.Tensor | None = None
+        if att_mask is not None:
+            bias = additive(att_mask[:, :, :seen], x.dtype)
+
         att_pasts: list[torch.Tensor] = []
         cnn_pasts: list[torch.Tensor] = []
         no_att_past = torch.zeros(1, self.heads, 0, 2 * self.output_size // self.heads, dtype=x.dtype, device=x.device)
@@ -126,7 +133,7 @@ class Encoder(nn.Module):
         for i, layer in enumerate(self.encoders):
             att_past = no_att_past if att_cache.size(0) == 0 else att_cache[i : i + 1]
             cnn_past = no_cnn_past if cnn_cache.size(0) == 0 else cnn_cache[i]
-            x, att_present, cnn_present = layer(x, None, pos_emb, None, att_past, cnn_past)
+            x, att_present, cnn_present = layer(x, bias, pos_emb, None, att_past, cnn_past)
             if att_present is not None:
                 att_pasts.append(att_present[:, :, forget:])
             if cnn_present is not None:
