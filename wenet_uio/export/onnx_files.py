@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import tempfile
 import warnings
 from pathlib import Path
@@ -70,9 +71,14 @@ def to_int8(content: bytes) -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "int8.onnx")
-        quantize_dynamic(
-            onnx.load_from_string(content), path, op_types_to_quantize=["MatMul"], weight_type=QuantType.QUInt8
-        )
+        logging.disable(logging.WARNING)  # it advises to fold constants first, which the exporter has done
+        try:
+            # uint8, since products of uint8 with int8 overflow on CPUs with AVX2 but without VNNI
+            quantize_dynamic(
+                onnx.load_from_string(content), path, op_types_to_quantize=["MatMul"], weight_type=QuantType.QUInt8
+            )
+        finally:
+            logging.disable(logging.NOTSET)
         return path.read_bytes()
 
 
