@@ -20,12 +20,12 @@ from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.text.table import read_table
 
-CHUNK, LEFT = 8, 4
+CHUNK, LEFT = 16, 4
 FIRST, SHIFT = 7 + 4 * (CHUNK - 1), 4 * CHUNK
 """Feature frames of the first chunk, and of every further one."""
 GAIN = 1e5
-"""sherpa-onnx adds noise of one step of int16 to what it hears, whatever its `dither` says, and a model with random
-weights hears that. So the audio is made so loud that the noise drowns."""
+"""Offline, sherpa-onnx adds noise of one step of int16 to what it hears, whatever its `dither` says, and a model with
+random weights hears that. So the audio is made so loud that the noise drowns."""
 FILES = ["ctc.onnx", "decoder.onnx", "encoder.onnx", "model.onnx", "tokens.txt"]
 LETTERS = [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "▁"]
 WORDS = [f"{tens}{ones}" for tens in ("", "twenty-", "thirty-", "forty-") for ones in ("one", "two", "three", "four")]
@@ -80,8 +80,7 @@ def export(folder: Path, *more: object) -> subprocess.CompletedProcess:
     return call(
         "export_onnx",
         *("--config", folder / "train.yaml", "--checkpoint", folder / "final.pt", "--output_dir", folder / "onnx"),
-        *("--check_data", folder / "data.list", "--num_check", 3, "--chunk_size", CHUNK),
-        *("--num_decoding_left_chunks", LEFT, *more),
+        *("--check_data", folder / "data.list", "--num_check", 3, "--num_decoding_left_chunks", LEFT, *more),
     )
 
 
@@ -204,8 +203,12 @@ def test_what_is_past_the_tolerance_is_not_written(noise):
     assert not list((noise).glob("onnx/**/*.onnx"))
 
 
-def test_a_model_of_whole_context_is_exported_offline_and_the_reason_is_said(noise):
+def test_a_model_that_cannot_stream_is_exported_offline_and_says_why(noise):
     write_model(noise, LETTERS, 16000, words=False, streaming=False)
-    done = export(noise, "--int8_tolerance", 100)
-    assert done.returncode == 1
-    assert done.stderr == "error: this model's convolution sees future frames; train with causal: true\n"
+    reason = "this model's convolution sees future frames; train with causal: true"
+    done = export(noise, "--runtimes", "sherpa", "--int8_tolerance", 100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f"\nno streaming model: {reason}\n")
+    assert sorted(path.name for path in (noise / "onnx").iterdir()) == ["offline", "offline_int8"]
+    asked = export(noise, "--chunk_size", CHUNK)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (1, "", f"error: {reason}\n")

@@ -8,7 +8,7 @@ writes to OUTPUT_DIR/offline and offline_int8, and, of a model that can stream, 
     encoder.onnx, ctc.onnx, decoder.onnx    WeNet's C++ runtime: the folder is its --onnx_dir
     model.onnx, tokens.txt                  sherpa-onnx: from_wenet_ctc(model=, tokens=)
 
-Needs onnx and onnxruntime: pip install 'wenet_uio[onnx]'.
+Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """
 
 from __future__ import annotations
@@ -57,30 +57,33 @@ def main() -> None:
     if "sherpa" in arguments.runtimes:
         for difference in feature_differences(trained.config.dataset_conf):
             print(f"warning: train with sherpa-onnx's features to use it there: {difference}", file=sys.stderr)
+    chunks, reason = chunks_of(trained, arguments)
     export(trained, OFFLINE, "offline")
-    chunks = chunks_of(trained, arguments)
     if chunks is not None:
         export(trained, chunks, "streaming")
+    elif reason:
+        print(f"no streaming model: {reason}")
 
 
-def chunks_of(trained: Trained, arguments: argparse.Namespace) -> Chunks | None:
-    """The chunks to stream with; None, which is said, where the model cannot and nobody asked for it.
+def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks | None, str]:
+    """The chunks to stream with; None and the reason where the model cannot, and nobody asked for it.
 
     Raises:
         ValueError: for chunks that the model, or a runtime, cannot do.
     """
     if arguments.chunk_size == 0:
-        return None
-    static = trained.model.encoder.static_chunk_size
-    chunks = Chunks(arguments.chunk_size or static or DEFAULT_CHUNK, arguments.num_decoding_left_chunks)
+        return None, ""
+    left = arguments.num_decoding_left_chunks
+    chunks = Chunks(arguments.chunk_size or trained.model.encoder.static_chunk_size or DEFAULT_CHUNK, left)
     try:
         check_chunks(trained.model, chunks)
     except ValueError as error:
-        if arguments.chunk_size is not None:
-            raise
-        print(f"no streaming model: {error}")
-        return None
-    return chunks
+        if arguments.chunk_size is None:
+            return None, str(error)
+        raise
+    if left < 0 and "sherpa" in arguments.runtimes:
+        raise ValueError("sherpa-onnx needs --num_decoding_left_chunks of 0 or more; all (-1) needs --runtimes wenet")
+    return chunks, ""
 
 
 def export(trained: Trained, chunks: Chunks, folder: str) -> None:

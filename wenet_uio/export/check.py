@@ -153,7 +153,8 @@ def judge(path: str, agreement: Agreement, limits: Limits, detokenize: Callable[
     if agreement.differences:
         first = agreement.differences[0]
         texts = [detokenize(tokens) for tokens in (first.checkpoint, first.exported)]
-        said += f"; {agreement.token_errors:.2f} % of the tokens; {first.key} in {first.mode}: {texts[0]!r} became {texts[1]!r}"
+        said += f"; {agreement.token_errors:.2f} % of the tokens; "
+        said += f"{first.key} in {first.mode}: {texts[0]!r} became {texts[1]!r}"
     if agreement.token_errors > limits.token_errors:
         raise ValueError(f"{path}: not written: more than {limits.token_errors:g} % of the tokens differ: {said}")
     if not agreement.largest <= limits.log_prob:
@@ -161,7 +162,9 @@ def judge(path: str, agreement: Agreement, limits: Limits, detokenize: Callable[
     return f"{path}: {said}"
 
 
-def _log_probs(model: ASRModel | ExportedModel | SherpaOnnx, feats: torch.Tensor, options: DecodeOptions) -> torch.Tensor:
+def _log_probs(
+    model: ASRModel | ExportedModel | SherpaOnnx, feats: torch.Tensor, options: DecodeOptions
+) -> torch.Tensor:
     encoder_out, _ = model.encode(
         feats, torch.tensor([feats.size(1)]), options.decoding_chunk_size, options.num_decoding_left_chunks
     )

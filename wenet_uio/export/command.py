@@ -1,4 +1,4 @@
-"""What export_jit.py and export_onnx.py share: the model they load, the audio they check with, how far it may differ."""
+"""What export_jit.py and export_onnx.py share: the model they load, and how they check what they make of it."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class Trained:
     def references(self, options: DecodeOptions) -> list[Reference]:
         """What the checkpoint makes of the audio of the check."""
         arguments = self.arguments
-        loader = build_loader(
-            arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False
-        )
+        loader = build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
         return recognise_all(self.model, utterances(loader), arguments.num_check, options)
 
 

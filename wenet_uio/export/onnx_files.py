@@ -31,7 +31,7 @@ def require_onnx() -> tuple[ModuleType, ModuleType]:
         import onnx
         import onnxruntime
     except ImportError as error:
-        raise ValueError(f"{error}; to export to ONNX: pip install 'wenet_uio[onnx]' or pip install onnx onnxruntime") from None
+        raise ValueError(f"{error}; to export to ONNX: pip install onnx onnxruntime") from None
     return onnx, onnxruntime
 
 

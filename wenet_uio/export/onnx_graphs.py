@@ -10,6 +10,8 @@ from torch import nn
 
 from wenet_uio.export.torchscript import RuntimeModel
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.embedding import RelPositionalEncoding
+
 
 @dataclass(frozen=True)
 class Chunks:
@@ -126,14 +128,15 @@ class _Decoder(nn.Module):
 def check_chunks(model: ASRModel, chunks: Chunks) -> None:
     """Raise a ValueError that says why, unless the model can stream with `chunks`."""
     encoder = model.encoder
+    if chunks.size < 1:
+        raise ValueError(f"--chunk_size: expected 1 or more encoder frames, found {chunks.size}")
     if not encoder.causal:
         raise ValueError("this model's convolution sees future frames; train with causal: true")
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         raise ValueError("this model was trained with full context only; train with use_dynamic_chunk: true")
-    if encoder.static_chunk_size not in (0, chunks.size):
-        raise ValueError(
-            f"this model was trained with chunks of {encoder.static_chunk_size}: --chunk_size {encoder.static_chunk_size}"
-        )
+    static = encoder.static_chunk_size
+    if static not in (0, chunks.size):
+        raise ValueError(f"this model was trained with chunks of {static}: --chunk_size {static}")
 
 
 def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str, Graph]:
@@ -181,11 +184,7 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
 
 
 def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
-    """The one graph of sherpa-onnx: features -> CTC log-probabilities.
-
-    Raises:
-        ValueError: for a cache that grows, which sherpa-onnx does not know.
-    """
+    """The one graph of sherpa-onnx: features -> CTC log-probabilities. It knows no cache that grows (left -1)."""
     model = _traceable(model)
     metadata = {
         "model_type": "wenet_ctc",
@@ -208,8 +207,6 @@ def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
             },
             metadata,
         )
-    if chunks.left < 0:
-        raise ValueError("sherpa-onnx streams with a number of left chunks, 0 or more, not with all of them")
     example = _chunk_example(model, feature_dim, chunks)
     names = ("x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask")
     inputs = dict(zip(names, example.values(), strict=True))
@@ -231,11 +228,11 @@ def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
 
 
 def _traceable(model: ASRModel) -> ASRModel:
-    """A copy whose positions are computed: a trace would keep the table's length for good."""
+    """A copy with an empty table of positions, so that they are computed: a trace keeps a table's length for good."""
     model = copy.deepcopy(model).eval()
     for module in model.modules():
-        if hasattr(module, "table_length"):
-            module.table_length = 0
+        if isinstance(module, RelPositionalEncoding):
+            module.pe = module.pe[:, :0]
     return model
 
 
@@ -257,10 +254,12 @@ def _metadata(model: ASRModel, chunks: Chunks) -> dict[str, object]:
 def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str, torch.Tensor]:
     """The inputs of a streaming encoder as they are behind the first chunk."""
     encoder = model.encoder
-    size, cache = max(chunks.size, 9) if chunks == OFFLINE else chunks.size, max(chunks.cache, 0)
+    size, cache = (chunks.size if chunks.size > 0 else 9), max(chunks.cache, 0)
     layers, head_dim = len(encoder.encoders), encoder.output_size // encoder.heads
     return {
-        "chunk": torch.randn(1, (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1, feature_dim),
+        "chunk": torch.randn(
+            1, (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1, feature_dim
+        ),
         "offset": torch.tensor(cache + size),
         "required_cache_size": torch.tensor(cache),
         "att_cache": torch.randn(layers, encoder.heads, cache, 2 * head_dim),

@@ -45,11 +45,10 @@ class RelPositionalEncoding(nn.Module):
         self.scale = math.sqrt(dim)
         self.dropout = nn.Dropout(dropout_rate)
         self.register_buffer("pe", sinusoids(0, TABLE_LENGTH, dim, torch.device("cpu")))
-        self.table_length = TABLE_LENGTH  # 0: the table is left out, as a traced graph needs it
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
         """(1, size, dim) for positions from `offset`, with the type and device of `like`."""
-        if offset + size <= self.table_length:
+        if offset + size <= self.pe.size(1):
             return self.pe[:, offset : offset + size].to(like.dtype)
         return sinusoids(offset, size, self.dim, like.device).to(like.dtype)
 
