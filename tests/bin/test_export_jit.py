@@ -52,7 +52,7 @@ def export(folder: Path, *more: object) -> subprocess.CompletedProcess:
 
 
 def test_both_files_are_written_and_checked(trained):
-    done = export(trained, "--output_quant_file", trained / "final_quant.zip", "--int8_tolerance", 100)
+    done = export(trained, "--output_quant_file", trained / "final_quant.zip")
     assert done.returncode == 0, done.stderr
     assert "final.zip: 2 of 2 utterances as the checkpoint decodes them" in done.stdout
     assert "of 2 utterances as the checkpoint decodes them" in done.stdout.split("final_quant.zip", 1)[1]

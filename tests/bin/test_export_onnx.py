@@ -129,7 +129,7 @@ def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
     audio = {key: whole_chunks(*soundfile.read(path)) for key, path in islice(find(corpora), 20)}
     write_list(tmp_path, {key: (samples, rate) for key, samples in audio.items()})
     write_model(tmp_path, units, rate, words=units is WORDS)
-    exported = export(tmp_path, "--runtimes", "sherpa", "--int8_tolerance", 100)
+    exported = export(tmp_path, "--runtimes", "sherpa")
     assert exported.returncode == 0, exported.stderr
     assert exported.stderr == ""
     for way, chunks in (("offline", (-1, -1)), ("streaming", (CHUNK, LEFT))):
@@ -184,7 +184,7 @@ def sherpa_streaming(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -
 
 
 def test_every_file_is_checked_and_written(noise):
-    done = export(noise, "--int8_tolerance", 100)
+    done = export(noise)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 8
@@ -206,7 +206,7 @@ def test_what_is_past_the_tolerance_is_not_written(noise):
 def test_a_model_that_cannot_stream_is_exported_offline_and_says_why(noise):
     write_model(noise, LETTERS, 16000, words=False, streaming=False)
     reason = "this model's convolution sees future frames; train with causal: true"
-    done = export(noise, "--runtimes", "sherpa", "--int8_tolerance", 100)
+    done = export(noise, "--runtimes", "sherpa")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(f"\nno streaming model: {reason}\n")
     assert sorted(path.name for path in (noise / "onnx").iterdir()) == ["offline", "offline_int8"]

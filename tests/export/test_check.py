@@ -62,8 +62,24 @@ def test_judge_names_what_differs_and_where():
         (Agreement(20, (DIFFERENCE,), 2.5, 40), Limits(math.inf, 2.0), "more than 2 % of the tokens"),
         (Agreement(20, (), 0.01, 40), Limits(), "differ by more than 0.001"),
         (Agreement(20, (), math.nan, 40), INT8, "differ by more than inf"),
+        (Agreement(20, (DIFFERENCE,), math.nan, 4), INT8, "more than 10 % of the tokens"),
+        (Agreement(20, (DIFFERENCE,), 1.1, 4), INT8, "more than 10 % of the tokens"),
     ],
 )
 def test_judge_refuses_what_is_past_the_limits(agreement, limits, message):
     with pytest.raises(ValueError, match=message):
         judge("model.onnx", agreement, limits, detokenize)
+
+
+def test_judge_lets_near_ties_of_int8_models_pass():
+    assert "25.00 % of the tokens" in judge("final_quant.zip", Agreement(20, (DIFFERENCE,), 0.1, 4), INT8, detokenize)
+
+
+def test_a_wrong_decoder_is_noticed_where_no_token_shows_it(make_model, examples):
+    model, broken = make_model("u2pp"), make_model("u2pp")
+    with torch.no_grad():
+        broken.decoder.right_decoder.output_layer.bias[0] += 0.5
+    exported = ExportedModel(from_torchscript(to_torchscript(broken)), model)
+    references = recognise_all(model, examples, 2, OPTIONS)
+    assert compare(exported, references, OPTIONS, modes=("ctc_greedy_search",)).largest < 1e-4
+    assert compare(exported, references, OPTIONS).largest > 1e-3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.dataset import build_loader
@@ -28,13 +28,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         type=float,
         default=Limits.log_prob,
-        help="float models: largest difference of a CTC log-probability (%(default)s); no token may differ",
+        help="float models: largest difference of a log-probability (%(default)s); no token may differ",
     )
     group.add_argument(
         "--int8_tolerance",
         type=float,
         default=INT8.token_errors,
-        help="int8 models: tokens that differ, in %% (%(default)s)",
+        help=f"int8 models: tokens that differ, in %% (%(default)s); any where no log-probability is {INT8.tie:g} off",
     )
 
 
@@ -50,7 +50,7 @@ class Trained:
     def limits(self, int8: bool) -> Limits:
         """How far an export may be from the checkpoint."""
         if int8:
-            return Limits(INT8.log_prob, self.arguments.int8_tolerance)
+            return replace(INT8, token_errors=self.arguments.int8_tolerance)
         return Limits(self.arguments.tolerance)
 
     def references(self, options: DecodeOptions) -> list[Reference]:
