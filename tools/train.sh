@@ -17,9 +17,12 @@ parse_options "$@"
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 
-require data/{train,dev}/data.list
+# A config may say itself what is trained on.
+train_data=(--train_data data/train/data.list)
+if grep -qs '^data:' "$config"; then train_data=(); fi
+require "${train_data[@]:1}" data/dev/data.list
 # torchrun that says a failure once.
 python -m wenet_uio.bin.launch --standalone --nnodes 1 --nproc_per_node "$nproc" -m wenet_uio.bin.train \
   --train_engine "$train_engine" --config "$config" ${override:+--override_config $override} \
-  --data_type "$data_type" --train_data data/train/data.list --cv_data data/dev/data.list \
+  --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list \
   --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

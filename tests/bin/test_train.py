@@ -7,6 +7,7 @@ import sys
 import time
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,23 +65,41 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(model_dir: str, *options: str, ranks: int = 1) -> list[str]:
+def command(model_dir: str, *options: str, ranks: int = 1, train_data: str | None = "train.list") -> list[str]:
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
-    data = ["--config", "train.yaml", "--train_data", "train.list", "--cv_data", "cv.list", "--device", "cpu"]
+    data = ["--config", "train.yaml", "--cv_data", "cv.list", "--device", "cpu"]
+    data += ["--train_data", train_data] if train_data else []
     return [sys.executable, *launch, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", model_dir, *options]
 
 
-def start(corpus: Path, *arguments: str, **keys: int) -> subprocess.Popen[str]:
+def start(corpus: Path, *arguments: str, **keys: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command(*arguments, **keys), cwd=corpus, env=environment, **pipes)
 
 
-def train(corpus: Path, *arguments: str, **keys: int) -> tuple[int, str]:
+def train(corpus: Path, *arguments: str, **keys: Any) -> tuple[int, str]:
     """Exit status and what was said."""
     process = start(corpus, *arguments, **keys)
     _, said = process.communicate(timeout=300)
     return process.returncode, said
+
+
+def test_a_config_may_name_its_data_and_mix_text_without_audio_into_it(corpus: Path) -> None:
+    (corpus / "texts.txt").write_text("abcab\n" * 30)
+    sources = [{"type": "raw", "data_list": "train.list"}, {"type": "txt", "paths": "texts.txt"}]
+    dataset_conf = {
+        **CONFIG["dataset_conf"],
+        "batch_conf": {"batch_type": "static", "batch_size": 4, "batch_tokens": 20},
+    }
+    for ctc_weight, expected in ((1.0, 1), (0.3, 0)):
+        config = {**CONFIG, "data": sources, "dataset_conf": dataset_conf, "model_conf": {"ctc_weight": ctc_weight}}
+        (corpus / "train.yaml").write_text(yaml.safe_dump(config))
+        status, said = train(corpus, "exp", ranks=2, train_data=None)
+        assert (status == 0) == (expected == 0), said
+        assert ("text alone trains the decoder" in said) == (expected == 1)
+    assert "epoch 1/1: train loss" in said
+    assert yaml.safe_load((corpus / "exp/train.yaml").read_text())["data"]["sources"][1]["paths"] == "texts.txt"
 
 
 def test_training_leaves_a_run_that_other_tools_can_use_and_says_that_it_is_complete(corpus: Path) -> None:

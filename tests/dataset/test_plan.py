@@ -21,8 +21,7 @@ POLICIES = [
 FILTER = FilterConf(min_length=100, max_length=2500)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _small_scales():
+def small_scales():
     """Let corpora of a few hundred utterances have lanes and groups."""
     with (
         patch.object(plan, "WHOLE_CORPUS", 200),
@@ -30,6 +29,9 @@ def _small_scales():
         patch.multiple(lanes, GROUP_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40),
     ):
         yield
+
+
+_small_scales = pytest.fixture(autouse=True, scope="module")(small_scales)
 
 
 def measure(batch_conf, speeds=True, filter_conf=FILTER):

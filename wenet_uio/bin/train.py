@@ -36,7 +36,7 @@ def parse_arguments() -> argparse.Namespace:
         "--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="encoder_conf.num_blocks=6"
     )
     parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="what the lists name (raw)")
-    parser.add_argument("--train_data", required=True, help="data list of the training set")
+    parser.add_argument("--train_data", help="data list of the training set; default: `data` of the config")
     parser.add_argument("--cv_data", required=True, help="data list of the validation set")
     parser.add_argument("--model_dir", required=True, help="folder of the run; its newest state is gone on from")
     parser.add_argument("--checkpoint", help="weights that a new run starts from")
@@ -66,6 +66,8 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
         ValueError, OSError: for whatever is wrong with them.
     """
     config, tokenizer = read_config(args)
+    if args.train_data is None and config.data is None:
+        raise ValueError(f"--train_data is needed: {args.config} has no `data`")
     train, cv = (
         build_loader(
             data_list,
@@ -81,12 +83,14 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
             seed=args.seed,
             epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
         )
-        for data_list, training in ((args.train_data, True), (args.cv_data, False))
+        for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
     )
-    for data_list, loader in ((args.train_data, train), (args.cv_data, cv)):
+    for loader in (train, cv):
         if not len(loader):
             reasons = ", ".join(f"{count} {reason}" for reason, count in loader.plan.filtered().items())
-            raise ValueError(f"{data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
+            raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
+    if train.corpus.has_text_only and config.model_conf.ctc_weight == 1:
+        raise ValueError(f"{train.corpus.data_list}: text alone trains the decoder, which ctc_weight 1 leaves out")
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     folder = RunFolder(args.model_dir)

@@ -172,6 +172,10 @@ class BatchConf(Section):
     bucket_choice: Literal["strict", "lenient"] = "strict"
     """Of buckets in two dimensions: strict looks for room for the tokens within the first bin of duration that fits
     only, lenient takes the first bucket that fits both."""
+    batch_tokens: Positive | None = None
+    """Padded tokens of a batch of text alone; sources of type txt and txt_pair need it."""
+    quadratic_factor: Positive | None = None
+    """With batch_tokens a text of n tokens counts n + n² / quadratic_factor."""
     use_semi_sorted_batching: bool = False
     """Sort by length with noise instead of cutting sorted blocks. US patent 11915685 B2 covers this method: see to your
     right to use it before you switch it on."""
@@ -202,6 +206,8 @@ class BatchConf(Section):
                 raise ValueError(f"{name} must rise, found {list(ends)}")
         if self.batch_duration is None and self.quadratic_duration is not None:
             raise ValueError("quadratic_duration goes with batch_duration")
+        if self.batch_tokens is None and self.quadratic_factor is not None:
+            raise ValueError("quadratic_factor goes with batch_tokens")
         return self
 
 

@@ -1,4 +1,4 @@
-"""The file that mixes sources: a list of them, or `sources` with options. NeMo's input_cfg files are read too."""
+"""The mixture of sources: a list of them, or `sources` with options. NeMo's input_cfg files are read too."""
 
 from __future__ import annotations
 
@@ -11,16 +11,35 @@ from pydantic import Field, model_validator
 from wenet_uio.config.base import ConfigError, Section, parse
 
 Weight = Annotated[float, Field(gt=0)]
+Paths = str | tuple[str, ...]
+"""One pattern or several, with ranges and globs."""
+
+KEYS = {
+    "raw": ("data_list",),
+    "shard": ("data_list",),
+    "nemo": ("manifest_filepath",),
+    "txt": ("paths",),
+    "txt_pair": ("source_paths", "target_paths"),
+    "group": ("input_cfg",),
+}
+"""What each type of source needs; `data_list` is another name of manifest_filepath."""
 
 
 class SourceConf(Section):
     """One source, or a group of them."""
 
-    type: Literal["raw", "shard", "nemo", "group"]
-    """nemo: a manifest of audio files, which is a raw list with NeMo's names."""
+    type: Literal["raw", "shard", "nemo", "txt", "txt_pair", "group"]
+    """nemo: a manifest of audio files, which is a raw list with NeMo's names; txt: text without audio, a text a line;
+    txt_pair: two such files, line by line."""
     data_list: str | None = None
     manifest_filepath: str | None = None
-    """NeMo's name of data_list."""
+    paths: Paths | None = None
+    source_paths: Paths | None = None
+    target_paths: Paths | None = None
+    language: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    """Languages are set on the samples, as tags are."""
     input_cfg: tuple[SourceConf, ...] | str | None = None
     """Of a group: its sources, or a file of them."""
     weight: Weight | None = None
@@ -30,22 +49,33 @@ class SourceConf(Section):
     tags: dict[str, Any] = Field(default_factory=dict)
     """Set on every sample; those of an outer group win."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nemo_list(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("type") == "nemo" and "data_list" in values:
+            values = {**values, "manifest_filepath": values["data_list"]}
+            del values["data_list"]
+        return values
+
     @model_validator(mode="after")
-    def _has_data(self) -> SourceConf:
-        if self.type == "group":
-            if not self.input_cfg or self.path:
-                raise ValueError("a group needs input_cfg (a list of sources, or a file of them) and no data_list")
-            if not isinstance(self.input_cfg, str):
-                _check_weights(self.input_cfg)
-        elif self.input_cfg or not self.path:
-            raise ValueError(f"a source of type {self.type} needs data_list and no input_cfg")
+    def _has_what_its_type_needs(self) -> SourceConf:
+        needed = KEYS[self.type]
+        if missing := [name for name in needed if not getattr(self, name)]:
+            raise ValueError(f"a source of type {self.type} needs {' and '.join(missing)}")
+        others = {name for names in KEYS.values() for name in names} - set(needed)
+        if strange := sorted(name for name in others if getattr(self, name)):
+            raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
+        if isinstance(self.input_cfg, tuple):
+            _check_weights(self.input_cfg)
         if self.weight is not None and self.repeat != 1:
             raise ValueError("weight and repeat exclude one another")
         return self
 
     @property
-    def path(self) -> str | None:
-        return self.data_list or self.manifest_filepath
+    def own_tags(self) -> dict[str, Any]:
+        """`tags`, and the languages as tags."""
+        names = ("language", "source_language", "target_language")
+        return {**{name: getattr(self, name) for name in names if getattr(self, name) is not None}, **self.tags}
 
 
 class MixtureConf(Section):
@@ -56,12 +86,26 @@ class MixtureConf(Section):
     """Default: as many as all sources hold."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Shares are raised to 1 / temperature: above 1, small sources gain."""
-    per_batch: bool = False
-    """Each batch holds one source only."""
+    per_batch: bool | Literal["weighted", "round_robin"] = False
+    """Each batch holds one source only. True: weights are shares of utterances, as ever. weighted: they are shares of
+    batches. round_robin: every source has as many batches as any other, and they take turns."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names(cls, values: Any) -> Any:
+        if isinstance(values, (list, tuple)):
+            return {"sources": values}
+        if isinstance(values, dict) and "input_cfg" in values:
+            return {"sources": values["input_cfg"], **{k: v for k, v in values.items() if k != "input_cfg"}}
+        if not isinstance(values, (dict, MixtureConf)):
+            raise ValueError(f"expected a list of sources, found {type(values).__name__}")
+        return values
 
     @model_validator(mode="after")
     def _weighted_alike(self) -> MixtureConf:
         _check_weights(self.sources)
+        if self.per_batch == "round_robin" and any(source.weight is not None for source in self.sources):
+            raise ValueError("per_batch round_robin gives every source as many batches: leave the weights out")
         return self
 
 
@@ -86,10 +130,4 @@ def load_mixture(path: str | Path) -> MixtureConf:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
-    if isinstance(values, list):
-        values = {"sources": values}
-    if isinstance(values, dict) and "input_cfg" in values:
-        values["sources"] = values.pop("input_cfg")
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a list of sources, found {type(values).__name__}")
     return parse(MixtureConf, values, str(path))

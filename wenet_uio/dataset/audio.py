@@ -68,14 +68,6 @@ def read_audio(
     return samples[:, channel] * np.float32(INT16_SCALE), sample_rate
 
 
-def encode_wav(waveform: np.ndarray, sample_rate: int) -> bytes:
-    """16-bit wav of a waveform (samples,) on the scale of int16; what is louder than full scale is clipped."""
-    samples = waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, sample_rate, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
-
-
 def segment_samples(num_samples: int, sample_rate: int, start: float, end: float | None) -> tuple[int, int]:
     """First sample and one past the last of the segment `start` to `end` (seconds), within the audio."""
     last = num_samples if end is None else min(num_samples, round(end * sample_rate))

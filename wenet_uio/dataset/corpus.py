@@ -45,6 +45,11 @@ class Corpus(ABC):
     def num_shards(self) -> int:
         return len(self.samples)
 
+    @property
+    def has_text_only(self) -> bool:
+        """Whether some of it is text without audio; shards hold one or the other."""
+        return bool((self.longest == 0).any())
+
     @abstractmethod
     def rows(self, shard: int) -> Rows:
         """Index of one shard."""
@@ -73,6 +78,9 @@ class Corpus(ABC):
     def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
         """Buckets of samples, kept apart further where their shards must not share a batch."""
         return buckets
+
+    sources_take_turns = False
+    """Whether the batches of an epoch go round the sources."""
 
     def source_numbers(self, shards: np.ndarray) -> np.ndarray:
         """Number of the source that each shard comes from."""

@@ -60,12 +60,11 @@ def parse_raw_line(line: bytes | str) -> RawLine:
         missing = " and ".join(names[0] for names, value in ((AUDIO, wav), (TEXT, text)) if not isinstance(value, str))
         raise ListError(f"needs strings wav and txt, lacks {missing}")
     key = _take(values, KEY)
-    start = values.pop("start", None) or values.pop("offset", None) or 0.0
-    end = values.pop("end", None)
-    duration = values.get("duration")
-    if end is None and start and duration is not None:
+    first, end, duration = _take(values, ("start", "offset")), values.pop("end", None), values.get("duration")
+    start = float(first or 0.0)
+    if end is None and first is not None and duration is not None:
         end = start + duration
-    return RawLine(str(key) if key is not None else _key_from(wav, start), wav, text, float(start), end, values)
+    return RawLine(str(key) if key is not None else _key_from(wav, start), wav, text, start, end, values)
 
 
 def read_shard_list(path: str | Path) -> list[str]:
@@ -76,18 +75,30 @@ def read_shard_list(path: str | Path) -> list[str]:
     """
     shards: list[str] = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        line = line.strip()
-        if not line:
-            continue
-        for name in _expand_ranges(line):
-            if not any(mark in name for mark in "*?["):
-                shards.append(name)
-                continue
-            matches = sorted(glob.glob(name))
-            if not matches:
-                raise ListError(f"{path}:{number}: {name} matches no file")
-            shards.extend(matches)
+        if line.strip():
+            try:
+                shards.extend(expand(line.strip()))
+            except ListError as error:
+                raise ListError(f"{path}:{number}: {error}") from None
     return shards
+
+
+def expand(pattern: str) -> list[str]:
+    """Paths that a pattern with numeric ranges and globs stands for.
+
+    Raises:
+        ListError: a glob that matches nothing.
+    """
+    paths: list[str] = []
+    for name in _expand_ranges(pattern):
+        if not any(mark in name for mark in "*?["):
+            paths.append(name)
+            continue
+        matches = sorted(glob.glob(name))
+        if not matches:
+            raise ListError(f"{name} matches no file")
+        paths.extend(matches)
+    return paths
 
 
 def _expand_ranges(pattern: str) -> Iterator[str]:

@@ -17,9 +17,11 @@ from torch.utils.data import Dataset
 
 from wenet_uio.config import Config
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.audio import AudioError, read_audio
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import DataType, ListError
+from wenet_uio.dataset.index import TEXT_ONLY
 from wenet_uio.dataset.loader import Loader, Work
 from wenet_uio.dataset.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import open_corpus
@@ -55,11 +57,19 @@ def build_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> t
     return tuple(chain)
 
 
+def build_text_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> tuple[Operator, ...]:
+    """The operators between a text without audio and padding."""
+    return (Tokenize(tokenizer), Filter(conf.filter_conf)) if training else (Tokenize(tokenizer),)
+
+
 class BatchReader(Dataset):
     """Executes planned work: reads the samples, runs them through the chain, pads them. Holds no state."""
 
-    def __init__(self, corpus: Corpus, chain: tuple[Operator, ...], conf: DatasetConf) -> None:
-        self.corpus, self.chain = corpus, chain
+    def __init__(
+        self, corpus: Corpus, chain: tuple[Operator, ...], text_chain: tuple[Operator, ...], conf: DatasetConf
+    ) -> None:
+        """`text_chain` is for what is text alone."""
+        self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
 
     def __getitem__(self, work: Work) -> Batch:
@@ -69,9 +79,10 @@ class BatchReader(Dataset):
         for shard, row, speed, seed in zip(work.shards, work.rows, work.speeds, work.seeds, strict=True):
             ref = SampleRef(int(shard), int(row), float(speed))
             try:
-                example = self.example(ref, int(seed))
-                duration = example.waveform.numel() / example.sample_rate
-                for operator in self.chain:
+                example, duration, chain = self.example(ref, int(seed)), 0.0, self.text_chain
+                if example.waveform is not None:
+                    duration, chain = example.waveform.numel() / example.sample_rate, self.chain
+                for operator in chain:
                     example = operator(example)
                 examples.append(example)
                 seconds += duration
@@ -95,6 +106,16 @@ class BatchReader(Dataset):
         rows = self.corpus.rows(ref.shard)
         try:
             utterance = self.corpus.read(ref)
+            if utterance.audio is None:
+                return Example(
+                    utterance.key,
+                    utterance.text,
+                    None,
+                    TEXT_ONLY,
+                    seed >> 1,
+                    source=utterance.source,
+                    extra=utterance.extra,
+                )
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, self.channel)
         except (AudioError, ListError, OSError) as error:
             raise SkipSample("unreadable", str(error)) from None
@@ -113,7 +134,7 @@ class BatchReader(Dataset):
 
 
 def build_loader(
-    data_list: str,
+    data_list: str | MixtureConf,
     data_type: DataType,
     config: Config,
     tokenizer: Tokenizer,
@@ -132,7 +153,7 @@ def build_loader(
     Training shuffles, filters and augments; otherwise every utterance of the list is read once, as it is.
 
     Args:
-        data_list: a raw or shard list, as `data_type` says, or a yaml file that mixes several.
+        data_list: a raw or shard list, as `data_type` says, or a mixture: a yaml file, or what one holds.
         num_workers: processes that read; 0 reads in this one.
         prefetch: batches that each worker keeps ready.
         epoch_steps: steps that make an epoch of training; None is one pass over the data.
@@ -142,9 +163,10 @@ def build_loader(
     """
     conf = config.dataset_conf
     count_tokens = training and needs_token_counts(conf)
-    corpus = open_corpus(data_list, data_type, tokenizer if count_tokens else None)
     measure = measure_of(conf, training=training, text_length_is_tokens=count_tokens or tokenizer.exact_length)
-    reader = BatchReader(corpus, build_chain(conf, tokenizer, training=training), conf)
+    corpus = open_corpus(data_list, data_type, measure, tokenizer if count_tokens else None)
+    chain, text_chain = (build(conf, tokenizer, training=training) for build in (build_chain, build_text_chain))
+    reader = BatchReader(corpus, chain, text_chain, conf)
     return Loader(
         corpus,
         measure,

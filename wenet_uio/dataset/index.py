@@ -22,6 +22,10 @@ COLUMNS = {
 }
 
 
+TEXT_ONLY = 0
+"""Sample rate of what has no audio."""
+
+
 class Entry(NamedTuple):
     """One sample as it goes into an index."""
 
@@ -29,7 +33,7 @@ class Entry(NamedTuple):
     num_samples: int
     """Of one channel, as stored."""
     sample_rate: int
-    """Hz, as stored."""
+    """Hz, as stored; TEXT_ONLY where there is no audio."""
     text_length: int
     """Characters of the stripped text."""
     audio_offset: int

@@ -20,10 +20,15 @@ from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
 from wenet_uio.dataset.shard import shard_index
+from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
+LINES_PER_JOB = 64
+"""Whose headers a thread or a process reads in one go."""
+THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
+"""Read headers unless a tool asks for more."""
 NOMINAL_RATE = 16000
 """Hz; in which the length of an utterance is counted when its line states a duration."""
 
@@ -48,19 +53,29 @@ def ensure_index(data_list: str, data_type: DataType) -> None:
             build_index(data_list, data_type)
 
 
-def build_index(data_list: str, data_type: DataType, per_run: int = UTTERANCES_PER_RUN) -> list[tuple[str, str]]:
+def build_index(
+    data_list: str, data_type: DataType, per_run: int = UTTERANCES_PER_RUN, executor: Executor = THREADS
+) -> list[tuple[str, str]]:
     """Index a list from its audio headers; in raw mode every `per_run` lines count as one shard.
+
+    `executor` reads the headers of a raw list.
 
     Returns:
         (key, reason) of each sample that cannot be used.
     """
     check_type(data_list, data_type)
     if data_type == "raw":
-        columns, bad = _raw_columns(data_list, per_run)
+        columns, bad = _raw_columns(data_list, per_run, executor)
     else:
         columns, bad = _shard_columns(data_list)
     summary = asdict(summary_of(columns))
-    meta = {"type": data_type, "bad": bad, "summary": summary, **_fingerprint(data_list), "digest": _digest(data_list)}
+    meta = {
+        "type": data_type,
+        "bad": bad,
+        "summary": summary,
+        **_fingerprint(data_list),
+        "digest": digest_of(data_list),
+    }
     with written_aside(index_of(data_list)) as file:
         write_columns(file, columns, meta)
     return bad
@@ -109,9 +124,34 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
     return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
 
 
-def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
-    def index_line(numbered: tuple[int, tuple[int, bytes]]) -> Entry | tuple[str, str]:
-        number, (offset, text) = numbered
+def _raw_columns(
+    data_list: str, per_run: int, executor: Executor
+) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+    lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
+    jobs = [(data_list, part) for part in chunks(list(enumerate(lines, 1)), LINES_PER_JOB)]
+    results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job[1]))
+    runs: list[list[Entry]] = []
+    bad: list[tuple[str, str]] = []
+    for number, outcome in enumerate(outcome for result in results for outcome in result):
+        if number % per_run == 0:
+            runs.append([])
+        if isinstance(outcome, Entry):
+            runs[-1].append(outcome)
+        else:
+            bad.append(outcome)
+    runs = [run for run in runs if run]
+    rows = rows_of([entry for run in runs for entry in run])
+    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
+    first = ends - [len(run) for run in runs] if runs else ends
+    table = shard_table(rows.slice(int(a), int(b)) for a, b in zip(first, ends, strict=True))
+    return {**rows.columns(), **table, "first_row": first}, bad
+
+
+def _index_lines(job: tuple[str, list[tuple[int, tuple[int, bytes]]]]) -> list[Entry | tuple[str, str]]:
+    """Entries of numbered lines with their offsets; (key, reason) where there is none."""
+    data_list, lines = job
+
+    def index_line(number: int, offset: int, text: bytes) -> Entry | tuple[str, str]:
         key = f"{data_list}:{number}"
         try:
             line = parse_raw_line(text)
@@ -120,24 +160,7 @@ def _raw_columns(data_list: str, per_run: int) -> tuple[dict[str, np.ndarray], l
         except (ListError, AudioError) as error:
             return key, str(error)
 
-    runs: list[list[Entry]] = []
-    bad: list[tuple[str, str]] = []
-    lines = list(_lines(data_list))
-    with ThreadPoolExecutor(min(16, 2 * (os.cpu_count() or 1))) as pool:
-        outcomes = pool.map(index_line, enumerate(lines, 1))
-        for number, outcome in enumerate(tqdm(outcomes, "index", len(lines), unit="utt", disable=None, leave=False)):
-            if number % per_run == 0:
-                runs.append([])
-            if isinstance(outcome, Entry):
-                runs[-1].append(outcome)
-            else:
-                bad.append(outcome)
-    runs = [run for run in runs if run]
-    rows = rows_of([entry for run in runs for entry in run])
-    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
-    first = ends - [len(run) for run in runs] if runs else ends
-    table = shard_table(rows.slice(int(a), int(b)) for a, b in zip(first, ends, strict=True))
-    return {**rows.columns(), **table, "first_row": first}, bad
+    return [index_line(number, offset, text) for number, (offset, text) in lines]
 
 
 def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
@@ -161,13 +184,12 @@ def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[st
     return table, bad
 
 
-def _lines(data_list: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each line that is not empty."""
+def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each line of a file."""
     offset = 0
-    with open(data_list, "rb") as file:
+    with open(path, "rb") as file:
         for line in file:
-            if line.strip():
-                yield offset, line
+            yield offset, line
             offset += len(line)
 
 
@@ -181,7 +203,7 @@ def _fits(data_list: str, data_type: DataType) -> bool:
     found = _fingerprint(data_list)
     if found["bytes"] != meta["bytes"]:
         return False
-    return found["mtime_ns"] == meta["mtime_ns"] or _digest(data_list) == meta["digest"]
+    return found["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
 
 
 def _fingerprint(data_list: str) -> dict[str, Any]:
@@ -189,9 +211,10 @@ def _fingerprint(data_list: str) -> dict[str, Any]:
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-def _digest(data_list: str) -> str:
+def digest_of(path: str) -> str:
+    """SHA-256 of a file."""
     state = hashlib.sha256()
-    with open(data_list, "rb") as file:
+    with open(path, "rb") as file:
         while chunk := file.read(1 << 20):
             state.update(chunk)
     return state.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Loader:
         self._loader = DataLoader(
             reader,
             batch_size=None,
-            sampler=_Schedule(self),
+            sampler=_Schedule(weakref.proxy(self)),  # no cycle: workers end with their loader
             num_workers=num_workers,
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,

@@ -15,11 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.config.mixture import SourceConf, load_mixture
+from wenet_uio.config.mixture import MixtureConf, Paths, SourceConf, load_mixture
 from wenet_uio.dataset.corpus import Corpus, open_list
-from wenet_uio.dataset.data_list import DataType
+from wenet_uio.dataset.data_list import DataType, ListError, expand
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.policies import TextPolicy
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
+from wenet_uio.dataset.text_corpus import TextCorpus
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
@@ -44,8 +47,9 @@ class Source:
 class Mixture(Corpus):
     """Sources with their quotas. It reads samples of any of them; `in_pass` says which a pass takes."""
 
-    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool) -> None:
+    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool | str) -> None:
         self.sources, self.per_batch = tuple(sources), per_batch
+        self.sources_take_turns = per_batch == "round_robin"
         self.quotas = exact_quotas([source.share for source in sources], per_pass)
         self._first_pass = 0
         self._offsets = [0] * len(sources)
@@ -130,6 +134,7 @@ class MixedPass(Corpus):
             for name, column in table.items():
                 column[number] = cut[name][0]
         super().__init__(mixture.data_list, table, [], _summary(table, mixture.digest))
+        self.sources_take_turns = mixture.sources_take_turns
 
     def rows(self, shard: int) -> Rows:
         rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
@@ -172,26 +177,37 @@ def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
     return quotas.tolist()
 
 
-def open_corpus(data_list: str, data_type: DataType, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Open a raw or shard list of the type stated, or a yaml file that mixes several.
+def open_corpus(
+    data: str | MixtureConf, data_type: DataType, measure: Measure | None = None, tokenizer: Tokenizer | None = None
+) -> Corpus:
+    """Open a raw or shard list of the type stated, or a mixture: a yaml file of sources, or what one holds.
 
-    With a tokenizer the rows' `text_length` counts tokens; without, characters.
+    With a tokenizer the rows' `text_length` counts tokens; without, characters. Without a measure weights count
+    utterances, even where `per_batch` says that they count batches.
 
     Raises:
         ListError, ConfigError: it cannot be used.
     """
-    if Path(data_list).suffix not in MIXTURE_SUFFIXES:
-        return _open_counted(data_list, data_type, tokenizer)
-    conf = load_mixture(data_list)
+    if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
+        return _counted(open_list(data, data_type), tokenizer)
+    name, conf = (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
     leaves = _leaves(conf.sources, {}, tokenizer)
+    if measure is not None and not isinstance(measure.policy, TextPolicy):
+        for leaf in leaves:
+            if leaf.corpus.has_text_only:
+                raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
+    if conf.per_batch == "round_robin":
+        shares = np.ones(len(leaves))
+    if measure is not None and conf.per_batch in ("weighted", "round_robin"):
+        # A batch holds as many utterances of a source as they are cheap.
+        shares = shares / [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
     sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares / shares.sum(), strict=True)]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
-    return Mixture(data_list, sources, per_pass, conf.per_batch)
+    return Mixture(name, sources, per_pass, conf.per_batch)
 
 
-def _open_counted(data_list: str, data_type: DataType, tokenizer: Tokenizer | None) -> Corpus:
-    corpus = open_list(data_list, data_type)
+def _counted(corpus: Corpus, tokenizer: Tokenizer | None) -> Corpus:
     return corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
 
 
@@ -208,13 +224,14 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
     """The sources of one level and below; their shares sum to one."""
     levels = []
     for conf in confs:
-        own = {**conf.tags, **tags}
+        own = {**conf.own_tags, **tags}
         if conf.type == "group":
             inner = load_mixture(conf.input_cfg).sources if isinstance(conf.input_cfg, str) else conf.input_cfg
             leaves = _leaves(inner, own, tokenizer)
         else:
-            corpus = _open_counted(conf.path, "shard" if conf.type == "shard" else "raw", tokenizer)
-            leaves = [_Leaf(corpus, corpus.num_samples, 1.0, own)]
+            corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
+            total = sum(corpus.num_samples for corpus in corpora)
+            leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, own) for corpus in corpora]
         levels.append([replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves])
     weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
     return [
@@ -222,3 +239,25 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
         for weight, leaves in zip(weights, levels, strict=True)
         for leaf in leaves
     ]
+
+
+def open_source(conf: SourceConf) -> list[Corpus]:
+    """The corpora of one source that is no group: one, or one a file of text.
+
+    Raises:
+        ListError: it cannot be used.
+    """
+    if conf.type == "txt":
+        return [TextCorpus(path) for path in _expanded(conf.paths)]
+    if conf.type == "txt_pair":
+        targets, sources = _expanded(conf.target_paths), _expanded(conf.source_paths)
+        if len(targets) != len(sources):
+            raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
+        return [TextCorpus(target, source) for target, source in zip(targets, sources, strict=True)]
+    if conf.type == "nemo":
+        return [open_list(conf.manifest_filepath, "raw")]
+    return [open_list(conf.data_list, conf.type)]
+
+
+def _expanded(patterns: Paths) -> list[str]:
+    return [path for pattern in ([patterns] if isinstance(patterns, str) else patterns) for path in expand(pattern)]

@@ -18,6 +18,8 @@ AUDIO_SUFFIXES = frozenset(
 )
 """What the suffix of an audio member may be."""
 BLOCK = tarfile.BLOCKSIZE
+END_BYTES = 2 * BLOCK
+"""Zeros that end a tar."""
 
 
 class PackedSample(NamedTuple):
@@ -57,11 +59,22 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Rows:
                     text_size=len(text),
                 )
             )
-        tar.write(b"\0" * (2 * BLOCK))
+        tar.write(b"\0" * END_BYTES)
         size = tar.tell()
     rows = rows_of(entries)
     _write_sidecar(path, rows, size, bad=[])
     return rows
+
+
+def bytes_in_shard(sample: PackedSample) -> int:
+    """What a sample takes of a tar."""
+    members = ((sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode())))
+    return sum(bytes_of_member(f"{sample.key}.{suffix}", size) for suffix, size in members)
+
+
+def bytes_of_member(name: str, size: int) -> int:
+    """What `size` bytes take of a tar as a member of that name."""
+    return len(_header(name, size)) + size + -size % BLOCK
 
 
 def shard_index(path: str) -> tuple[Rows, list[tuple[str, str]]]:
@@ -135,13 +148,17 @@ def _entry(file, key: str, members: dict[str, tarfile.TarInfo]) -> Entry:
 
 def _append(tar, name: str, data: bytes) -> int:
     """Write one member; returns the offset of its data."""
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.write(member.tobuf(tarfile.PAX_FORMAT))
+    tar.write(_header(name, len(data)))
     offset = tar.tell()
     tar.write(data)
     tar.write(b"\0" * (-len(data) % BLOCK))
     return offset
+
+
+def _header(name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.PAX_FORMAT)
 
 
 def _write_sidecar(path: str | Path, rows: Rows, tar_bytes: int, bad: list[tuple[str, str]]) -> None:

@@ -65,5 +65,6 @@ def _count(corpus: Corpus, tokenizer: Tokenizer):
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
             for row in range(samples):
-                yield len(tokenizer.tokenize(corpus.read(SampleRef(shard, row)).text)[0])
+                utterance = corpus.read(SampleRef(shard, row))
+                yield sum(len(tokenizer.tokenize(text)[0]) for text in (utterance.text, utterance.source or ""))
             bar.update(samples)

@@ -51,11 +51,16 @@ class Objective(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """An empty batch has a loss of 0 that depends on every weight, so that all ranks exchange all gradients."""
+        """The loss of a batch that is empty or without audio has a part of 0 that depends on every weight, so that all
+        ranks exchange all gradients."""
         if not len(batch):
-            return {"loss": sum(weight.sum() for weight in self.model.parameters() if weight.requires_grad) * 0.0}
+            return {"loss": self._nothing()}
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
-            return self.model(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+            losses = self.model(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+        return {**losses, "loss": losses["loss"] + self._nothing()} if batch.text_only else losses
+
+    def _nothing(self) -> torch.Tensor:
+        return sum(weight.sum() for weight in self.model.parameters() if weight.requires_grad) * 0.0
 
 
 @dataclass(frozen=True)
