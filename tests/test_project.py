@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
-REQUIREMENTS += [path for part in ("tests", "tools", "examples") for path in (ROOT / part).glob("**/requirements.txt")]
+REQUIREMENTS += [
+    path for part in ("tests", "tools", "examples", "wenet_uio") for path in (ROOT / part).glob("**/requirements.txt")
+]
 
 
 @pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -25,6 +27,6 @@ def test_every_requirement_has_its_reason_above_it(path):
 
 def test_the_package_takes_its_requirements_from_files_that_are_there():
     named = re.findall(r'^(\S+) = \{ file = \["(.+)"\] \}$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    extras = ["test", "espeak", "benchmark", "ray", "lhotse", "onnx"]
+    extras = ["test", "espeak", "lm", "benchmark", "ray", "lhotse", "onnx"]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]
     assert all((ROOT / path).is_file() for _, path in named)

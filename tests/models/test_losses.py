@@ -68,6 +68,18 @@ def test_loss_weighs_its_parts(make_model):
     torch.testing.assert_close(only_ctc["loss"], only_ctc["loss_ctc"])
 
 
+@pytest.mark.parametrize(
+    ("ctc_weight", "names"),
+    [
+        (0.0, {"loss", "loss_att", "th_accuracy"}),
+        (0.3, {"loss", "loss_att", "th_accuracy", "loss_ctc"}),
+        (1.0, {"loss", "loss_ctc"}),
+    ],
+)
+def test_a_loss_of_weight_0_is_not_named(make_model, ctc_weight, names):
+    assert set(make_model(model_conf={"ctc_weight": ctc_weight}).loss_names) == names
+
+
 def test_every_parameter_learns(make_model):
     model = make_model().train()
     model(*_batch())["loss"].backward()

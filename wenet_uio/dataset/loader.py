@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.pieces import PlannedBatch
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.randomness import key_of
 from wenet_uio.dataset.types import Batch
@@ -74,15 +76,18 @@ class Loader:
         self.skipped: Counter[str] = Counter()
         """Samples of this epoch that were left out while reading, by reason."""
         self._plans: dict[int, EpochPlan] = {}
-        self._loader = DataLoader(
+        self._data_loader = partial(
+            DataLoader,
             reader,
             batch_size=None,
-            sampler=_Schedule(weakref.proxy(self)),  # no cycle: workers end with their loader
             num_workers=num_workers,
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
         )
+        self._loader = self._data_loader(
+            sampler=_Schedule(weakref.proxy(self))
+        )  # no cycle: workers end with their loader
 
     @property
     def plan(self) -> EpochPlan:
@@ -123,6 +128,12 @@ class Loader:
             self.set_epoch(self.epoch + 1)
         else:
             self.epoch, self.steps_done, self.skipped = self.epoch + 1, 0, Counter()
+
+    def share(self, number: int, shares: int) -> Iterator[Batch]:
+        """Every `shares`-th batch of this pass, from batch `number` on, whole; processes that share take no steps."""
+        plan = self.plan
+        batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
+        yield from self._data_loader(sampler=(work for batch in batches for work in _works(plan, batch)))
 
     def _advance(self) -> None:
         """Count one step; with nominal epochs a pass that is through gives way to the next."""
@@ -207,6 +218,10 @@ class _Schedule(Sampler):
                 plan = loader.plan_of(data_pass)
             batch = plan.step(position, loader.world_size, loader.rank)
             position += loader.world_size
-            for number, piece in enumerate(batch.pieces, 1):
-                shards, rows = plan.corpus.origin(piece.shards, piece.rows)
-                yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)
+            yield from _works(plan, batch)
+
+
+def _works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
+    for number, piece in enumerate(batch.pieces, 1):
+        shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+        yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)

@@ -130,8 +130,13 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
     encoder = model.encoder
     if chunks.size < 1:
         raise ValueError(f"--chunk_size: expected 1 or more encoder frames, found {chunks.size}")
-    if not encoder.causal:
-        raise ValueError("this model's convolution sees future frames; train with causal: true")
+    if encoder.obstacle:
+        raise ValueError(encoder.obstacle)
+    if encoder.width != encoder.output_size:
+        raise ValueError(
+            f"the runtimes make caches of the encoder's output_size, {encoder.output_size}, and this model's layers are "
+            f"{encoder.width} wide; train with both the same"
+        )
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         raise ValueError("this model was trained with full context only; train with use_dynamic_chunk: true")
     static = encoder.static_chunk_size
@@ -255,7 +260,7 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
     """The inputs of a streaming encoder as they are behind the first chunk."""
     encoder = model.encoder
     size, cache = (chunks.size if chunks.size > 0 else 9), max(chunks.cache, 0)
-    layers, head_dim = len(encoder.encoders), encoder.output_size // encoder.heads
+    layers, head_dim = len(encoder.encoders), encoder.width // encoder.heads
     return {
         "chunk": torch.randn(
             1, (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1, feature_dim
@@ -263,6 +268,6 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
         "offset": torch.tensor(cache + size),
         "required_cache_size": torch.tensor(cache),
         "att_cache": torch.randn(layers, encoder.heads, cache, 2 * head_dim),
-        "cnn_cache": torch.randn(layers, 1, encoder.output_size, encoder.cnn_cache_frames),
+        "cnn_cache": torch.randn(layers, 1, encoder.width, encoder.cnn_cache_frames),
         "att_mask": torch.ones(1, 1, cache + size, dtype=torch.bool),
     }
