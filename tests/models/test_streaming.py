@@ -57,6 +57,32 @@ def test_streaming_equals_one_pass_with_a_chunk_mask(make_encoder_model, kind, c
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_of_one_size_gives_the_same_when_what_was_not_heard_is_masked(make_encoder_model, kind):
+    encoder, conf = KINDS[kind]
+    model = make_encoder_model(encoder, {**conf, "use_dynamic_chunk": True})
+    chunk, left = 4, 3
+    feats = torch.randn(1, 203, 40)
+    expected, _ = model.encode(feats, torch.tensor([203]), chunk, left)
+    embed, size = model.encoder.embed, chunk * left
+    heads, width = model.encoder.heads, model.encoder.width
+    att_cache = torch.zeros(len(model.encoder.encoders), heads, size, 2 * width // heads)
+    cnn_cache = torch.zeros(len(model.encoder.encoders), 1, width, model.encoder.cnn_cache_frames)
+    outputs = []
+    for number in range(expected.size(1) // chunk):
+        start = number * chunk * embed.subsampling_rate
+        window = feats[:, start : start + (chunk - 1) * embed.subsampling_rate + embed.right_context + 1]
+        heard = torch.arange(size + chunk) >= size - number * chunk
+        output, att_cache, cnn_cache = model.encoder.forward_chunk(
+            window, number * chunk, size, att_cache, cnn_cache, heard.view(1, 1, -1)
+        )
+        assert att_cache.size(2) == size
+        outputs.append(output)
+    found = torch.cat(outputs, dim=1)
+    torch.testing.assert_close(found, expected[:, : found.size(1)], atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
 def test_padding_does_not_change_an_utterance_in_chunks(make_encoder_model, kind):
     encoder, conf = KINDS[kind]
     model = make_encoder_model(encoder, {**conf, "use_dynamic_chunk": True})

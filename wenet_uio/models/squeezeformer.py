@@ -16,6 +16,7 @@ from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.embedding import RelPositionalEncoding
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder, frames_to_forget
 from wenet_uio.models.encoder_layer import feed_forward
+from wenet_uio.models.masks import additive
 from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
 
 KERNELS = {"conv1d": 5, "stream": 1}
@@ -160,6 +161,7 @@ class SqueezeformerEncoder(Encoder):
         required_cache_size: int,
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
+        att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """As Encoder.forward_chunk. A layer at a lower rate fills one place of its attention cache in `factor`."""
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
@@ -189,7 +191,10 @@ class SqueezeformerEncoder(Encoder):
             att_past = att_cache[i : i + 1, :, place::factor]
             memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
             if x.size(1) > 0:
-                x, att_present, cnn_present = layer(x, None, pos_emb[:, place::factor], None, att_past, memory)
+                bias: torch.Tensor | None = None
+                if att_mask is not None:
+                    bias = additive(att_mask[:, :, place:seen:factor], x.dtype)
+                x, att_present, cnn_present = layer(x, bias, pos_emb[:, place::factor], None, att_past, memory)
                 if att_present is not None and cnn_present is not None:
                     att_past, memory = att_present, cnn_present
                 last = x[:, -1:].transpose(1, 2)
