@@ -12,10 +12,23 @@ from wenet_uio.models import ASRModel, build_model
 
 VOCAB = 12
 STREAMING = {"causal": True, "cnn_module_kernel": 8, "cnn_module_norm": "layer_norm", "use_dynamic_chunk": True}
+IN_CHUNKS = {"causal": True, "use_dynamic_chunk": True}
+GATED = {"cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
+SQUEEZED = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
 CASES = {
     "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
     "conformer": ("conformer", "transformer", {}),
     "u2pp": ("conformer", "bitransformer", STREAMING),
+    "branchformer": ("branchformer", "transformer", {**GATED, "merge_method": "learned_ave"}),
+    "e_branchformer": ("e_branchformer", "transformer", GATED),
+    "squeezeformer": ("squeezeformer", "transformer", SQUEEZED),
+    "streaming_branchformer": ("branchformer", "transformer", {**GATED, **IN_CHUNKS}),
+    "streaming_e_branchformer": ("e_branchformer", "transformer", {**GATED, **IN_CHUNKS}),
+    "streaming_squeezeformer": (
+        "squeezeformer",
+        "transformer",
+        {**SQUEEZED, **IN_CHUNKS, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
+    ),
 }
 
 
@@ -26,7 +39,9 @@ def make_model() -> Callable[[str], ASRModel]:
     def make(case: str) -> ASRModel:
         encoder, decoder, encoder_conf = CASES[case]
         torch.manual_seed(0)
-        small = {"output_size": 16, "attention_heads": 2, "linear_units": 32, "num_blocks": 2}
+        small = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
+        if encoder in ("transformer", "conformer", "e_branchformer"):
+            small["linear_units"] = 32
         values = {
             "encoder": encoder,
             "encoder_conf": {**small, **encoder_conf},

@@ -19,6 +19,13 @@ WAYS = [
     ("u2pp", Chunks(4, 2)),
     ("u2pp", Chunks(4, 0)),
     ("u2pp", Chunks(1, 4)),
+    ("branchformer", OFFLINE),
+    ("e_branchformer", OFFLINE),
+    ("squeezeformer", OFFLINE),
+    ("streaming_branchformer", Chunks(4, 2)),
+    ("streaming_e_branchformer", Chunks(4, 2)),
+    ("streaming_squeezeformer", Chunks(4, 2)),
+    ("streaming_squeezeformer", Chunks(3, 2)),
 ]
 
 

@@ -111,6 +111,20 @@ class _UnmaskedChunk(nn.Module):
         return self.encoder.forward_chunk(chunk, offset, self.keep, att_cache, cnn_cache)
 
 
+class _Whole(nn.Module):
+    """A whole utterance as one chunk, through Encoder.forward; the caches come out as they go in."""
+
+    def __init__(self, model: ASRModel) -> None:
+        super().__init__()
+        self.encoder = model.encoder
+
+    def forward(
+        self, chunk: torch.Tensor, att_cache: torch.Tensor, cnn_cache: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        lengths = torch.ones(1, dtype=torch.int64) * chunk.size(1)
+        return self.encoder(chunk, lengths)[0], att_cache + 0.0, cnn_cache + 0.0
+
+
 class _Decoder(nn.Module):
     """Hypotheses and encoder frames -> log-probabilities of both decoders; the runtime weighs them."""
 
@@ -134,8 +148,8 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
         raise ValueError(encoder.obstacle)
     if encoder.width != encoder.output_size:
         raise ValueError(
-            f"the runtimes make caches of the encoder's output_size, {encoder.output_size}, and this model's layers are "
-            f"{encoder.width} wide; train with both the same"
+            f"runtimes make caches as wide as the encoder's output, {encoder.output_size}; the layers of this model are "
+            f"{encoder.width} wide: train with both the same"
         )
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         raise ValueError("this model was trained with full context only; train with use_dynamic_chunk: true")
@@ -161,6 +175,9 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
     if chunks.left <= 0:  # the runtime starts with an empty cache and gives no mask
         encoder = _UnmaskedChunk(model, keep=chunks.left)
         del chunk["required_cache_size"], chunk["att_mask"]
+    if chunks == OFFLINE:
+        encoder = _Whole(model)
+        del chunk["offset"]
     frames = torch.randn(1, 9, model.encoder.output_size)
     hyps = {"hyps": torch.randint(model.vocab_size, (3, 5)), "hyps_lens": torch.tensor([5, 4, 2])}
     per_token = {0: "BEAM", 1: "L"}
@@ -260,7 +277,7 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
     """The inputs of a streaming encoder as they are behind the first chunk."""
     encoder = model.encoder
     size, cache = (chunks.size if chunks.size > 0 else 9), max(chunks.cache, 0)
-    layers, head_dim = len(encoder.encoders), encoder.width // encoder.heads
+    layers, head_dim = len(encoder.encoders), encoder.output_size // encoder.heads
     return {
         "chunk": torch.randn(
             1, (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1, feature_dim
@@ -268,6 +285,6 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
         "offset": torch.tensor(cache + size),
         "required_cache_size": torch.tensor(cache),
         "att_cache": torch.randn(layers, encoder.heads, cache, 2 * head_dim),
-        "cnn_cache": torch.randn(layers, 1, encoder.width, encoder.cnn_cache_frames),
+        "cnn_cache": torch.randn(layers, 1, encoder.output_size, encoder.cnn_cache_frames),
         "att_mask": torch.ones(1, 1, cache + size, dtype=torch.bool),
     }
