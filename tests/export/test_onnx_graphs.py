@@ -25,7 +25,6 @@ WAYS = [
     ("streaming_branchformer", Chunks(4, 2)),
     ("streaming_e_branchformer", Chunks(4, 2)),
     ("streaming_squeezeformer", Chunks(4, 2)),
-    ("streaming_squeezeformer", Chunks(3, 2)),
 ]
 
 
@@ -142,3 +141,10 @@ def test_chunks_that_a_model_cannot_do_are_an_error(make_model):
     with pytest.raises(ValueError, match="--chunk_size 8"):
         check_chunks(fixed, Chunks(16, 4))
     check_chunks(make_model("transformer"), Chunks(16, 4))
+    check_chunks(make_model("streaming_squeezeformer"), Chunks(16, 4))
+    with pytest.raises(ValueError, match="--chunk_size 5 is not a multiple of 2"):
+        check_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
+    wide = make_model("streaming_squeezeformer")
+    wide.encoder.output_size = 24
+    with pytest.raises(ValueError, match="train with both the same"):
+        check_chunks(wide, Chunks(4, 4))

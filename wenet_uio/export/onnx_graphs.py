@@ -11,6 +11,7 @@ from torch import nn
 from wenet_uio.export.torchscript import RuntimeModel
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.embedding import RelPositionalEncoding
+from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,12 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
         raise ValueError(encoder.obstacle)
     if encoder.width != encoder.output_size:
         raise ValueError(
-            f"runtimes make caches as wide as the encoder's output, {encoder.output_size}; the layers of this model are "
+            f"runtimes make caches as wide as the encoder's output, {encoder.output_size}; this model's layers are "
             f"{encoder.width} wide: train with both the same"
         )
+    if isinstance(encoder, SqueezeformerEncoder) and chunks.size % (rate := 2 ** len(encoder.reduce_before)):
+        # Else a chunk may have no frame at the lowest rate, and a trace cannot leave layers out.
+        raise ValueError(f"this model's layers lower the rate: --chunk_size {chunks.size} is not a multiple of {rate}")
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         raise ValueError("this model was trained with full context only; train with use_dynamic_chunk: true")
     static = encoder.static_chunk_size
