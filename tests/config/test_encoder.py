@@ -81,6 +81,47 @@ def test_a_saved_encoder_has_the_keys_that_wenet_takes(encoder, tmp_path):
     assert set(saved.encoder_conf.model_dump()) == WENETS[encoder]
 
 
+DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+CGMLP = {"cgmlp_linear_units": 2048, "cgmlp_conv_kernel": 63, "use_linear_after_conv": False}
+FRAMES = {"encoder_dim": 256, "output_size": 256, "reduce_idx": 5, "recover_idx": 11, "adaptive_scale": True}
+PUBLISHED = {
+    "u2++ branchformer of aishell": (
+        "branchformer",
+        {**DROPOUTS, **CGMLP, "use_attn": True, "use_cgmlp": True, "merge_method": "concat", "cgmlp_weight": 0.5}
+        | {"attn_branch_drop_rate": 0.0, "stochastic_depth_rate": 0.0, "gate_activation": "identity", "causal": True}
+        | {"num_blocks": 24, "use_dynamic_chunk": True, "use_dynamic_left_chunk": False, "input_layer": "conv2d"},
+    ),
+    "e_branchformer of aishell, as first published": (
+        "e_branchformer",
+        {**DROPOUTS, "attention_heads": 8, "linear_units": 1024, "num_blocks": 17, "merge_conv_kernel": 31}
+        | {"activation_type": "swish", "pos_enc_layer_type": "rel_pos", "attention_layer_type": "rel_selfattn"},
+    ),
+    "squeezeformer of librispeech": (
+        "squeezeformer",
+        {
+            **FRAMES,
+            "pos_enc_layer_type": "rel_pos",
+            "time_reduction_layer_type": "conv1d",
+            "cnn_norm_type": "layer_norm",
+        }
+        | {"feed_forward_expansion_factor": 4, "input_dropout_rate": 0.1, "feed_forward_dropout_rate": 0.1},
+    ),
+    "u2++ squeezeformer of librispeech": (
+        "squeezeformer",
+        {**FRAMES, "time_reduction_layer_type": "stream", "do_rel_shift": False, "causal": True}
+        | {"use_dynamic_chunk": True, "cnn_module_kernel": 31, "normalize_before": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED)
+def test_what_wenets_recipes_ask_of_an_encoder_is_read_as_it_stands(recipe):
+    encoder, conf = PUBLISHED[recipe]
+    read = parse_config({"encoder": encoder, "encoder_conf": conf}, "test").encoder_conf.model_dump()
+    for key, value in conf.items():
+        assert read[{"attention_layer_type": "selfattention_layer_type"}.get(key, key)] == value
+
+
 def test_lists_for_each_block_survive_saving(tmp_path):
     conf = {"num_blocks": 2, "stochastic_depth_rate": [0, 0.2], "attention_layer_type": "selfattn"}
     config = parse_config({"encoder": "branchformer", "encoder_conf": conf}, "test")

@@ -19,7 +19,7 @@ BATCH = (torch.randn(2, 80, 40), torch.tensor([80, 70]), torch.tensor([[1, 2, 3]
     ("encoder", "more"),
     [
         ("branchformer", {}),
-        ("branchformer", {"use_attn": False}),
+        ("branchformer", {"use_attn": False, "merge_method": "learned_ave"}),
         ("branchformer", {"use_cgmlp": False}),
         ("branchformer", {"merge_method": "learned_ave"}),
         ("branchformer", {"merge_method": "fixed_ave", "cgmlp_weight": [0.0, 1.0]}),

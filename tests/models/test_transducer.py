@@ -159,6 +159,15 @@ def test_the_loss_is_the_sum_of_the_three_by_their_weights():
     assert (losses["loss_ctc"], losses["loss_att"]) == (None, None)
     assert alone.loss_names == ("loss", "loss_rnnt")
     torch.testing.assert_close(losses["loss"], losses["loss_rnnt"])
+    losses["loss"].backward()
+    idle = {name.split(".")[0] for name, weight in alone.named_parameters() if weight.grad is None}
+    assert idle == {"ctc", "decoder"}
+
+
+def test_from_text_without_audio_the_attention_decoder_alone_learns():
+    losses = make("rnn")(torch.zeros(2, 0, 20), torch.zeros(2), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1]))
+    assert (losses["loss_rnnt"], losses["loss_ctc"]) == (None, None)
+    torch.testing.assert_close(losses["loss"], losses["loss_att"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

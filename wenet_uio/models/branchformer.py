@@ -40,7 +40,8 @@ class BranchformerEncoderLayer(nn.Module):
         super().__init__()
         dim = conf.output_size
         self.share = conf.of_blocks("cgmlp_weight")[block]
-        fixed = conf.merge_method == "fixed_ave" and conf.use_attn and conf.use_cgmlp
+        both = conf.use_attn and conf.use_cgmlp
+        fixed = conf.merge_method == "fixed_ave" and both
         use_attn = conf.use_attn and not (fixed and self.share == 1.0)
         use_cgmlp = conf.use_cgmlp and not (fixed and self.share == 0.0)
         self.attn = self_attention(conf) if use_attn else None
@@ -54,9 +55,8 @@ class BranchformerEncoderLayer(nn.Module):
         self.depth_scale = _depth_scale(conf.of_blocks("stochastic_depth_rate")[block])
         # Every checkpoint of WeNet has these four, whether they are used or not.
         self.pooling_proj1, self.pooling_proj2, self.weight_proj1, self.weight_proj2 = (
-            nn.Linear(dim, 1).requires_grad_(conf.merge_method == "learned_ave") for _ in range(4)
+            nn.Linear(dim, 1).requires_grad_(both and conf.merge_method == "learned_ave") for _ in range(4)
         )
-        both = conf.use_attn and conf.use_cgmlp
         width = 2 * dim if conf.merge_method == "concat" else dim
         self.merge_proj = nn.Linear(width, dim) if both else nn.Identity()
 

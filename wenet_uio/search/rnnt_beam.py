@@ -64,7 +64,7 @@ def rnnt_beam_search(
         parent, way = choice // options.size(2), choice % options.size(2)
         place = parent * token.size(2) + (way - 1).clamp(min=0)
         added = token.flatten(1).gather(1, place)
-        sure = log_probs.exp().gather(2, token).flatten(1).gather(1, place)
+        sure = log_probs.gather(2, token).exp().flatten(1).gather(1, place)
 
         active = (frame < lengths).unsqueeze(1)  # an utterance that is over stays as it is
         own = torch.arange(beam_size, device=device).expand_as(parent)
