@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import create_model, field_validator
+from pydantic import Field, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
@@ -81,6 +81,8 @@ class Config(TrainKeys):
     dataset_conf: DatasetConf = DatasetConf()
     data: str | MixtureConf | None = None
     """What is trained on: a data list, a yaml file of sources, or sources; --train_data goes before it."""
+    text_weight: float = Field(1.0, ge=0)
+    """Of the decoder's loss on text without audio. Not in model_conf, whose keys WeNet hands to its model."""
     input_dim: int | None = None
     """Width of the features; derived from dataset_conf where absent."""
     output_dim: int | None = None

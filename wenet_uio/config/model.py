@@ -40,8 +40,6 @@ class CmvnConf(Section):
 class HybridConf(Section):
     """What models with an attention decoder beside something else have."""
 
-    text_weight: float = Field(1.0, ge=0)
-    """Of the decoder's loss on text without audio."""
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Pads the labels of a batch."""
     reverse_weight: Probability = 0.0

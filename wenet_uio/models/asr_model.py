@@ -41,7 +41,7 @@ class ASRModel(nn.Module):
         self.attention_weight = conf.attention_weight
         self.transducer_weight = 0.0
         self.reverse_weight = conf.reverse_weight
-        self.text_weight = conf.text_weight
+        self.text_weight = 1.0
         self.attention_loss = LabelSmoothingLoss(
             vocab_size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )

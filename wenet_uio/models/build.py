@@ -45,11 +45,14 @@ def build_model(config: Config) -> ASRModel:
     decoder = DECODERS[config.decoder](vocab_size, width, config.decoder_conf)
     ctc = CTC(vocab_size, width, blank)
     parts = (encoder, decoder, ctc, vocab_size, sos, eos, config.model_conf)
-    if config.model != "transducer":
-        return ASRModel(*parts)
-    predictor = PREDICTORS[config.predictor](vocab_size, config.predictor_conf)
-    joint = TransducerJoint(vocab_size, width, config.predictor_conf.output_size, config.joint_conf)
-    return Transducer(*parts, predictor, joint)
+    if config.model == "transducer":
+        predictor = PREDICTORS[config.predictor](vocab_size, config.predictor_conf)
+        joint = TransducerJoint(vocab_size, width, config.predictor_conf.output_size, config.joint_conf)
+        model = Transducer(*parts, predictor, joint)
+    else:
+        model = ASRModel(*parts)
+    model.text_weight = config.text_weight
+    return model
 
 
 def _cmvn(config: Config, feature_dim: int) -> GlobalCMVN | None:
