@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from wenet_uio.dataset.types import Batch
 
 LEAST_BAD = 10
 """Bad samples that no run stops for, however small its corpus."""
+
+SECONDS_AFTER_SIGTERM = 15
+"""That a worker lives on, unless its rank ends it before."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Loader:
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
+            worker_init_fn=_outlive_sigterm,
         )
 
     @property
@@ -188,6 +193,11 @@ class Loader:
                 f"{self.corpus.data_list}: {bad} bad samples in epoch {self.epoch}, more than max_bad_ratio "
                 f"{self.max_bad_ratio:g} allows; the last is {last}"
             )
+
+
+def _outlive_sigterm(_: int) -> None:
+    """A scheduler's SIGTERM may reach every process of a job: the rank still needs its workers while it saves."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(SECONDS_AFTER_SIGTERM))
 
 
 class _Schedule(Sampler):

@@ -8,6 +8,7 @@ from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import DECODERS
 from wenet_uio.models.encoder import ENCODERS
+from wenet_uio.models.lora import add_lora
 from wenet_uio.text.symbols import SOS_EOS
 from wenet_uio.text.tokenizer import build_tokenizer
 
@@ -31,7 +32,10 @@ def build_model(config: Config) -> ASRModel:
     encoder = ENCODERS[config.encoder](feature_dim, config.encoder_conf, _cmvn(config, feature_dim))
     decoder = DECODERS[config.decoder](vocab_size, width, config.decoder_conf)
     ctc = CTC(vocab_size, width, blank)
-    return ASRModel(encoder, decoder, ctc, vocab_size, sos, eos, config.model_conf)
+    model = ASRModel(encoder, decoder, ctc, vocab_size, sos, eos, config.model_conf)
+    if config.use_lora:
+        add_lora(model, config.lora_conf)
+    return model
 
 
 def _cmvn(config: Config, feature_dim: int) -> GlobalCMVN | None:

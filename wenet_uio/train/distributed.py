@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -75,6 +77,12 @@ class World:
             dist.all_reduce(values)
         return values
 
+    def largest(self, values: torch.Tensor) -> torch.Tensor:
+        """Each of `values` as the rank has it where it is largest, in place and on every rank."""
+        if self.size > 1:
+            dist.all_reduce(values, dist.ReduceOp.MAX)
+        return values
+
     def gather(self, value: Any) -> list[Any]:
         """Every rank's `value`, in the order of the ranks, on every rank."""
         if self.size == 1:
@@ -89,13 +97,40 @@ class World:
             for buffer in module.buffers():
                 dist.broadcast(buffer, 0)
 
+    def notice_board(self, name: str) -> dist.Store:
+        """A connection of its own to the store that the ranks met at, for words outside of the exchanges."""
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=30))
+        return dist.PrefixStore(f"wenet_uio/{attempt}/{name}", store)
 
-def cpu_threads(world: World, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Threads of torch for a rank that computes on the CPU; None leaves the user's OMP_NUM_THREADS alone.
 
-    torchrun gives every one of several processes OMP_NUM_THREADS=1, whatever the machine has; that 1 is not the user's.
+@contextmanager
+def said_once(world: World) -> Iterator[None]:
+    """Of the ranks that fail in this block, only the first lets its error be seen; the others end with status 1.
+
+    A rank whose exchange fails because another rank is gone says so in one line: that other rank has the reason.
+    """
+    try:
+        yield
+    except Exception as error:
+        if world.size > 1:
+            if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+                first_line = str(error).splitlines()[0]
+                print(f"rank {world.rank} ends: another rank did not answer ({first_line})", file=sys.stderr)
+                sys.exit(1)
+            if world.notice_board("failures").add("count", 1) > 1:
+                sys.exit(1)
+        raise
+
+
+def cpu_threads(world: World, num_workers: int, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Threads of torch for a rank that computes on the CPU beside `num_workers` processes that read data.
+
+    None leaves the user's OMP_NUM_THREADS alone. torchrun gives every one of several processes OMP_NUM_THREADS=1,
+    whatever the machine has; that 1 is not the user's.
     """
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None and not (chosen == "1" and world.local_size > 1):
         return None
-    return max(1, len(os.sched_getaffinity(0)) // world.local_size)
+    return max(1, len(os.sched_getaffinity(0)) // world.local_size - num_workers)

@@ -1,0 +1,45 @@
+"""The model as an engine runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from wenet_uio.dataset.types import Batch
+from wenet_uio.train.freezing import train_mode
+
+
+class Objective(nn.Module):
+    """One batch in, its mean losses out."""
+
+    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
+        super().__init__()
+        self.model = model
+        self.device = device
+        self.dtype = dtype
+
+    def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
+        """An empty batch has a loss of 0 that depends on every weight, so that all ranks exchange all gradients."""
+        if len(batch):
+            return self._losses(batch)
+        training = self.model.training
+        self.model.eval()  # silence is not to count in batch norms
+        losses = self._losses(_silence(batch))
+        if training:
+            train_mode(self.model)
+        return {"loss": losses["loss"] * 0.0}
+
+    def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
+        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
+            return self.model(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+
+
+def _silence(batch: Batch) -> Batch:
+    """A second of it and one token, to run in place of an empty batch."""
+    lengths = batch.feats_lengths.new_full((1,), 100)
+    one = torch.ones_like(lengths)
+    feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
+    return replace(batch, feats=feats, feats_lengths=lengths, target=one[:, None], target_lengths=one)
