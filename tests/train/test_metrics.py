@@ -17,7 +17,7 @@ def test_losses_weigh_by_utterances_and_accuracy_by_tokens_with_the_end_of_each_
     batch = tiny_batch([5, 3, 1], 1)
     batch.target_lengths = torch.tensor([4, 2, 1])
     losses = {"loss": torch.tensor(2.0), "th_accuracy": torch.tensor(0.5)}
-    assert loss_sums(losses, batch, ("loss", "th_accuracy")).tolist() == [6.0, 5.0]
+    assert loss_sums(losses, batch, ("loss", "th_accuracy"), {"th_accuracy"}).tolist() == [6.0, 5.0]
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,13 @@ def layers_of(model: nn.Module) -> Iterator[nn.Module]:
             yield from module
 
 
-def build_engine(model: ASRModel, config: Config, world: World, seed: int, deepspeed_config: str | Path) -> Engine:
+def contiguous(model: nn.Module) -> None:
+    """Lay kernels out in memory row by row, for engines that deal out rows; convolutions like channels last better."""
+    for weight in model.parameters():
+        weight.data = weight.data.contiguous()
+
+
+def build_engine(model: ASRModel, config: Config, world: World, seed: int, deepspeed_config: str | Path = "") -> Engine:
     """The engine that `config.train_engine` names, not yet connected; `deepspeed_config` is for deepspeed alone.
 
     Raises:

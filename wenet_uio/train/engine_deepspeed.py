@@ -14,7 +14,7 @@ import torch.distributed as dist
 from wenet_uio.config import Config
 from wenet_uio.models import ASRModel
 from wenet_uio.train.distributed import World
-from wenet_uio.train.engine import Engine
+from wenet_uio.train.engine import Engine, contiguous
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class DeepspeedEngine(Engine):
             self._load_optimizer(saved["optimizer"])
 
     def wrap(self) -> None:
-        """Deepspeed takes the optimizer with the model: see `connect`."""
+        """Deepspeed takes the model with its optimizer: see `connect`."""
+        contiguous(self.model)
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
         self.synced.set_gradient_accumulation_boundary(last)

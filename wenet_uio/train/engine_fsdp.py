@@ -9,7 +9,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from wenet_uio.train.engine import AUTOCAST, Engine, layers_of
+from wenet_uio.train.engine import AUTOCAST, Engine, contiguous, layers_of
 
 
 class FsdpEngine(Engine):
@@ -28,6 +28,7 @@ class FsdpEngine(Engine):
         policy = MixedPrecisionPolicy(
             param_dtype=AUTOCAST[self.config.dtype], reduce_dtype=torch.float32, cast_forward_inputs=False
         )
+        contiguous(self.model)
         for layer in (*layers_of(self.model), self.model):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
 

@@ -39,7 +39,7 @@ class Objective(nn.Module):
 
 def _silence(batch: Batch) -> Batch:
     """A second of it and one token, to run in place of an empty batch."""
-    lengths = batch.feats_lengths.new_full((1,), 100)
+    lengths = batch.target.new_full((1,), 100)
     one = torch.ones_like(lengths)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
     return replace(batch, feats=feats, feats_lengths=lengths, target=one[:, None], target_lengths=one)

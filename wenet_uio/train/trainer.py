@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from collections import Counter
 from typing import Any, Protocol
@@ -117,6 +118,8 @@ class Trainer:
         try:
             self._begin()
             while not (reason := self._end_reached()):
+                done = self.progress.epoch_step
+                self.reporter.begin_epoch(self.progress.epoch, self.progress.step, done, done + self._steps_to_do())
                 if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
                     log.info("asked to stop: state saved after step %d", self.progress.step)
                     return False
@@ -149,13 +152,16 @@ class Trainer:
         if self.world.rank == 0:
             self.folder.save_weights(name, weights)
 
+    def _steps_to_do(self) -> int:
+        """Optimizer steps from here to the end of the epoch."""
+        if self.progress.trained:
+            return 0
+        steps_of_data = math.ceil(len(self.train) / self.config.accum_grad)
+        return min(steps_of_data, (self.config.max_steps or sys.maxsize) - self.progress.step)
+
     def _train_epoch(self) -> bool:
         """The rest of the current epoch; False when a rank was asked to stop, with the state saved."""
         progress, config = self.progress, self.config
-        remaining = math.ceil(len(self.train) / config.accum_grad)
-        if config.max_steps is not None:
-            remaining = min(remaining, config.max_steps - progress.step)
-        self.reporter.begin_epoch(progress.epoch, progress.step, progress.epoch_step, progress.epoch_step + remaining)
         began = time.perf_counter()
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
