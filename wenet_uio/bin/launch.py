@@ -45,6 +45,8 @@ def main() -> int:
     except SignalException as end:
         print(f"stopped by {end.sigval.name}", file=sys.stderr)
         return 128 + end.sigval.value
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
 
 

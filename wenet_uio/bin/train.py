@@ -179,6 +179,8 @@ def main() -> int:
     world.join(args.dist_backend, args.timeout)
     with said_once(world):
         (trainer or build_trainer(args, world, stop)).run()
+    trainer = None  # with its workers
+    stop.too_late()
     world.leave()
     return 0
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +23,6 @@ from wenet_uio.dataset.types import Batch
 
 LEAST_BAD = 10
 """Bad samples that no run stops for, however small its corpus."""
-
-SECONDS_AFTER_SIGTERM = 15
-"""That a worker lives on, unless its rank ends it before."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Loader:
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
-            worker_init_fn=_outlive_sigterm,
+            worker_init_fn=_end_with_the_rank,
         )
 
     @property
@@ -195,16 +195,27 @@ class Loader:
             )
 
 
-def _outlive_sigterm(_: int) -> None:
-    """A scheduler's SIGTERM may reach every process of a job: the rank still needs its workers while it saves."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(SECONDS_AFTER_SIGTERM))
+def _end_with_the_rank(_: int) -> None:
+    """A scheduler's SIGTERM may reach every process of a job; a worker heeds only that of its rank."""
+    if not hasattr(signal, "sigwaitinfo"):  # macOS
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    rank = os.getppid()
+
+    def wait() -> None:
+        while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class _Schedule(Sampler):
     """What the DataLoader is to fetch: this rank's pieces, from the loader's position to the end of its epoch."""
 
     def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+        # Not in a cycle, which would be taken apart in an order in which workers do not hear that it is over.
+        self._loader = weakref.proxy(loader)
 
     def __iter__(self) -> Iterator[Work]:
         loader = self._loader

@@ -15,5 +15,9 @@ class StopRequest:
         """From now on a SIGTERM is noted and ends nothing by itself."""
         signal.signal(signal.SIGTERM, self._note)
 
+    def too_late(self) -> None:
+        """The run is at its end, and a SIGTERM would only spoil how the process ends."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
     def _note(self, *_: Any) -> None:
         self.asked = True
