@@ -131,8 +131,11 @@ def said_once(world: World) -> Iterator[None]:
         raise
 
 
-def cpu_threads(world: World, num_workers: int, environment: Mapping[str, str] = os.environ) -> int | None:
+def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> int | None:
     """Threads of torch for a rank that computes on the CPU beside `num_workers` processes that read data.
+
+    Each of these gets a core where more than half of the cores are left to compute. Elsewhere they share: training on
+    a CPU is so much slower than reading that they mostly wait.
 
     None leaves the user's OMP_NUM_THREADS alone. torchrun gives every one of several processes OMP_NUM_THREADS=1,
     whatever the machine has; that 1 is not the user's.
@@ -140,4 +143,5 @@ def cpu_threads(world: World, num_workers: int, environment: Mapping[str, str] =
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None and not (chosen == "1" and world.local_size > 1):
         return None
-    return max(1, len(os.sched_getaffinity(0)) // world.local_size - num_workers)
+    cores = max(1, len(os.sched_getaffinity(0)) // world.local_size)
+    return cores - num_workers if cores > 2 * num_workers else cores
