@@ -22,15 +22,21 @@ class Objective(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """An empty batch has a loss of 0 that depends on every weight, so that all ranks exchange all gradients."""
-        if len(batch):
-            return self._losses(batch)
+        """The loss of a batch that is empty or without audio has a part of 0 that depends on every weight, so that all
+        ranks exchange all gradients."""
+        if not len(batch):
+            return {"loss": self._nothing(batch)}
+        losses = self._losses(batch)
+        return {**losses, "loss": losses["loss"] + self._nothing(batch)} if batch.text_only else losses
+
+    def _nothing(self, batch: Batch) -> torch.Tensor:
+        """0, from running the whole model on silence."""
         training = self.model.training
         self.model.eval()  # silence is not to count in batch norms
         losses = self._losses(_silence(batch))
         if training:
             train_mode(self.model)
-        return {"loss": losses["loss"] * 0.0}
+        return losses["loss"] * 0.0
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
@@ -38,7 +44,7 @@ class Objective(nn.Module):
 
 
 def _silence(batch: Batch) -> Batch:
-    """A second of it and one token, to run in place of an empty batch."""
+    """A second of it and one token, of the kind of `batch`."""
     lengths = batch.target.new_full((1,), 100)
     one = torch.ones_like(lengths)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
