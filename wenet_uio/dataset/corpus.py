@@ -213,11 +213,14 @@ class ShardCorpus(Corpus):
                 first, last = min(first, text_at[0]), max(last, text_at[1])
             version = self._version(ref.shard)
             tar = memoryview(storage.read_range(self.files(ref.shard).tar, first, last, version))
-        audio = tar[audio_at[0] - first : audio_at[1] - first]
+        audio, key = tar[audio_at[0] - first : audio_at[1] - first], rows.key(ref.row)
         if rows.records is not None:
             text, start, end, extra = json.loads(bytes(rows.records[slice(*text_at)]))
-            return Utterance(rows.key(ref.row), audio, text, start, end, extra=extra)
-        return Utterance(rows.key(ref.row), audio, bytes(tar[text_at[0] - first : text_at[1] - first]).decode())
+            return Utterance(key, audio, text, start, end, extra=extra)
+        try:
+            return Utterance(key, audio, bytes(tar[text_at[0] - first : text_at[1] - first]).decode())
+        except UnicodeDecodeError:
+            raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
 
     def _version(self, shard: int) -> Version:
         """The version of a remote or packed tar that was indexed."""

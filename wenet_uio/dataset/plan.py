@@ -21,7 +21,7 @@ import numpy as np
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.group_plan import GroupPlanner
 from wenet_uio.dataset.lanes import Group, Lanes, shards_of_a_group
-from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.measure import Measure, count_filtered
 from wenet_uio.dataset.pieces import Pieces, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
@@ -102,10 +102,7 @@ class EpochPlan:
 
     def filtered(self) -> Counter[str]:
         """Samples that the filters leave out, by reason; reads the whole index."""
-        reasons: Counter[str] = Counter()
-        for shard in range(self.corpus.num_shards):
-            reasons += self.measure.keep(self.corpus.rows(shard))[1]
-        return reasons
+        return count_filtered(self.corpus, self.measure, range(self.corpus.num_shards))
 
 
 def choose_lanes(corpus: Corpus, world_size: int) -> int:
