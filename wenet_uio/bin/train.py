@@ -59,6 +59,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16")
     parser.add_argument("--num_workers", type=int, default=0, help="processes that read data, a rank (0: none)")
     parser.add_argument("--prefetch", type=int, default=8, help="batches that each of them keeps ready (8)")
+    parser.add_argument(
+        "--feature_device",
+        choices=("worker", "accelerator"),
+        help="where features are computed: by those that read, or by the device that trains; default: the yaml's",
+    )
     parser.add_argument("--pin_memory", action="store_true", help="faster copies to a GPU")
     parser.add_argument("--seed", type=int, default=777, help="of weights, shuffling, augmentation and dropout (777)")
     return parser.parse_args()
@@ -89,6 +94,7 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
             seed=args.seed,
             epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
             ledger=ledger,
+            defer_features=config.dataset_conf.feature_device == "accelerator",
         )
         for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
     )
@@ -125,6 +131,7 @@ def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
         ValueError: its dimensions are not those of the features or the vocabulary.
     """
     named = {"train_engine": args.train_engine, "dtype": args.dtype, "use_amp": args.use_amp}
+    named["dataset_conf.feature_device"] = args.feature_device
     config = load_config(
         args.config, [*args.override_config, *(f"{key}={value}" for key, value in named.items() if value)]
     )
