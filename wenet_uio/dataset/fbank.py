@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -23,8 +24,20 @@ CHUNK_FRAMES = 512
 """Frames that a CPU transforms at a time: 1 MB of float32 at 16 kHz."""
 DEVICE_CHUNK_FRAMES = 32768
 """Frames that an accelerator transforms at a time."""
+BAND_BINS = 16
+"""Mel bins of a matrix product on a CPU: a vector register of float32."""
 EPSILON = torch.finfo(torch.float32).eps
 """Kaldi's floor of an energy before the logarithm."""
+
+
+class MelBand(NamedTuple):
+    """Mel bins that lie side by side: a product of few of them leaves out most of the zeros of the mel matrix."""
+
+    spectrum: slice
+    """Squared real and imaginary parts that have a weight in any of them."""
+    bins: slice
+    weights: torch.Tensor
+    """(parts, bins)."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +48,7 @@ class _Tables:
     """(window samples,)"""
     mean_spectrum: torch.Tensor
     """(2 * fft bins,): spectrum, real and imaginary in turn, that a frame's mean of one leaves behind."""
-    mel: torch.Tensor
-    """(2 * fft bins, mel bins): the weight of each squared real and imaginary part."""
+    mel: tuple[MelBand, ...]
     shift: int
     fft_size: int
 
@@ -96,7 +108,7 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
         spectrum = torch.view_as_real(torch.fft.rfft(windowed)).flatten(1)
         if conf.remove_dc_offset:
             spectrum.addr_(raw[chunk].mean(1), tables.mean_spectrum, alpha=-1)
-        torch.mm(spectrum.square_(), tables.mel, out=energies[chunk])
+        _mel_energies(spectrum, tables.mel, energies[chunk])
     return energies.clamp_(min=EPSILON).log_()
 
 
@@ -142,12 +154,19 @@ def batch_log_mel_spectrogram(
     for first in range(0, len(frames), step):
         chunk = slice(first, first + step)
         spectrum = torch.view_as_real(torch.fft.rfft(frames[chunk] * window)).flatten(1)
-        torch.mm(spectrum.square_(), mel, out=energies[chunk])
+        _mel_energies(spectrum, mel, energies[chunk])
     energies = energies.clamp_(min=1e-10).log10_().view(rows, -1, conf.num_mel_bins)
     frame = torch.arange(energies.size(1), device=energies.device)
     beyond = frame >= (lengths // conf.hop_length)[:, None]
     loudest = energies.amax(2).masked_fill_(beyond, -math.inf).amax(1)
     return torch.maximum(energies, loudest[:, None, None] - 8.0).add_(4.0).div_(4.0)
+
+
+def _mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: torch.Tensor) -> None:
+    """Square a spectrum (frames, 2 * fft bins) in place, and sum it into `energies` (frames, mel bins)."""
+    spectrum.square_()
+    for band in mel:
+        torch.mm(spectrum[:, band.spectrum], band.weights, out=energies[:, band.bins])
 
 
 def window_and_shift(sample_rate: int, conf: FbankConf) -> tuple[int, int]:
@@ -174,9 +193,8 @@ def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
     fft_size = 1 << (size - 1).bit_length()
     window = _window(conf.window_type, size)
     mean = torch.fft.rfft(window * (1 - conf.preemphasis_coefficient), fft_size)
-    mel = mel_matrix(sample_rate, fft_size, conf).repeat_interleave(2, dim=0)
-    tables = (table.float().to(device) for table in (window, torch.view_as_real(mean).flatten(), mel))
-    return _Tables(*tables, shift, fft_size)
+    window, mean = (table.float().to(device) for table in (window, torch.view_as_real(mean).flatten()))
+    return _Tables(window, mean, _mel_bands(mel_matrix(sample_rate, fft_size, conf), device), shift, fft_size)
 
 
 def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor:
@@ -199,6 +217,20 @@ def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor
     weights = torch.minimum((mels - left) / (centre - left), (right - mels) / (right - centre)).clamp_(min=0)
     weights[-1] = 0  # Kaldi leaves the bin at half the sample rate out
     return weights
+
+
+def _mel_bands(matrix: torch.Tensor, device: torch.device) -> tuple[MelBand, ...]:
+    """Mel weights (fft bins, mel bins) in bands; an accelerator has one for all, since its products are quick."""
+    weights = matrix.float().repeat_interleave(2, dim=0)
+    bins = weights.size(1)
+    step = BAND_BINS if device.type == "cpu" else bins
+    bands = []
+    for first in range(0, bins, step):
+        part = weights[:, first : first + step]
+        used = part.any(1).nonzero().flatten().tolist() or [0]
+        rows = slice(used[0], used[-1] + 1)
+        bands.append(MelBand(rows, slice(first, first + step), part[rows].contiguous().to(device)))
+    return tuple(bands)
 
 
 def _mel(hertz: float) -> float:
@@ -255,12 +287,9 @@ def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
 @lru_cache(maxsize=16)
 def _whisper_tables(
     sample_rate: int, conf: LogMelSpectrogramConf, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Window (n_fft,) and weights (2 * fft bins, mel bins) of the squared real and imaginary parts."""
+) -> tuple[torch.Tensor, tuple[MelBand, ...]]:
     from torchaudio.functional import melscale_fbanks  # only these features need it
 
     bins = conf.n_fft // 2 + 1
-    mel = melscale_fbanks(
-        bins, 0.0, sample_rate / 2, conf.num_mel_bins, sample_rate, norm="slaney", mel_scale="slaney"
-    )
-    return torch.hann_window(conf.n_fft).to(device), mel.repeat_interleave(2, dim=0).to(device)
+    mel = melscale_fbanks(bins, 0.0, sample_rate / 2, conf.num_mel_bins, sample_rate, norm="slaney", mel_scale="slaney")
+    return torch.hann_window(conf.n_fft).to(device), _mel_bands(mel, device)
