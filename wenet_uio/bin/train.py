@@ -23,7 +23,7 @@ from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.checkpoint import RunFolder, load_weights
-from wenet_uio.train.distributed import World, cpu_threads
+from wenet_uio.train.distributed import World, auto_workers, cpu_threads
 from wenet_uio.train.engine import build_engine, seed_everything
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.trainer import Trainer
@@ -57,7 +57,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that ranks wait for one another (1800)")
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="of the arithmetic; default: the yaml's")
     parser.add_argument("--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16")
-    parser.add_argument("--num_workers", type=int, default=0, help="processes that read data, a rank (0: none)")
+    parser.add_argument(
+        "--num_workers",
+        type=lambda text: text if text == "auto" else int(text),
+        default=0,
+        metavar="N",
+        help="processes that read data, a rank (0: none); auto: by cores, ranks and device",
+    )
     parser.add_argument("--prefetch", type=int, default=8, help="batches that each of them keeps ready (8)")
     parser.add_argument(
         "--feature_device",
@@ -155,6 +161,8 @@ def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
 def main() -> int:
     args = parse_arguments()
     world = World.from_environment(args.device)
+    if args.num_workers == "auto":
+        args.num_workers = auto_workers(world)
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
     )

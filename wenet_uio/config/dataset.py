@@ -245,8 +245,8 @@ class DatasetConf(Section):
     speed_perturb_conf: SpeedPerturbConf = SpeedPerturbConf()
     feats_type: Literal["fbank", "mfcc", "log_mel_spectrogram"] = "fbank"
     feature_device: Literal["worker", "accelerator"] = "worker"
-    """Where training computes features and their augmentation: in the processes that read, or on the device that trains,
-    from padded waveforms. Recognition computes them where it reads."""
+    """Where training computes and augments features: in the processes that read, or on the device that trains, from
+    padded waveforms. Recognition computes them where it reads."""
     fbank_conf: FbankConf = FbankConf()
     mfcc_conf: MfccConf = MfccConf()
     log_mel_spectrogram_conf: LogMelSpectrogramConf = LogMelSpectrogramConf()

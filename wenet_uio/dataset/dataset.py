@@ -92,7 +92,7 @@ class BatchReader(Dataset):
         conf: DatasetConf,
         keep_int16: bool = False,
     ) -> None:
-        """`text_chain` is for what is text alone; with `keep_int16` the chain gets 16-bit samples as they are stored."""
+        """`text_chain` is for what is text alone; with `keep_int16` the chain gets 16-bit samples as stored."""
         self.keep_int16 = keep_int16
         self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel

@@ -14,6 +14,10 @@ import torch
 import torch.distributed as dist
 
 
+MOST_WORKERS = 8
+"""Of `auto`: batches are small then, and more would mostly wait."""
+
+
 @dataclass(frozen=True)
 class World:
     """This process among those that torchrun started; alone when started by plain python."""
@@ -88,6 +92,17 @@ class World:
         if self.size > 1:
             for buffer in module.buffers():
                 dist.broadcast(buffer, 0)
+
+
+def auto_workers(world: World) -> int:
+    """Processes of each rank that read data, for `--num_workers auto`: batches do not depend on it.
+
+    Beside an accelerator all cores of the rank but one, which drives it, up to MOST_WORKERS. A rank that computes on
+    the CPU has one: it reads thousands of audio seconds a second, and some tens are trained.
+    """
+    if world.device.type == "cpu":
+        return 1
+    return min(MOST_WORKERS, max(1, len(os.sched_getaffinity(0)) // world.local_size - 1))
 
 
 def cpu_threads(world: World, environment: Mapping[str, str] = os.environ) -> int | None:
