@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-
 MOST_WORKERS = 8
 """Of `auto`: batches are small then, and more would mostly wait."""
 
