@@ -69,10 +69,10 @@ def read_tokenizer(options: argparse.Namespace) -> tuple[DatasetConf, Tokenizer 
 def main() -> int:
     options = parse_options()
     conf, tokenizer = read_tokenizer(options)
-    with opened_for_check(options.data_list, options.data_type) as (corpus, broken):
+    with opened_for_check(options.data_list, options.data_type) as (corpus, not_indexed):
         report = check_corpus(
             corpus,
-            broken,
+            not_indexed,
             conf,
             tokenizer=tokenizer,
             training=options.config is not None,

@@ -1,12 +1,17 @@
 import gzip
 import tarfile
 
+import fsspec
 import pytest
 
 from tests.dataset.faults.servers import serving, serving_ftp
 from wenet_uio.dataset import storage
 from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.data_list import read_shard_list
+from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.transports import DriverError, shown
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +58,6 @@ def test_nothing_of_a_list_is_run_by_a_shell(folder, tmp_path, monkeypatch):
     [("oss://bucket/a.tar", "pip install ossfs"), ("gs://bucket/a.tar", "pip install gcsfs")],
 )
 def test_a_missing_driver_is_named_with_its_command(uri, command, monkeypatch):
-    import fsspec
-
     def without_driver(*args, **options):
         raise ImportError("no such module")
 
@@ -91,8 +94,6 @@ def test_a_packed_tar_that_breaks_off_gives_what_comes_before(make_lists, tmp_pa
 
 
 def test_remote_globs_expand_where_stores_can_list(folder, tmp_path):
-    from wenet_uio.dataset.data_list import read_shard_list
-
     for name in ("b.tar", "a.tar"):
         with tarfile.open(folder / name, "w"):
             pass
@@ -102,3 +103,25 @@ def test_remote_globs_expand_where_stores_can_list(folder, tmp_path):
     (tmp_path / "shards.list").write_text("http://host/*.tar\n")
     with pytest.raises(DriverError, match="http cannot list"):
         read_shard_list(tmp_path / "shards.list")
+
+
+def test_a_cache_that_cannot_be_written_is_said_when_a_remote_list_is_opened(folder, tmp_path, monkeypatch, make_lists):
+    make_lists(3)
+    (tmp_path / "file").touch()
+    with serving(tmp_path) as server:
+        (tmp_path / "remote.list").write_text(f"{server.url}/shards/shards_000000000.tar\n")
+        open_list(str(tmp_path / "remote.list"), "shard")
+        monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "file"))
+        with pytest.raises(OSError, match="set WENET_UIO_CACHE"):
+            open_list(str(tmp_path / "remote.list"), "shard")
+
+
+def test_tokens_of_remote_shards_are_counted_from_whole_shards(folder, tmp_path, make_lists):
+    tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
+    local = open_list(make_lists(20)["shard"], "shard")
+    with serving(tmp_path) as server:
+        (tmp_path / "remote.list").write_text(f"{server.url}/shards/shards_{{000000000..000000001}}.tar\n")
+        corpus = TokenCounted(open_list(str(tmp_path / "remote.list"), "shard"), tokenizer)
+        assert [server.requests[f"/shards/shards_00000000{number}.tar"] for number in range(2)] == [1, 1]
+    for shard in range(2):
+        assert corpus.rows(shard).text_length.tolist() == local.rows(shard).text_length.tolist()

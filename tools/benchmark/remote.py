@@ -26,8 +26,8 @@ import torch
 
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.audio import encode_wav
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.encoding import encode_audio
 from wenet_uio.dataset.shard import PackedSample, write_shard
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
@@ -96,7 +96,7 @@ def make_shards(folder: Path, shards: int, per_shard: int) -> float:
         samples = []
         for number in range(per_shard):
             count = int(random.uniform(2, 10) * RATE)
-            audio = encode_wav(noise[int(random.uniform(0, RATE)) :][:count], RATE)
+            audio = encode_audio(noise[int(random.uniform(0, RATE)) :][:count, None], RATE, "wav")
             samples.append(PackedSample(f"{shard:03d}_{number:05d}", "abc", audio, "wav", count, RATE))
             total += count / RATE
         write_shard(folder / f"{shard:03d}.tar", samples)

@@ -47,12 +47,21 @@ def reserve(root: Path, size: int, part: str) -> None:
         lock.write(str(taken + size))
 
 
+def bound(taken: int, free: int) -> int:
+    """Bytes that the cache may take: WENET_UIO_CACHE_BYTES, or half of what it has and the disk has free.
+
+    Raises:
+        ValueError: WENET_UIO_CACHE_BYTES is no number of bytes.
+    """
+    given = os.environ.get("WENET_UIO_CACHE_BYTES")
+    return parse_bytes(given) if given else (taken + free) // 2
+
+
 def _fits(root: Path, taken: int, size: int) -> bool:
     disk = os.statvfs(root)
     free = disk.f_bavail * disk.f_frsize
-    given = os.environ.get("WENET_UIO_CACHE_BYTES")
-    bound = parse_bytes(given) if given else (taken + free) // 2
-    return taken + size <= bound and size + min(SPARE, bound) <= free
+    most = bound(taken, free)
+    return taken + size <= most and size + min(SPARE, most) <= free
 
 
 def parse_bytes(text: str) -> int:

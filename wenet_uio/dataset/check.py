@@ -6,8 +6,8 @@ check_corpus       corpus     -> Report: what training would lose, what is suspe
 
 from __future__ import annotations
 
+import itertools
 import os
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -21,21 +21,21 @@ from tqdm import tqdm
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.check_samples import RATE_EXAMPLES, Checks, Fences, Finding, Part, begin, check_rows
-from wenet_uio.dataset.corpus import Corpus, open_list
-from wenet_uio.dataset.data_list import DataType, ListError, read_shard_list
+from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.data_list import DataType, ListError, ShardFiles, read_shard_list
 from wenet_uio.dataset.histogram import LogHistogram
 from wenet_uio.dataset.index import TEXT_ONLY
-from wenet_uio.dataset.indexing import check_type
+from wenet_uio.dataset.indexing import check_type, index_shard
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.measure import count_filtered, measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import MIXTURE_SUFFIXES, open_corpus
-from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
 from wenet_uio.text.tokenizer import Tokenizer
 
 LOSSES = {
-    "broken_shard": "shards that cannot be read",
+    "broken_shard": "shards that are missing or damaged",
     "empty_shard": "shards without a sample",
     NOT_INDEXED: "missing or unreadable audio, audio without text, text without audio, lines that are no JSON",
     "unreadable": "audio that does not decode",
@@ -120,36 +120,41 @@ class Report:
 
 @contextmanager
 def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corpus, list[Finding]]]:
-    """The corpus of a list without the shards that cannot be opened, and those as findings.
+    """The corpus of a list without the shards that are not there, and what its index has no place for.
 
     Raises:
         ListError: no such list, or nothing in it can be read.
     """
-    if data_type == "raw" or Path(data_list).suffix in MIXTURE_SUFFIXES:
-        yield open_corpus(data_list, data_type), []
-        return
-    if not Path(data_list).is_file():
-        raise ListError(f"{data_list}: no such data list")
-    check_type(data_list, data_type)
-    paths = read_shard_list(data_list)
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = [finding for finding in pool.map(_broken, paths) if finding]
-    if not found:
-        yield open_list(data_list, data_type), []
-        return
-    broken = {finding.key for finding in found}
-    whole = [str(Path(path).absolute()) for path in paths if path not in broken]
-    if not whole:
-        raise ListError(f"{data_list}: not one of {len(paths)} shards can be read ({found[0].key}: {found[0].detail})")
+    shards: list[str] = []
+    found: dict[str, Finding] = {}
     with tempfile.TemporaryDirectory() as folder:
-        rest = Path(folder) / "whole.list"
-        rest.write_text("".join(f"{path}\n" for path in whole))
-        yield open_list(str(rest), data_type), found
+        opened = data_list
+        if data_type == "shard" and Path(data_list).suffix not in MIXTURE_SUFFIXES:
+            if not Path(data_list).is_file():
+                raise ListError(f"{data_list}: no such data list")
+            check_type(data_list, data_type)
+            shards = read_shard_list(data_list)
+            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+                looked_at = pool.map(lambda shard: _look_at(shard, data_list), shards)
+                found = {shard: finding for shard, finding in zip(shards, looked_at, strict=True) if finding}
+            if any(finding.kind == "broken_shard" for finding in found.values()):
+                opened = f"{folder}/whole.list"
+                whole = [shard for shard in shards if shard not in found]
+                if not whole:
+                    first = next(iter(found.values()))
+                    raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
+                Path(opened).write_text("".join(f"{shard}\n" for shard in whole), encoding="utf-8")
+        corpus = open_corpus(opened, data_type)
+        tars = {ShardFiles.parse(shard).tar for shard in shards}
+        not_indexed = (
+            Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason) for key, reason in corpus.bad
+        )
+        yield corpus, [*found.values(), *not_indexed]
 
 
 def check_corpus(
     corpus: Corpus,
-    broken: list[Finding],
+    not_indexed: list[Finding],
     conf: DatasetConf,
     *,
     tokenizer: Tokenizer | None = None,
@@ -160,15 +165,13 @@ def check_corpus(
     """Check every sample.
 
     Args:
-        broken: of `opened_for_check`.
+        not_indexed: what `opened_for_check` found.
         conf: says which channel is read and, with `training` and a tokenizer, what the filters leave out.
         tokenizer: without one nothing is said of units.
         audio: False looks at index and text only, without decoding.
     """
     report = Report(corpus.num_samples, corpus.total_seconds / 3600)
-    for finding in [*broken, *(Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad)]:
-        report.add(finding)
-    for finding in _duplicates(corpus):
+    for finding in itertools.chain(not_indexed, _duplicates(corpus)):
         report.add(finding)
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)
@@ -218,15 +221,14 @@ def _checked(corpus: Corpus, checks: Checks, processes: int) -> Iterator[Part]:
             bar.update(part.rows)
 
 
-def _broken(path: str) -> Finding | None:
-    """Why a shard cannot be opened, if it cannot."""
+def _look_at(shard: str, data_list: str) -> Finding | None:
+    """Why nothing of a shard can be had, where that is so; damage that the index tells of is left to it."""
+    tar = ShardFiles.parse(shard).tar
     try:
-        rows, bad = shard_index(path)
-    except FileNotFoundError:
-        return Finding("broken_shard", path, "no such file")
-    except (tarfile.TarError, OSError, ValueError) as error:
-        return Finding("broken_shard", path, f"not a whole tar: {error}")
-    return None if len(rows) or bad else Finding("empty_shard", path, "no sample in it")
+        rows, bad = index_shard(shard, data_list, DEFAULT_LAYOUT)
+    except OSError as error:
+        return Finding("broken_shard", tar, error.strerror or str(error))
+    return None if len(rows) or bad else Finding("empty_shard", tar, "no sample in it")
 
 
 def _duplicates(corpus: Corpus) -> Iterator[Finding]:

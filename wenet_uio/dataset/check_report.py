@@ -6,6 +6,7 @@ import base64
 import html
 import io
 from collections import defaultdict
+from functools import partial
 
 from wenet_uio.dataset.check import LOSSES, SUSPECTS, Report
 from wenet_uio.dataset.check_samples import Finding
@@ -84,7 +85,8 @@ def _player(finding: Finding, reader: BatchReader) -> str:
     if finding.place is None:
         return ""
     try:
-        example = reader.example(SampleRef(*finding.place), 0)
+        ref = SampleRef(*finding.place)
+        example = reader.example(ref, 0, partial(reader.corpus.read, ref))
     except SkipSample:
         return ""
     if example.waveform is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -96,16 +97,16 @@ class Checker:
         rows = self.corpus.rows(shard)
         kept = self.checks.measure.keep(self.checks.planned.rows(shard))[0] if self.checks.measure else None
         for row in range(first, last):
-            place = (shard, row)
+            place, ref = (shard, row), SampleRef(shard, row)
             seconds = float(rows.seconds[row]) if rows.sample_rate[row] != TEXT_ONLY else None
             try:
                 if self.checks.audio:
-                    example = self.reader.example(SampleRef(*place), 0)
+                    example = self.reader.example(ref, 0, partial(self.corpus.read, ref))
                     text = example.text
                     if example.waveform is not None:
                         self._hear(part, place, example.key, example.waveform.numpy(), example.sample_rate)
                 else:
-                    text = self.corpus.read(SampleRef(*place)).text
+                    text = self.corpus.read(ref).text
             except SkipSample as skip:
                 part.findings.append(Finding(skip.reason, rows.key(row), skip.detail, place))
                 continue

@@ -7,7 +7,8 @@ import mmap
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 
 import numpy as np
@@ -70,6 +71,20 @@ class Corpus(ABC):
         Raises:
             ListError, OSError: it is no longer what the index says.
         """
+
+    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+        """All that is text of a sample; its audio is not read where that is apart."""
+        utterance = self.read(ref)
+        return utterance.text, utterance.source or ""
+
+    @contextmanager
+    def at_hand(self, shard: int) -> Iterator[None]:
+        """Have the whole of a shard here, for as long as the block lasts, as far as the cache has room."""
+        with ExitStack() as stack:
+            for uri, version in self.remote_shards([shard]):
+                with suppress(storage.CacheFullError):
+                    stack.enter_context(storage.open_whole(uri, version))
+            yield
 
     def key(self, ref: SampleRef) -> str:
         return self.rows(ref.shard).key(ref.row)
@@ -159,6 +174,9 @@ class RawCorpus(Corpus):
             audio = storage.read_bytes(path)
         return Utterance(line.key, audio, line.text, line.start, line.end, extra=line.extra)
 
+    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+        return (self._line(ref.shard, ref.row).text,)
+
     def _line(self, shard: int, row: int) -> RawLine:
         if self._map is None:
             with open(self.data_list, "rb") as file:
@@ -213,7 +231,8 @@ class ShardCorpus(Corpus):
                 first, last = min(first, text_at[0]), max(last, text_at[1])
             version = self._version(ref.shard)
             tar = memoryview(storage.read_range(self.files(ref.shard).tar, first, last, version))
-        audio, key = tar[audio_at[0] - first : audio_at[1] - first], rows.key(ref.row)
+        audio = tar[audio_at[0] - first : audio_at[1] - first]
+        key = rows.key(ref.row)
         if rows.records is not None:
             text, start, end, extra = json.loads(bytes(rows.records[slice(*text_at)]))
             return Utterance(key, audio, text, start, end, extra=extra)
@@ -275,9 +294,12 @@ def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYO
 
     Raises:
         ListError: no such list, an empty one, or one of the other type.
+        OSError, ValueError: the cache cannot be used.
     """
     ensure_index(data_list, data_type, layout)
     corpus = RawCorpus(data_list, layout) if data_type == "raw" else ShardCorpus(data_list, layout)
+    if corpus.is_remote:
+        storage.check_cache()
     if not corpus.num_samples:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in corpus.bad[:3])
         raise ListError(f"{data_list}: no usable utterance" + (f" ({reasons})" if reasons else ""))

@@ -6,6 +6,7 @@ Remote objects are read through the node's cache (cache.py); where it has no roo
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from wenet_uio.dataset import cache
+from wenet_uio.dataset import cache, cache_space
+from wenet_uio.dataset.cache_space import CacheFullError
 from wenet_uio.dataset.remote import transfer, version_of
 from wenet_uio.dataset.transports import DriverError, Version, driver, shown
 
@@ -93,7 +95,7 @@ def read_bytes(uri: str | Path) -> bytes:
     try:
         with open_whole(uri) as file:
             return file.read()
-    except cache.CacheFullError:
+    except CacheFullError:
         return read_range(str(uri), 0, None, Version(None))
 
 
@@ -106,6 +108,18 @@ def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes
     data = bytearray()
     cache.remembering(uri, lambda: transfer(uri, data.extend, start, end, version))
     return bytes(data)
+
+
+def check_cache() -> None:
+    """Raises: OSError, ValueError: the cache is nowhere to write to, or its bound is no number."""
+    root = cache.directory()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        raise OSError(f"{root}: the cache cannot be written ({error}); set WENET_UIO_CACHE") from None
+    cache_space.bound(0, 0)
 
 
 def exists(uri: str | Path) -> bool:

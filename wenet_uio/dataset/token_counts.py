@@ -74,7 +74,8 @@ def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
 def _count(corpus: Corpus, tokenizer: Tokenizer):
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
-            for row in range(samples):
-                utterance = corpus.read(SampleRef(shard, row))
-                yield sum(len(tokenizer.tokenize(text)[0]) for text in (utterance.text, utterance.source or ""))
+            with corpus.at_hand(shard):
+                for row in range(samples):
+                    texts = corpus.texts(SampleRef(shard, row))
+                    yield sum(len(tokenizer.tokenize(text)[0]) for text in texts)
             bar.update(samples)

@@ -30,8 +30,10 @@ BLOCK = 1 << 23
 ALWAYS = {"Accept-Encoding": "identity"}
 DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "oss": "ossfs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow"}
 """Package that reads a scheme; extras of the same names."""
-S3_CONFIG = {"retries": {"max_attempts": 1}}
+S3_OPTIONS = {"config_kwargs": {"retries": {"max_attempts": 1}}}
 """Retries are ours."""
+OSS_VARIABLES = {"key": "OSS_ACCESS_KEY_ID", "secret": "OSS_ACCESS_KEY_SECRET", "token": "OSS_SESSION_TOKEN"}
+"""Credentials that ossfs does not look for itself."""
 RETRIED = frozenset((408, 425, 429))
 """HTTP statuses below 500 that may pass."""
 
@@ -107,7 +109,9 @@ def driver(uri: str) -> tuple[Any, str]:
         DriverError: no driver; names the command that installs it.
     """
     scheme = uri.partition("://")[0]
-    options = {"config_kwargs": S3_CONFIG} if scheme in ("s3", "s3a") else {}
+    options = S3_OPTIONS if scheme in ("s3", "s3a") else {}
+    if scheme == "oss":
+        options = {name: os.environ[variable] for name, variable in OSS_VARIABLES.items() if variable in os.environ}
     try:
         return fsspec.core.url_to_fs(uri, use_listings_cache=False, **options)
     except ImportError as error:
@@ -300,3 +304,7 @@ def _within(call: Callable, *args: Any, **options: Any) -> Any:
         return outcome.result(stall())
     except concurrent.futures.TimeoutError:
         raise ConnectionError(f"no answer within {stall():g} s") from None
+    except Exception as error:
+        if "Credentials" in type(error).__name__:  # botocore's, which are no OSError
+            raise PermissionError(str(error)) from None
+        raise

@@ -20,10 +20,10 @@ def cache_folder(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="session")
 def utterances() -> list[RawLine]:
-    """200 utterances of FSDD."""
+    """100 utterances of FSDD."""
     if "WENET_UIO_CORPORA" not in os.environ:
         pytest.skip("WENET_UIO_CORPORA is not set")
-    wavs = sorted(Path(os.environ["WENET_UIO_CORPORA"], "fsdd", "recordings").glob("*.wav"))[::15]
+    wavs = sorted(Path(os.environ["WENET_UIO_CORPORA"], "fsdd", "recordings").glob("*.wav"))[::30]
     return [RawLine(wav.stem, str(wav), "abc"[int(wav.stem[0]) % 3]) for wav in wavs]
 
 
@@ -31,7 +31,7 @@ def utterances() -> list[RawLine]:
 def store(tmp_path_factory, utterances) -> Path:
     """A folder of 4 tars, their gzipped copies, and the audio files, as a server would have it; not to be changed."""
     folder = tmp_path_factory.mktemp("store")
-    make_shard_list(utterances, folder, str(folder / "local.list"), per_shard=50)
+    make_shard_list(utterances, folder, str(folder / "local.list"), per_shard=25)
     for tar in folder.glob("*.tar"):
         (folder / f"{tar.name}.gz").write_bytes(gzip.compress(tar.read_bytes(), 1))
     for line in utterances:

@@ -13,7 +13,7 @@ def test_local_and_every_remote_store_give_one_plan_and_the_same_features(
     tmp_path, local, store, utterances, monkeypatch
 ):
     expected = batches_of(local)
-    assert sum(len(batch) for batch in expected) == len(utterances) == 200
+    assert sum(len(batch) for batch in expected) == len(utterances) == 100
     tars = sorted(path.name for path in store.glob("*.tar"))
     with ExitStack() as stack:
         http = stack.enter_context(serving(store)).url
