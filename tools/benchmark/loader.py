@@ -45,7 +45,6 @@ from wenet_uio.text.tokenizer import Tokenizer
 RATE = 16000
 SHARD_SIZE = 500
 OURS, PEERS = ("shard", "raw", "waveform"), ("webdataset", "lhotse")
-WORKERS = (0, 2)
 CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}}
 
 
@@ -141,18 +140,18 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=OURS + PEERS, default=OURS + PEERS, help="default: all")
     parser.add_argument("--folder", type=Path, help="that keeps the corpus for another run (default: none)")
     parser.add_argument("--json", action="store_true", help="one object on the last line")
+    parser.add_argument("--workers", nargs="+", type=int, default=[0, 2], help="default: 0 2")
     parser.add_argument("--one", choices=OURS + PEERS, help=argparse.SUPPRESS)
-    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args.one, args.folder, args.workers)))
+        print(json.dumps(measure(args.one, args.folder, args.workers[0])))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         make_corpus(folder, args.hours)
         found: dict[tuple[int, str], list[dict[str, float]]] = {}
         for _ in range(args.repeats):
-            for workers in WORKERS:
+            for workers in args.workers:
                 for kind in args.kinds:
                     found.setdefault((workers, kind), []).append(in_own_process(kind, folder, workers))
     print(f"{'workers':>7} {'':<11}{'speed':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")

@@ -114,3 +114,10 @@ def test_an_operator_that_cannot_be_had_is_named(operator, message):
 def test_a_misspelt_operator_is_an_error_of_the_config(operator, message):
     with pytest.raises(ConfigError, match=message):
         parse(DatasetConf, json.loads(json.dumps({"operators": [operator]})), "train.yaml")
+
+
+@pytest.mark.parametrize("after", ["features", "spec_trim"])
+def test_an_operator_on_features_keeps_them_in_the_workers(after):
+    with pytest.raises(ValueError, match=f"comes after {after}, and needs feature_device: worker"):
+        DatasetConf(feature_device="accelerator", **conf_with("Gain", after))
+    DatasetConf(feature_device="accelerator", **conf_with("Gain", "resample"))
