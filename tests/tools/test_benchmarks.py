@@ -91,13 +91,13 @@ def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
 @pytest.mark.skipif(
     find_spec("webdataset") is None or find_spec("lhotse") is None, reason="webdataset or lhotse is not installed"
 )
-def test_loader_compares_the_same_audio_in_every_loader(tmp_path):
-    options = ("--hours", 0.02, "--repeats", 1, "--workers", 0, "--folder", tmp_path)
-    seconds = {}
-    for kind in ("shard", "raw", "waveform", "webdataset", "lhotse"):
-        done = benchmark("loader.py", *options, "--kinds", kind, "--json")
-        assert done.returncode == 0, done.stderr
-        (result,) = json.loads(done.stdout.splitlines()[-1])["results"]
-        assert min(result[name] for name in ("speed", "first_batch_s", "memory_mb")) > 0
-        seconds[kind] = result["audio_seconds"]
-    assert max(seconds.values()) - min(seconds.values()) < 1
+def test_loader_compares_the_same_audio_in_every_loader():
+    done = benchmark("loader.py", "--hours", 0.12, "--repeats", 1, "--workers", 0, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["ratio_to_best_peer"] > 0
+    results = {result["kind"]: result for result in report["results"]}
+    assert list(results) == ["shard", "raw", "waveform", "webdataset", "lhotse"]
+    assert min(result[name] for result in results.values() for name in ("speed", "first_batch_s", "memory_mb")) > 0
+    seconds = [result["audio_seconds"] for result in results.values()]
+    assert max(seconds) - min(seconds) < 2  # webdataset's are counted in frames

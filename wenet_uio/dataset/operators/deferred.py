@@ -134,21 +134,21 @@ def defer_batch(examples: Sequence[Example]) -> DeferredFeatures:
     waveforms = [example.waveform for example in examples]
     whole = all(waveform.dtype == torch.int16 for waveform in waveforms)
     deferred = [example.deferred for example in examples]
-    rows, longest = len(examples), max(map(len, waveforms))
-    tables = {"lengths": [len(waveform) for waveform in waveforms], "seeds": [example.random for example in examples]}
+    rows, lengths = len(examples), [waveform.numel() for waveform in waveforms]
+    tables = {"lengths": lengths, "seeds": [example.random for example in examples]}
     shapes = {}
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
         tables[name] = [getattr(each, name) for each in deferred]
         shapes[name] = (rows, len(tables[name][0]), columns)
     tensors = empty_tensors(
         {
-            "waveforms": ((rows, longest), torch.int16 if whole else torch.float32),
+            "waveforms": ((rows, max(lengths)), torch.int16 if whole else torch.float32),
             **{name: (shapes.get(name, (rows,)), torch.int64) for name in tables},
         }
     )
-    for row, waveform in zip(tensors["waveforms"], waveforms, strict=True):
-        row[: len(waveform)] = waveform
-        row[len(waveform) :] = 0
+    for row, length, waveform in zip(tensors["waveforms"], lengths, waveforms, strict=True):
+        row[:length] = waveform
+        row[length:] = 0
     for name, table in tables.items():
         tensors[name].copy_(torch.tensor(table, dtype=torch.int64).view(tensors[name].shape))
     return DeferredFeatures(deferred[0].recipe, **tensors)
