@@ -11,6 +11,7 @@ from wenet_uio.dataset.cmvn_stats import cmvn_statistics
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.operators.user import OperatorError
 from wenet_uio.dataset.types import SkipSample
+from wenet_uio.executor import Executor
 
 HERE = "tests.dataset.operators.test_user"
 
@@ -66,8 +67,8 @@ def test_it_changes_what_training_sees_and_evaluation_only_where_it_is_told_to(m
 def test_cmvn_statistics_are_of_the_features_that_evaluation_sees(make_utterances):
     wavs = [(line.key, line.wav) for line in make_utterances(3)]
     confs = DatasetConf(), DatasetConf(**conf_with("Gain", evaluation=True, factor=2.0))
-    plain, own = (torch.tensor(cmvn_statistics(wavs, conf)["mean_stat"]) for conf in confs)
-    frames = cmvn_statistics(wavs, confs[0])["frame_num"]
+    plain, own = (torch.tensor(cmvn_statistics(wavs, conf, Executor())["mean_stat"]) for conf in confs)
+    frames = cmvn_statistics(wavs, confs[0], Executor())["frame_num"]
     torch.testing.assert_close((own - plain) / frames, torch.full((23,), 1.3863), atol=1e-3, rtol=0)
 
 
