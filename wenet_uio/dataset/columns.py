@@ -17,6 +17,8 @@ import numpy as np
 
 MAGIC = b"UIOIDX03"
 ALIGNMENT = 64
+VISITS = 16
+"""To mapped files, between which their pages stay in memory: some batches."""
 
 
 def write_columns(file: BinaryIO, columns: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
@@ -65,6 +67,27 @@ def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
             )
         columns[name] = data[offset:end].view(dtype)
     return columns, header["meta"]
+
+
+def map_file(path: str | Path) -> np.ndarray:
+    """A file as uint8, mapped."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+class Visits:
+    """Counts visits to mapped files and drops them from memory now and then, so that it does not grow with them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, *arrays: np.ndarray) -> None:
+        self._count += 1
+        if self._count % VISITS == 0:
+            for array in arrays:
+                release_pages(array)
 
 
 def release_pages(array: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from wenet_uio.dataset import storage
-from wenet_uio.dataset.columns import read_columns
+from wenet_uio.dataset.columns import Visits, map_file, read_columns
 from wenet_uio.dataset.data_list import DataType, ListError, RawLine, ShardFiles, parse_raw_line
 from wenet_uio.dataset.index import TABLE_COLUMNS, Rows, Summary
 from wenet_uio.dataset.indexing import ensure_index, index_of, kept_folder, locate
@@ -147,11 +147,12 @@ class RawCorpus(Corpus):
         self._first = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns)
-        self._map: mmap.mmap | None = None
+        self._lines, self._visits = map_file(data_list), Visits()
         self._is_remote = meta.get("remote", False)
         super().__init__(data_list, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
 
     def rows(self, shard: int) -> Rows:
+        self._visits.add(self._rows.key_hash, self._lines)
         first = int(self._first[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 
@@ -178,13 +179,10 @@ class RawCorpus(Corpus):
         return (self._line(ref.shard, ref.row).text,)
 
     def _line(self, shard: int, row: int) -> RawLine:
-        if self._map is None:
-            with open(self.data_list, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         number = int(self._first[shard]) + row
         offset = int(self._rows.audio_offset[number])
-        text = self._map[offset : offset + int(self._rows.audio_size[number])]
-        return parse_raw_line(text, self._layout.text_field)
+        line = self._lines[offset : offset + int(self._rows.audio_size[number])]
+        return parse_raw_line(line.tobytes(), self._layout.text_field)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return RawCorpus, (self.data_list, self._layout)

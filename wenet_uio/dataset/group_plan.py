@@ -8,7 +8,7 @@ from wenet_uio.dataset.batching import cut, fewest_batches
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.lanes import Members
 from wenet_uio.dataset.measure import Measure, Stored
-from wenet_uio.dataset.pieces import Piece, Pieces, share_out
+from wenet_uio.dataset.pieces import Batches, Piece, Pieces, share_out
 from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
 
 BLOCK_BATCHES = 256
@@ -23,7 +23,7 @@ class GroupPlanner:
     def __init__(self, corpus: Corpus, measure: Measure, *, key: int) -> None:
         self.corpus, self.measure, self.key = corpus, measure, key
 
-    def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> list[Pieces]:
+    def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
         """Batches of a group, in the order of its rows; `count` None makes as few as the bound allows."""
         samples, keys = self._gather(members)
         batches = [batch for block, share in self._deal(samples, keys, count) for batch in self._cut(block, share)]
@@ -35,7 +35,7 @@ class GroupPlanner:
             rows = draw(key_of(self.key, ROW, lane), rows)
         place = np.argsort(np.argsort(rows, kind="stable"))
         ordered = [batches[rank] for rank in place]
-        return self._in_turns(ordered) if self.corpus.sources_take_turns else ordered
+        return Batches(self._in_turns(ordered) if self.corpus.sources_take_turns else ordered)
 
     def _in_turns(self, batches: list[Pieces]) -> list[Pieces]:
         """Batches of the sources by turns, each source's spread evenly over the group."""
@@ -49,12 +49,13 @@ class GroupPlanner:
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
         """All samples of a group that take part, and the counters of their draws."""
-        columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int64),) * 6]
+        columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
             kept = np.flatnonzero(self.measure.keep(rows)[0])
             stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
-            columns.append((np.full(len(kept), shard), kept + first, *(column[kept] for column in stored)))
+            place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
+            columns.append((*place, *(column[kept] for column in stored)))
         shards, rows, *stored, keys = (np.concatenate(column[1:] or column) for column in zip(*columns, strict=True))
         keys = keys.astype(np.uint64)
         choices = np.asarray(self.measure.speeds)
@@ -63,7 +64,8 @@ class GroupPlanner:
         buckets = self.corpus.separate(shards, self.measure.policy.buckets(lengths))
         seeds = draw(key_of(self.key, AUGMENTATION), keys)
         units = self.measure.policy.units(lengths)
-        samples = Piece(shards, rows, speeds.astype(np.float32), lengths.frames, units, buckets, seeds)
+        frames, buckets = lengths.frames.astype(np.int32), buckets.astype(np.int32)
+        samples = Piece(shards, rows, speeds.astype(np.float32), frames, units, buckets, seeds)
         return samples, keys
 
     def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:

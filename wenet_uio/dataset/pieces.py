@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -39,6 +41,31 @@ class Piece:
 
 Pieces = tuple[Piece, ...]
 """Of one batch: one, or several where one would exceed the bound."""
+
+
+class Batches:
+    """Batches one after the other, kept in a few arrays: an object for each piece takes more than what it holds."""
+
+    def __init__(self, batches: Sequence[Pieces]) -> None:
+        pieces = [piece for batch in batches for piece in batch]
+        columns = zip(*([getattr(piece, column.name) for column in fields(Piece)] for piece in pieces), strict=True)
+        self._samples = Piece(*map(np.concatenate, columns)) if pieces else None
+        self._samples_before = np.cumsum([0, *map(len, pieces)])
+        self._pieces_before = np.cumsum([0, *map(len, batches)])
+
+    def __len__(self) -> int:
+        return len(self._pieces_before) - 1
+
+    def __getitem__(self, number: int) -> Pieces:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        first, last = self._pieces_before[number : number + 2]
+        bounds = self._samples_before[first : last + 1].tolist()
+        return tuple(self._samples[slice(*edge)] for edge in itertools.pairwise(bounds))
+
+    def shards_from(self, number: int) -> np.ndarray:
+        """Shard of each sample of batch `number` and all behind it."""
+        return self._samples.shards[self._samples_before[self._pieces_before[number]] :]
 
 
 @dataclass(frozen=True)

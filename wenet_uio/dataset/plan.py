@@ -22,7 +22,7 @@ from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.group_plan import GroupPlanner
 from wenet_uio.dataset.lanes import Group, Lanes, shards_of_a_group
 from wenet_uio.dataset.measure import Measure, count_filtered
-from wenet_uio.dataset.pieces import Pieces, PlannedBatch, share_out
+from wenet_uio.dataset.pieces import Batches, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
 WHOLE_CORPUS = 1 << 18
@@ -41,7 +41,7 @@ class EpochPlan:
         key = key_of(seed, epoch)
         self._lanes = Lanes(corpus, measure, key=key, lanes=lanes)
         self._planner = GroupPlanner(corpus, measure, key=key)
-        self._planned: dict[int, tuple[Group, list[Pieces]]] = {}
+        self._planned: dict[int, tuple[Group, Batches]] = {}
         if lanes == 1 and corpus.num_samples <= WHOLE_CORPUS:
             members = tuple((shard, 0, int(count)) for shard, count in enumerate(corpus.samples))
             batches = self._planner.plan(0, members, 0, self._lanes.rows if same_length else None)
@@ -87,8 +87,7 @@ class EpochPlan:
         """
         row = position // self.lanes
         if 0 in self._planned and self._planned[0][0].last_row == self.rows and self.lanes == 1:
-            pieces = [piece.shards for batch in self._planned[0][1][row:] for piece in batch]
-            shards, first_use = np.unique(np.concatenate(pieces), return_index=True)
+            shards, first_use = np.unique(self._planned[0][1].shards_from(row), return_index=True)
             yield row, self.rows, shards[np.argsort(first_use)]
             return
         coming = [(row, lane) for lane in lanes]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import lru_cache
 from itertools import zip_longest
 
 import numpy as np
 
-from wenet_uio.dataset.columns import is_index, read_columns, write_columns
+from wenet_uio.dataset.columns import Visits, is_index, map_file, read_columns, write_columns
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.index import TABLE_COLUMNS, TEXT_ONLY, Entry, Rows, Summary, rows_of, shard_table, summary_of
@@ -39,12 +37,14 @@ class TextCorpus(Corpus):
         self._first = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns)
-        self._mapped = lru_cache(2)(_map)
+        self._lines = {name: map_file(name) for name in (path, source_path) if name is not None}
+        self._visits = Visits()
         super().__init__(path, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
         if not self.num_samples:
             raise ListError(f"{path}: holds no text")
 
     def rows(self, shard: int) -> Rows:
+        self._visits.add(self._rows.key_hash, *self._lines.values())
         first = int(self._first[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 
@@ -57,15 +57,10 @@ class TextCorpus(Corpus):
         return Utterance(rows.key(ref.row), None, text, source=source)
 
     def _line(self, path: str, offset: int, size: int) -> str:
-        return self._mapped(path)[int(offset) : int(offset) + int(size)].decode().strip()
+        return self._lines[path][int(offset) : int(offset) + int(size)].tobytes().decode().strip()
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return TextCorpus, (self._path, self._source_path)
-
-
-def _map(path: str) -> mmap.mmap:
-    with open(path, "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _read_or_build(path: str, source_path: str | None) -> tuple[dict[str, np.ndarray], dict]:
