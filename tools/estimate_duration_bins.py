@@ -11,6 +11,7 @@ import yaml
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.duration_bins import duration_bins, token_bins
+from wenet_uio.dataset.index import TEXT_ONLY
 from wenet_uio.dataset.measure import measure_of
 from wenet_uio.dataset.mixture import open_corpus
 from wenet_uio.text.tokenizer import build_tokenizer
@@ -26,13 +27,13 @@ def main() -> None:
     args = parser.parse_args()
     config = load_config(args.config)
     tokenizer = build_tokenizer(config) if args.num_token_bins else None
-    corpus = open_corpus(args.data_list, args.data_type, tokenizer).in_pass(0)
+    corpus = open_corpus(args.data_list, args.data_type, tokenizer=tokenizer).in_pass(0)
     conf = config.dataset_conf.model_copy(update={"batch_conf": type(config.dataset_conf.batch_conf)()})
     measure = measure_of(conf, training=True, text_length_is_tokens=tokenizer is not None)
     columns = []
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)
-        kept = measure.keep(rows)[0]
+        kept = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
         columns.append((rows.seconds[kept], rows.text_length[kept]))
     seconds, tokens = (np.concatenate(column) for column in zip(*columns, strict=True))
     if tokenizer is None:

@@ -9,15 +9,17 @@ set -euo pipefail
 data_type=raw           # raw: PART/data.list names audio files; shard: it names the tar archives in PART/shards
 num_utts_per_shard=1000
 nj=1
+allow_bad=false         # true: go on without utterances whose audio is bad; they are named, here and in data.list.json
 parts=                  # folders, separated by spaces
 parse_options "$@"
 
+flags=(--num_utts_per_shard "$num_utts_per_shard" --nj "$nj")
+if [[ $allow_bad == true ]]; then flags+=(--allow_bad); fi
 for part in $parts; do
   require "$part/wav.scp" "$part/text"
   if [[ $data_type == shard ]]; then
-    make_shard_list.py --num_utts_per_shard "$num_utts_per_shard" --num_threads "$nj" \
-      "$part/wav.scp" "$part/text" "$part/shards" "$part/data.list"
+    make_shard_list.py "${flags[@]}" "$part/wav.scp" "$part/text" "$part/shards" "$part/data.list"
   else
-    make_raw_list.py --num_utts_per_shard "$num_utts_per_shard" "$part/wav.scp" "$part/text" "$part/data.list"
+    make_raw_list.py "${flags[@]}" "$part/wav.scp" "$part/text" "$part/data.list"
   fi
 done

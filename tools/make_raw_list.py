@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Make a raw data list (JSON lines) and its index from wav.scp and text."""
+"""Make a raw data list (JSON lines) and its index from wav.scp and text; LIST.json says what it holds and what is bad.
+
+An utterance whose audio cannot be read is named and never trained on, and the exit status is 1.
+"""
 
 import argparse
-import sys
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN
+from wenet_uio.dataset.indexing import THREADS, UTTERANCES_PER_RUN
 from wenet_uio.dataset.kaldi_dir import read_utterances
-from wenet_uio.dataset.packing import make_raw_list
+from wenet_uio.dataset.packing import make_raw_list, tell_outcome
+from wenet_uio.executor import add_executor_options, executor_of
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wav_scp", help="lines `key path`")
     parser.add_argument("text", help="lines `key transcript`")
     parser.add_argument("data_list", help="list to write; its index goes beside it, as data_list.idx")
@@ -23,13 +26,14 @@ def main() -> int:
         help="lines that the plan treats as one shard; with that of make_shard_list.py both give the same batches "
         "(default: %(default)s)",
     )
+    parser.add_argument("--allow_bad", action="store_true", help="exit with 0 when some audio cannot be read")
+    add_executor_options(parser, "--num_threads", "--nj", otherwise="threads")
     args = parser.parse_args()
+    if args.num_utts_per_shard < 1:
+        raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
     utterances = read_utterances(args.wav_scp, args.text, args.segments)
-    failures = make_raw_list(utterances, args.data_list, args.num_utts_per_shard)
-    for key, reason in failures:
-        print(f"error: {key}: {reason}", file=sys.stderr)
-    print(f"{args.data_list}: {len(utterances) - len(failures)} utterances, {len(failures)} unusable", file=sys.stderr)
-    return 1 if failures else 0
+    bad = make_raw_list(utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS))
+    return tell_outcome(args.data_list, bad, args.allow_bad)
 
 
 if __name__ == "__main__":

@@ -1,49 +1,78 @@
 #!/usr/bin/env python3
-"""Pack wav.scp and text into tar shards, each with its index, and list them."""
+"""Pack wav.scp and text into tar shards, each with its index, and list them.
+
+LIST.json says what was made (counts, durations, digests), and what was left out and why. Run again after it was
+stopped or killed, it makes only the shards that are missing; after other options or other audio, those that change. An
+utterance that cannot be packed is named, the others are packed, and the exit status is 1.
+"""
 
 import argparse
-import sys
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN
 from wenet_uio.dataset.kaldi_dir import read_utterances
-from wenet_uio.dataset.packing import make_shard_list
+from wenet_uio.dataset.packing import make_shard_list, tell_outcome
+from wenet_uio.dataset.shard_job import Storing
+from wenet_uio.dataset.sharding import parse_group, parse_size
+from wenet_uio.executor import add_executor_options, executor_of
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wav_scp", help="lines `key path`")
     parser.add_argument("text", help="lines `key transcript`")
     parser.add_argument("shards_dir", help="folder for the shards")
     parser.add_argument("shards_list", help="list to write, one shard a line")
-    parser.add_argument("--num_utts_per_shard", type=int, default=UTTERANCES_PER_RUN, help="default: %(default)s")
-    parser.add_argument("--num_threads", "--nj", type=int, default=1, help="processes that pack (default: %(default)s)")
+    parser.add_argument("--segments", help="lines `key recording start end` in seconds; wav.scp then names recordings")
     parser.add_argument(
         "--prefix", default="shards", help="shards are prefix_000000000.tar and on (default: %(default)s)"
     )
-    parser.add_argument("--segments", help="lines `key recording start end` in seconds; the cuts are stored as wav")
-    parser.add_argument("--resample", type=int, help="store wav at this rate in Hz (default: the files as they are)")
+    parser.add_argument(
+        "--num_utts_per_shard",
+        type=int,
+        help=f"at most (default: {UTTERANCES_PER_RUN}; no bound where --max_bytes_per_shard is given)",
+    )
+    parser.add_argument("--max_bytes_per_shard", metavar="SIZE", help="at most, such as 500MB, 1GB, 1GiB")
+    parser.add_argument("--shuffle", action="store_true", help="shuffle the utterances before they are cut into shards")
+    parser.add_argument("--seed", type=int, default=0, help="of --shuffle (default: %(default)s)")
+    parser.add_argument(
+        "--filter_group",
+        nargs="+",
+        default=[],
+        metavar="SHORTEST:LONGEST",
+        help="put utterances from SHORTEST to below LONGEST seconds into a folder shards_dir/SHORTEST_LONGEST each; "
+        "those outside are counted and listed (after the paths: 0.1:5 5:20)",
+    )
+    parser.add_argument(
+        "--audio_format",
+        choices=("keep", "wav", "flac", "opus"),
+        default="keep",
+        help="keep: files as they are, wav where one has to be cut or resampled; flac: lossless, about half of wav; "
+        "opus: a tenth, with losses (default: %(default)s)",
+    )
+    parser.add_argument("--resample", type=int, metavar="HZ", help="store audio at this rate (default: as it is)")
+    parser.add_argument("--allow_bad", action="store_true", help="exit with 0 when utterances could not be packed")
+    add_executor_options(parser, "--num_threads", "--nj")
     args = parser.parse_args()
-    for name in ("num_utts_per_shard", "num_threads"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name} must be 1 or more, found {getattr(args, name)}")
-    utterances = read_utterances(args.wav_scp, args.text, args.segments)
-    failures = make_shard_list(
-        utterances,
+    if args.num_utts_per_shard is not None and args.num_utts_per_shard < 1:
+        raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
+    max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None
+    per_shard = args.num_utts_per_shard or (None if max_bytes else UTTERANCES_PER_RUN)
+    executor = executor_of(args)
+    groups = [parse_group(text) for text in args.filter_group]
+    bad = make_shard_list(
+        read_utterances(args.wav_scp, args.text, args.segments),
         args.shards_dir,
         args.shards_list,
         prefix=args.prefix,
-        per_shard=args.num_utts_per_shard,
-        resample_rate=args.resample,
-        processes=args.num_threads,
+        per_shard=per_shard,
+        max_bytes=max_bytes,
+        groups=groups,
+        seed=args.seed if args.shuffle else None,
+        storing=Storing(args.audio_format, args.resample),
+        executor=executor,
     )
-    for key, reason in failures:
-        print(f"error: {key}: {reason}", file=sys.stderr)
-    print(
-        f"{args.shards_list}: {len(utterances) - len(failures)} utterances packed, {len(failures)} failed",
-        file=sys.stderr,
-    )
-    return 1 if failures else 0
+    return tell_outcome(args.shards_list, bad, args.allow_bad)
 
 
 if __name__ == "__main__":

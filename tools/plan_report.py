@@ -16,7 +16,7 @@ from wenet_uio.text.tokenizer import build_tokenizer, makes_one_token_a_characte
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data_list", required=True, help="data list, or a yaml file that mixes several")
+    parser.add_argument("--data_list", help="data list, or a yaml file of sources; default: `data` of the config")
     parser.add_argument("--data_type", required=True, choices=("raw", "shard"))
     parser.add_argument("--config", required=True, help="train.yaml")
     parser.add_argument("--world_size", type=int, default=1, help="ranks (default: %(default)s)")
@@ -31,15 +31,18 @@ def main() -> int:
     config = load_config(args.config)
     training = not args.evaluation
     counted = training and needs_token_counts(config.dataset_conf)
-    corpus = open_corpus(args.data_list, args.data_type, build_tokenizer(config) if counted else None)
     exact = counted or makes_one_token_a_character(config)
     measure = measure_of(config.dataset_conf, training=training, text_length_is_tokens=exact)
+    data = args.data_list or config.data
+    if data is None:
+        parser.error("--data_list is needed: the config has no `data`")
+    corpus = open_corpus(data, args.data_type, measure, build_tokenizer(config) if counted else None)
     collector = PlanCollector(corpus.in_pass(args.epoch), measure, args.world_size) if args.plot else None
     report = report_plan(
         corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size, on_batch=collector
     ).as_dict()
     if collector:
-        title = f"{args.data_list}, epoch {args.epoch}, world_size {args.world_size}"
+        title = f"{corpus.data_list}, epoch {args.epoch}, world_size {args.world_size}"
         write_plot(args.plot, collector.series(), report, title)
     for name, value in report.items():
         print(

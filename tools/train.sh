@@ -33,11 +33,14 @@ else
   meet=(--standalone)
 fi
 
-require data/{train,dev}/data.list
+# A config may say itself what is trained on.
+train_data=(--train_data data/train/data.list)
+if grep -qs '^data:' "$config"; then train_data=(); fi
+require "${train_data[@]:1}" data/dev/data.list
 # torchrun that says a failure once.
 exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_per_node "$nproc" \
   --max_restarts "$max_restarts" -m wenet_uio.bin.train \
   --train_engine "$train_engine" --deepspeed_config "$deepspeed_config" \
   --config "$config" ${override:+--override_config $override} ${checkpoint:+--checkpoint "$checkpoint"} \
-  --data_type "$data_type" --train_data data/train/data.list --cv_data data/dev/data.list \
+  --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list \
   --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

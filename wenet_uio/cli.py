@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -10,6 +11,9 @@ def run(main: Callable[[], int | None]) -> None:
     """Call `main` and exit with its status; an expected failure becomes one `error:` line and exit 1."""
     try:
         status = main()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         status = 1

@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
 from tests.train.corpus import write_corpus
+from wenet_uio.dataset.corpus import open_list
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,23 +22,41 @@ def corpus(tmp_path: Path) -> Path:
     return write_corpus(tmp_path)
 
 
-def command(model_dir: str, *options: str, ranks: int = 1) -> list[str]:
+def command(model_dir: str, *options: str, ranks: int = 1, train_data: str | None = "train.list") -> list[str]:
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
-    data = ["--config", "train.yaml", "--train_data", "train.list", "--cv_data", "cv.list", "--device", "cpu"]
+    data = ["--config", "train.yaml", "--cv_data", "cv.list", "--device", "cpu"]
+    data += ["--train_data", train_data] if train_data else []
     return [sys.executable, *launch, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", model_dir, *options]
 
 
-def start(corpus: Path, *arguments: str, **keys: int) -> subprocess.Popen[str]:
+def start(corpus: Path, *arguments: str, **keys: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command(*arguments, **keys), cwd=corpus, env=environment, **pipes)
 
 
-def train(corpus: Path, *arguments: str, **keys: int) -> tuple[int, str]:
+def train(corpus: Path, *arguments: str, **keys: Any) -> tuple[int, str]:
     """Exit status and what was said."""
     process = start(corpus, *arguments, **keys)
     _, said = process.communicate(timeout=300)
     return process.returncode, said
+
+
+def test_a_config_may_name_its_data_and_mix_text_without_audio_into_it(corpus: Path) -> None:
+    (corpus / "texts.txt").write_text("abcab\n" * 30)
+    sources = [{"type": "raw", "data_list": "train.list"}, {"type": "txt", "paths": "texts.txt"}]
+    dataset_conf = {
+        **CONFIG["dataset_conf"],
+        "batch_conf": {"batch_type": "static", "batch_size": 4, "batch_tokens": 20},
+    }
+    for ctc_weight, expected in ((1.0, 1), (0.3, 0)):
+        config = {**CONFIG, "data": sources, "dataset_conf": dataset_conf, "model_conf": {"ctc_weight": ctc_weight}}
+        (corpus / "train.yaml").write_text(yaml.safe_dump(config))
+        status, said = train(corpus, "exp", ranks=2, train_data=None)
+        assert (status == 0) == (expected == 0), said
+        assert ("text alone trains the decoder" in said) == (expected == 1)
+    assert "epoch 1/1: train loss" in said
+    assert yaml.safe_load((corpus / "exp/train.yaml").read_text())["data"]["sources"][1]["paths"] == "texts.txt"
 
 
 def test_training_leaves_a_run_that_other_tools_can_use_and_says_that_it_is_complete(corpus: Path) -> None:
@@ -127,3 +147,24 @@ def test_changed_data_within_an_epoch_is_refused_unless_allowed(corpus: Path) ->
     assert "error: the data set train.list changed since the checkpoint" in said.splitlines()[-1]
     status, said = train(corpus, "exp", *options, "--allow_data_changes")
     assert status == 0, said
+
+
+def test_two_ranks_account_for_every_utterance_and_name_the_bad_ones(corpus: Path) -> None:
+    with open(corpus / "train.list", "a") as file:
+        file.write("no JSON\n")
+    open_list(str(corpus / "train.list"), "raw")  # indexed before it breaks
+    (corpus / "train3.wav").write_bytes(b"")
+    filters = "dataset_conf.filter_conf.max_duration=0.76"  # of 0.5 to 0.8 s
+    status, said = train(corpus, "exp", "--override_config", filters, "--num_workers", "1", ranks=2)
+    assert status == 0, said
+    counts = {"all": 23, "read": 18, "filtered": {"max_duration": 3}, "bad": {"not_indexed": 1, "unreadable": 1}}
+    for epoch in range(2):
+        assert yaml.safe_load((corpus / f"exp/epoch_{epoch}.yaml").read_text())["samples"] == counts
+    account = "23 utterances: 18 read, 3 filtered (3 max_duration), 2 bad (1 not_indexed, 1 unreadable)"
+    assert f"epoch 1/1: {account}" in said
+    named = [json.loads(line) for line in open(corpus / "exp/bad_samples.jsonl")]
+    assert sorted((line["pass"], line["key"], line["reason"]) for line in named) == [
+        (0, f"{corpus}/train.list:23", "not_indexed"),
+        (0, "train3", "unreadable"),
+        (1, "train3", "unreadable"),
+    ]

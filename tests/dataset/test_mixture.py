@@ -1,3 +1,5 @@
+import itertools
+import json
 from collections import Counter
 
 import pytest
@@ -73,6 +75,32 @@ def test_mixed_batches_hold_several_sources_and_pure_ones_a_single():
     assert sum(times.values()) == sum(pure.quotas)
 
 
+def in_turns(mix):
+    """Source of each batch of the first pass, in order."""
+    corpus = mix.in_pass(0)
+    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, lanes=1)
+    return [int(corpus.source_numbers(batch.pieces[0].shards)[0]) for batch in map(plan.batch, range(plan.num_batches))]
+
+
+def test_sources_that_take_turns_have_equally_many_batches_one_after_the_other(write):
+    short, long = ({"type": "raw", "data_list": name} for name in ("RAW", "LONG"))
+    path = write({"sources": [short, long], "per_batch": "round_robin", "utterances_per_epoch": 2000})
+    mix = open_corpus(path, "raw", MEASURE)
+    batches = in_turns(mix)
+    counts = Counter(batches)
+    assert abs(counts[0] - counts[1]) <= 1
+    assert counts[0] > 10
+    assert sum(a == b for a, b in itertools.pairwise(batches)) <= 1
+    assert mix.quotas[0] > 1.5 * mix.quotas[1]  # short utterances fill a batch less
+
+
+def test_weights_can_be_shares_of_batches(write):
+    sources = [{"type": "raw", "data_list": name, "weight": w} for name, w in (("RAW", 3), ("LONG", 1))]
+    path = write({"sources": sources, "per_batch": "weighted", "utterances_per_epoch": 2000})
+    counts = Counter(in_turns(open_corpus(path, "raw", MEASURE)))
+    assert counts[0] / counts[1] == pytest.approx(3, rel=0.1)
+
+
 def test_weights_may_change_between_passes_and_every_source_goes_on():
     before = mixture((0.25, 0.25, 0.5), per_pass=100)
     seen = taken(before, 0)[0] + taken(before, 1)[0]
@@ -100,10 +128,14 @@ def test_a_report_names_the_mix():
 @pytest.fixture
 def write(tmp_path, make_lists):
     lists = make_lists(20)
+    with open(lists["raw"]) as file, open(tmp_path / "long.list", "w") as long:
+        for line in file:  # stated durations are believed, so the plan needs no other audio
+            long.write(json.dumps({**json.loads(line), "duration": 5.0}) + "\n")
 
     def to_file(content, name="mix.yaml"):
         path = tmp_path / name
-        path.write_text(yaml.safe_dump(content).replace("RAW", lists["raw"]).replace("SHARD", lists["shard"]))
+        text = yaml.safe_dump(content).replace("RAW", lists["raw"]).replace("SHARD", lists["shard"])
+        path.write_text(text.replace("LONG", str(tmp_path / "long.list")))
         return str(path)
 
     return to_file
@@ -158,7 +190,7 @@ def test_temperature_levels_the_shares(write):
         ([{"type": "raw", "data_lst": "a"}], "sources.0.data_lst: unknown key; did you mean 'data_list'"),
         ([{"type": "rwa", "data_list": "a"}], "type"),
         ([{"type": "raw"}], "needs data_list"),
-        ([{"type": "group", "data_list": "a"}], "a group needs input_cfg"),
+        ([{"type": "group", "data_list": "a"}], "a source of type group needs input_cfg"),
         ([{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}], "1 of 2 sources"),
         (
             [
@@ -170,6 +202,13 @@ def test_temperature_levels_the_shares(write):
             "sources.0: .*1 of 2 sources",
         ),
         ("text", "expected a list of sources"),
+        ([{"type": "txt", "data_list": "a"}], "a source of type txt needs paths"),
+        ([{"type": "raw", "data_list": "a", "paths": "b"}], "a source of type raw has no paths"),
+        ([{"type": "txt_pair", "source_path": "a"}], "unknown key; did you mean 'source_paths'"),
+        (
+            {"sources": [{"type": "raw", "data_list": "a", "weight": 1}], "per_batch": "round_robin"},
+            "leave the w",
+        ),
     ],
 )
 def test_a_file_that_does_not_mix_is_refused(write, content, message):

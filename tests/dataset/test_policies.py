@@ -14,9 +14,8 @@ SIZES = (16, 12, 8, 4)
 
 def lengths(seconds, tokens=1):
     seconds = np.atleast_1d(np.asarray(seconds, float))
-    return Lengths(
-        (seconds * 100).astype(int), (seconds * 1000).astype(int), np.broadcast_to(np.asarray(tokens), seconds.shape)
-    )
+    tokens = np.broadcast_to(np.asarray(tokens), seconds.shape)
+    return Lengths((seconds * 100).astype(int), (seconds * 1000).astype(int), tokens, seconds == 0)
 
 
 def batches(conf, counts=(400,), **filters):

@@ -45,6 +45,19 @@ def _batch():
     return torch.randn(2, 80, 40), torch.tensor([80, 70]), torch.tensor([[1, 2, 3], [4, -1, -1]]), torch.tensor([3, 1])
 
 
+@pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
+def test_text_without_audio_trains_the_decoder_alone(make_model, decoder):
+    model = make_model(decoder=decoder, model_conf={"ctc_weight": 0.3, "text_weight": 0.5})
+    _, _, target, target_lengths = _batch()
+    losses = model(torch.zeros(2, 0, 40), torch.zeros(2, dtype=torch.int64), target, target_lengths)
+    assert losses["loss_ctc"] is None
+    torch.testing.assert_close(losses["loss"], 0.5 * losses["loss_att"])
+    losses["loss"].backward()
+    assert all(weight.grad is None for weight in model.encoder.parameters())
+    assert model.decoder.state_dict().keys()
+    assert any(weight.grad is not None and weight.grad.any() for weight in model.decoder.parameters())
+
+
 def test_loss_weighs_its_parts(make_model):
     batch = _batch()
     losses = make_model(model_conf={"ctc_weight": 0.3})(*batch)

@@ -139,3 +139,36 @@ def test_estimated_bins_can_be_pasted_into_a_config(kaldi_dir):
         conf = yaml.safe_load(done.stdout)["batch_conf"]
         assert {len(end) if isinstance(end, list) else 1 for end in conf["bucket_duration_bins"]} == {dimensions}
         BatchConf(**conf, bucket_batch_size=[4] * len(conf["bucket_duration_bins"]))
+
+
+def test_samples_of_a_shard_are_listed_and_extracted(kaldi_dir):
+    assert tool("make_shard_list.py", "wav.scp", "text", "shards", "list", cwd=kaldi_dir).returncode == 0
+    shard = "shards/shards_000000000.tar"
+    done = tool("extract_shard.py", shard, cwd=kaldi_dir)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [f"utt{number:04d}" for number in range(30)]
+    done = tool("extract_shard.py", shard, "--keys", "utt0003", "--json", "--to", "out", cwd=kaldi_dir)
+    assert json.loads(done.stdout)["txt"] == "a"
+    assert sorted(path.name for path in (kaldi_dir / "out").iterdir()) == ["utt0003.txt", "utt0003.wav"]
+    done = tool("extract_shard.py", shard, "--keys", "none*", cwd=kaldi_dir)
+    assert (done.returncode, done.stderr) == (1, f"error: no sample with such a key in {shard}\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(kaldi_dir):
+    tool("make_shard_list.py", "wav.scp", "text", "shards", "list", cwd=kaldi_dir)
+    command = [sys.executable, ROOT / "tools" / "extract_shard.py", *["shards/shards_000000000.tar"] * 200]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    listing = subprocess.Popen(command, cwd=kaldi_dir, env=environment, text=True, **pipes)
+    assert listing.stdout.readline().startswith("utt0000")
+    listing.stdout.close()
+    assert listing.stderr.read() == ""
+    assert listing.wait(timeout=60) == 141
+
+
+def test_manifests_are_converted_there_and_back(kaldi_dir):
+    done = tool("convert_manifest.py", ".", "manifest.json", "--from", "kaldi", "--to", "nemo", cwd=kaldi_dir)
+    assert (done.returncode, done.stdout) == (0, "manifest.json: 30 utterances\n"), done.stderr
+    done = tool("convert_manifest.py", "manifest.json", "back", "--from", "nemo", "--to", "kaldi", cwd=kaldi_dir)
+    assert done.returncode == 0, done.stderr
+    for table in ("wav.scp", "text"):
+        assert (kaldi_dir / "back" / table).read_text() == (kaldi_dir / table).read_text()

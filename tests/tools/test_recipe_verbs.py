@@ -44,6 +44,20 @@ def test_make_lists_names_files_or_archives(part, tmp_path):
     assert len((part / "data.list").read_text().splitlines()) == 3
 
 
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_make_lists_stops_at_bad_audio_unless_it_is_allowed(part, tmp_path, data_type):
+    (part / "utt3.wav").write_bytes(b"")
+    options = ("make_lists.sh", "--data_type", data_type, "--parts", "data/train")
+    stopped = call(*options, cwd=tmp_path)
+    assert stopped.returncode == 1
+    assert "error: utt3: " in stopped.stderr
+    assert "--allow_bad" in stopped.stderr
+    allowed = call(*options, "--allow_bad", "true", cwd=tmp_path)
+    assert allowed.returncode == 0
+    assert "error: utt3: " in allowed.stderr
+    assert json.loads((part / "data.list.json").read_text())["totals"]["utterances"] == 4
+
+
 def test_score_prints_a_table_of_the_modes(tmp_path):
     (tmp_path / "ref").write_text("a one two three\nb four\n")
     for mode, text in (("good", "a one two three\nb four\n"), ("bad", "a one three\nb five six\n")):

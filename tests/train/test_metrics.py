@@ -9,8 +9,18 @@ from wenet_uio.train.metrics import Totals, count, loss_names, loss_sums
 
 def test_count_adds_up_what_micro_batches_hold() -> None:
     counted = count([tiny_batch([5, 3], 1), tiny_batch([], 2), tiny_batch([4], 3)])
-    expected = {"utterances": 3, "tokens": 6, "seconds": 0.12, "frames": 12, "padded_frames": 14}
+    expected = {"utterances": 3, "texts": 0, "tokens": 6, "seconds": 0.12, "frames": 12, "padded_frames": 14}
     assert counted == pytest.approx(expected)
+
+
+def test_text_without_audio_has_no_part_in_the_mean_of_the_ctc_loss() -> None:
+    heard, text = tiny_batch([5, 3], 1), tiny_batch([0, 0, 0], 2)
+    names = ("loss", "loss_att", "loss_ctc")
+    totals = Totals()
+    for batch, losses in ((heard, (3.0, 1.0, 2.0)), (text, (1.0, 1.0, None))):
+        named = {name: None if x is None else torch.tensor(x) for name, x in zip(names, losses, strict=True)}
+        totals.add(count([batch]) | dict(zip(names, loss_sums(named, batch, names).tolist(), strict=True)))
+    assert totals.losses() == pytest.approx({"loss": (2 * 3 + 3) / 5, "loss_att": 1.0, "loss_ctc": 2.0})
 
 
 def test_losses_weigh_by_utterances_and_accuracy_by_tokens_with_the_end_of_each_utterance() -> None:

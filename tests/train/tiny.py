@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -87,7 +88,15 @@ def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
         size = int(target_lengths[number])
         target[number, :size] = torch.randint(1, UNITS, (size,), generator=generator)
     keys = tuple(f"{seed}-{number}" for number in range(len(lengths)))
-    return Batch(keys, feats, torch.tensor(lengths), target, target_lengths, sum(lengths) / 100)
+    return Batch(
+        keys,
+        feats,
+        torch.tensor(lengths),
+        target,
+        target_lengths,
+        sum(lengths) / 100,
+        planned=len(lengths),
+    )
 
 
 def part(batch: Batch, rows: Sequence[int]) -> Batch:
@@ -98,7 +107,8 @@ def part(batch: Batch, rows: Sequence[int]) -> Batch:
     seconds = int(tensors["feats_lengths"].sum()) / 100
     feats = batch.feats[list(rows), :longest]
     tensors["target"] = tensors["target"][:, :most_tokens]
-    return replace(batch, keys=tuple(batch.keys[row] for row in rows), feats=feats, seconds=seconds, **tensors)
+    keys = tuple(batch.keys[row] for row in rows)
+    return replace(batch, keys=keys, feats=feats, seconds=seconds, planned=len(rows), **tensors)
 
 
 class ListLoader:
@@ -116,6 +126,9 @@ class ListLoader:
             self.position += 1
             yield self.batches[self.position - 1]
         self.epoch, self.position = self.epoch + 1, 0
+
+    def left_out(self, epoch: int) -> Counter[str]:
+        return Counter()
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position}

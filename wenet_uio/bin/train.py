@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,7 @@ from wenet_uio.cli import run
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.train import ENGINES
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.checkpoint import RunFolder, load_parts, load_weights
@@ -30,6 +32,9 @@ from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")
 
+LEDGER = "bad_samples.jsonl"
+"""In the folder of the run: every bad sample that was met, and why."""
+
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -38,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
         "--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="encoder_conf.num_blocks=6"
     )
     parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="what the lists name (raw)")
-    parser.add_argument("--train_data", required=True, help="data list of the training set")
+    parser.add_argument("--train_data", help="data list of the training set; default: `data` of the config")
     parser.add_argument("--cv_data", required=True, help="data list of the validation set")
     parser.add_argument("--model_dir", required=True, help="folder of the run; its newest state is gone on from")
     parser.add_argument("--checkpoint", help="weights that a new run starts from (fine-tuning)")
@@ -89,6 +94,9 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         ValueError, OSError: for whatever is wrong with them.
     """
     config, tokenizer = read_config(args)
+    if args.train_data is None and config.data is None:
+        raise ValueError(f"--train_data is needed: {args.config} has no `data`")
+    ledger = Ledger(Path(args.model_dir) / LEDGER)
     train, cv = (
         build_loader(
             data_list,
@@ -103,13 +111,16 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             pin_memory=args.pin_memory,
             seed=args.seed,
             epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
+            ledger=ledger,
         )
-        for data_list, training in ((args.train_data, True), (args.cv_data, False))
+        for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
     )
-    for data_list, loader in ((args.train_data, train), (args.cv_data, cv)):
+    for loader in (train, cv):
         if not len(loader):
             reasons = ", ".join(f"{count} {reason}" for reason, count in loader.plan.filtered().items())
-            raise ValueError(f"{data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
+            raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
+    if train.corpus.has_text_only and config.model_conf.ctc_weight == 1:
+        raise ValueError(f"{train.corpus.data_list}: text alone trains the decoder, which ctc_weight 1 leaves out")
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     folder = RunFolder(args.model_dir)

@@ -12,6 +12,7 @@ from pydantic import create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.model import DECODER_CONFS, ENCODER_CONFS, CmvnConf, CtcConf, ModelConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
@@ -44,6 +45,8 @@ class Config(TrainKeys):
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"
     dataset_conf: DatasetConf = DatasetConf()
+    data: str | MixtureConf | None = None
+    """What is trained on: a data list, a yaml file of sources, or sources; --train_data goes before it."""
     input_dim: int | None = None
     """Width of the features; derived from dataset_conf where absent."""
     output_dim: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -172,6 +172,10 @@ class BatchConf(Section):
     bucket_choice: Literal["strict", "lenient"] = "strict"
     """Of buckets in two dimensions: strict looks for room for the tokens within the first bin of duration that fits
     only, lenient takes the first bucket that fits both."""
+    batch_tokens: Positive | None = None
+    """Padded tokens of a batch of text alone; sources of type txt and txt_pair need it."""
+    quadratic_factor: Positive | None = None
+    """With batch_tokens a text of n tokens counts n + n² / quadratic_factor."""
     use_semi_sorted_batching: bool = False
     """Sort by length with noise instead of cutting sorted blocks. US patent 11915685 B2 covers this method: see to your
     right to use it before you switch it on."""
@@ -202,12 +206,32 @@ class BatchConf(Section):
                 raise ValueError(f"{name} must rise, found {list(ends)}")
         if self.batch_duration is None and self.quadratic_duration is not None:
             raise ValueError("quadratic_duration goes with batch_duration")
+        if self.batch_tokens is None and self.quadratic_factor is not None:
+            raise ValueError("quadratic_factor goes with batch_tokens")
         return self
 
 
 class ChannelConf(Section):
-    channel: NotNegative = 0
-    """Which channel of a file is read."""
+    channel: NotNegative | Literal["mix"] = 0
+    """Which channel of a file is read, counted from 0; `mix` is the mean of all."""
+
+
+Place = Literal[
+    "decode", "tokenize", "filter", "resample", "speed_perturb", "features", "spec_aug", "spec_sub", "spec_trim"
+]
+"""Steps of the chain, in their order; a step that is switched off keeps its place."""
+
+
+class OperatorConf(Section):
+    """An operator of the user's own: see `wenet_uio/dataset/README.md`."""
+
+    use: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """`package.module:Name`, called with the keys of `conf`: gives what is called with each Example."""
+    after: Place
+    """The step behind which it comes."""
+    conf: dict[str, Any] = Field({})
+    evaluation: bool = False
+    """True: it takes part in validation, decoding and CMVN statistics too."""
 
 
 class DatasetConf(Section):
@@ -237,13 +261,16 @@ class DatasetConf(Section):
     list_shuffle_conf: ShuffleConf = ShuffleConf()
     sort: bool = True
     sort_conf: SortConf = SortConf()
+    operators: tuple[OperatorConf, ...] = ()
+    """The user's own, beside those above."""
     batch_conf: BatchConf = BatchConf()
     partition: bool = True
     """Share the data out over the ranks; false gives each all of it, in an order of its own (NeMo's replicate)."""
     cycle: Literal[1] = 1
     """An epoch is one pass; for more passes raise max_epoch."""
     max_bad_ratio: Probability = 0.01
-    """Share of the utterances of an epoch that may turn out bad before the run stops."""
+    """Share of the utterances of an epoch that may turn out bad, those without a place in the index included, before
+    the run stops."""
 
     @property
     def feature_dim(self) -> int:

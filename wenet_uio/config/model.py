@@ -132,6 +132,8 @@ class CmvnConf(Section):
 class ModelConf(Section):
     ctc_weight: Probability = 0.5
     """Share of the CTC loss; the attention loss has the rest."""
+    text_weight: float = Field(1.0, ge=0)
+    """Of the decoder's loss on text without audio."""
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Pads the labels of a batch."""
     reverse_weight: Probability = 0.0

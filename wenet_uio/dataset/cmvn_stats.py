@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.audio import AudioError, read_audio
-from wenet_uio.dataset.operators.features import feature_operators
-from wenet_uio.dataset.operators.waveform import Resample
+from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
 FILES_PER_JOB = 64
 
 
-def cmvn_statistics(wavs: Sequence[tuple[str, str]], conf: DatasetConf, processes: int = 1) -> dict[str, object]:
+def cmvn_statistics(
+    wavs: Sequence[tuple[str, str]], conf: DatasetConf, executor: Executor, allow_bad: bool = False
+) -> dict[str, object]:
     """Sums over all frames of (key, path) audio, in float64: `mean_stat`, `var_stat` (of squares), `frame_num`.
 
+    Files that cannot be read or are too short for a frame are named on stderr; they are an error unless `allow_bad`,
+    and one in any case where no file is left.
+
     Raises:
-        AudioError: naming every file that cannot be read or is too short for a frame.
+        AudioError: naming every such file.
     """
-    jobs = [(wavs[first : first + FILES_PER_JOB], conf) for first in range(0, len(wavs), FILES_PER_JOB)]
+    jobs = [(files, conf) for files in chunks(list(wavs), FILES_PER_JOB)]
     total = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []
-    with ProcessPoolExecutor(processes) as pool, tqdm(None, "cmvn", len(wavs), unit="utt", disable=None) as bar:
-        for (files, _), (sums, count, failed) in zip(jobs, pool.map(_sum, jobs), strict=True):
-            total += sums
-            frames += count
-            failures.extend(failed)
-            bar.update(len(files))
+    for sums, count, failed in executor.map(_sum, jobs, "cmvn", len(wavs), lambda job: len(job[0])):
+        total += sums
+        frames += count
+        failures.extend(failed)
     if failures:
-        raise AudioError(f"{len(failures)} of {len(wavs)} files have no features:\n  " + "\n  ".join(failures))
+        message = f"{len(failures)} of {len(wavs)} files have no features:\n  " + "\n  ".join(failures)
+        if not allow_bad or not frames:
+            raise AudioError(message)
+        print(message, file=sys.stderr)
     return {"mean_stat": total[0].tolist(), "var_stat": total[1].tolist(), "frame_num": frames}
 
 
@@ -50,7 +55,7 @@ def write_cmvn(statistics: dict[str, object], path: str) -> None:
 def _sum(job: tuple[Sequence[tuple[str, str]], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
     files, conf = job
     torch.set_num_threads(1)
-    chain = (Resample(conf.resample_conf.resample_rate), *feature_operators(conf, training=False))
+    chain = build_chain(conf, None, training=False)
     sums = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []

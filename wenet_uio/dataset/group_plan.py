@@ -9,7 +9,6 @@ from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.lanes import Members
 from wenet_uio.dataset.measure import Measure, Stored
 from wenet_uio.dataset.pieces import Piece, Pieces, share_out
-from wenet_uio.dataset.policies import NO_BUCKET
 from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
 
 BLOCK_BATCHES = 256
@@ -35,7 +34,18 @@ class GroupPlanner:
         elif self.measure.length_order == "random":
             rows = draw(key_of(self.key, ROW, lane), rows)
         place = np.argsort(np.argsort(rows, kind="stable"))
-        return [batches[rank] for rank in place]
+        ordered = [batches[rank] for rank in place]
+        return self._in_turns(ordered) if self.corpus.sources_take_turns else ordered
+
+    def _in_turns(self, batches: list[Pieces]) -> list[Pieces]:
+        """Batches of the sources by turns, each source's spread evenly over the group."""
+        firsts = np.asarray([next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int)
+        sources = self.corpus.source_numbers(firsts)
+        turn = np.zeros(len(batches))
+        for source in np.unique(sources):
+            own = np.flatnonzero(sources == source)
+            turn[own] = (np.arange(len(own)) + 0.5) / len(own)
+        return [batches[number] for number in np.lexsort((sources, turn))]
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
         """All samples of a group that take part, and the counters of their draws."""
@@ -76,8 +86,8 @@ class GroupPlanner:
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a sorted block into `count` batches; one over the bound becomes several pieces."""
-        if len(block) and block.buckets[0] != NO_BUCKET:
-            numbers = np.unique(block.buckets)
+        numbers = np.unique(block.buckets)
+        if len(numbers) > 1:
             pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
             return share_out(pieces, len(pieces) if count is None else count)
         if count is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from wenet_uio.dataset.data_list import ListError, RawLine
+from wenet_uio.files import written_aside
 from wenet_uio.text.table import read_table
 
 NAMED = 3
@@ -53,6 +55,20 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     if silent:
         print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
     return [RawLine(key, wavs[spans[key][0]], line, *spans[key][1:]) for key, line in texts.items()]
+
+
+def write_table(path: str | Path, table: Mapping[str, object]) -> None:
+    """Write `key value` lines, ordered by key in bytes, as Kaldi wants them.
+
+    Raises:
+        ListError: a key that has a space or is empty, or a value that has a line break.
+    """
+    for key, value in table.items():
+        if key.split() != [key] or len(str(value).splitlines()) > 1:
+            raise ListError(f"{path}: {key!r} {value!r} is not a key without spaces and one line")
+    with written_aside(path, "w") as file:
+        for key in sorted(table, key=str.encode):
+            print(key, table[key], file=file)
 
 
 def _span(segments: str, key: str, value: str) -> tuple[str, float, float]:

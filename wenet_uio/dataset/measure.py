@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_uio.config.dataset import DatasetConf, FilterConf
 from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.index import Rows
+from wenet_uio.dataset.index import TEXT_ONLY, Rows
 from wenet_uio.dataset.indexing import NOMINAL_RATE
 from wenet_uio.dataset.policies import DurationBucketPolicy, Lengths, Policy, StaticPolicy, policy_of
 
@@ -104,10 +104,13 @@ class Measure:
 
     def lengths(self, rows: Rows | Stored, speeds: np.ndarray | float = 1.0) -> Lengths:
         """Lengths of samples played at `speeds`."""
-        rate = self.frame_count.sample_rate
-        count = resampled_length(rows.num_samples.astype(np.int64), rows.sample_rate.astype(np.int64), rate)
+        rate, text_only = self.frame_count.sample_rate, rows.sample_rate == TEXT_ONLY
+        source_rate = np.where(text_only, rate, rows.sample_rate).astype(np.int64)
+        count = resampled_length(rows.num_samples.astype(np.int64), source_rate, rate)
         played = np.ceil(count / speeds).astype(np.int64)
-        return Lengths(self.frame_count(played), -(-played * 1000 // rate), rows.text_length.astype(np.int64))
+        tokens = rows.text_length.astype(np.int64)
+        frames = np.where(text_only, tokens, self.frame_count(played))
+        return Lengths(frames, -(-played * 1000 // rate), tokens, text_only)
 
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
         """Units of a part of the shards after the filters, float64.
@@ -122,7 +125,8 @@ class Measure:
         if units is None:
             looked_into, units = np.ones(len(seconds), bool), np.zeros(len(seconds))
         else:
-            looked_into, units = self._may_filter(corpus, part), units.astype(np.float64)
+            looked_into = self._may_filter(corpus, part) | (corpus.seconds[part] == 0)
+            units = units.astype(np.float64)
         for number in np.flatnonzero(looked_into):
             rows = corpus.rows((part.start or 0) + int(number))
             units[number] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
@@ -156,31 +160,50 @@ class Measure:
     def _filters(self, rows: Rows | Stored) -> Iterator[tuple[str, np.ndarray]]:
         if self.filter is None:
             return
+        has_audio = rows.sample_rate != TEXT_ONLY
         seconds = rows.num_samples / np.maximum(rows.sample_rate, 1)
         frames = seconds * FILTER_FRAMES_PER_SECOND
         yield "max_length", frames > self.filter.max_length
-        yield "min_length", (frames < self.filter.min_length) | (self.lengths(rows, max(self.speeds)).frames < 1)
-        yield "min_duration", seconds < self.filter.min_duration
+        no_frame = self.lengths(rows, max(self.speeds)).frames < 1
+        yield "min_length", ((frames < self.filter.min_length) | no_frame) & has_audio
+        yield "min_duration", (seconds < self.filter.min_duration) & has_audio
         if self.filter.max_duration is not None:
             yield "max_duration", seconds > self.filter.max_duration
         if self.text_length_is_tokens:
-            yield from token_filters(self.filter, rows.text_length.astype(np.int64), frames)
+            tokens = rows.text_length.astype(np.int64)
+            yield from token_count_filters(self.filter, tokens)
+            for reason, bad in token_rate_filters(self.filter, tokens, frames):
+                yield reason, bad & has_audio
         slowest = self.policy.units(self.lengths(rows, min(self.speeds)))
         yield "fits_no_batch", slowest > self.policy.bound
 
 
-def token_filters(
+def count_filtered(corpus: Corpus, measure: Measure, shards: Iterable[int]) -> Counter[str]:
+    """Samples of some shards that the filters leave out, by reason; reads their index."""
+    reasons: Counter[str] = Counter()
+    for shard in shards:
+        reasons += measure.keep(corpus.rows(shard))[1]
+    return reasons
+
+
+def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tuple[str, np.ndarray]]:
+    """Reasons to leave a sample out for the number of its tokens, with whether each holds."""
+    tokens = np.asarray(tokens)
+    return [
+        ("token_max_length", tokens > conf.token_max_length),
+        ("token_min_length", tokens < conf.token_min_length),
+    ]
+
+
+def token_rate_filters(
     conf: FilterConf, tokens: np.ndarray | int, frames: np.ndarray | float
 ) -> list[tuple[str, np.ndarray]]:
-    """Reasons to leave a sample out for its text, with whether each holds.
+    """Reasons to leave a sample out for its tokens per time, with whether each holds.
 
     `frames` are of 10 ms, of the audio as stored.
     """
-    tokens, frames = np.asarray(tokens), np.maximum(frames, 1e-6)
-    ratio = tokens / frames
+    ratio = np.asarray(tokens) / np.maximum(frames, 1e-6)
     filters = [
-        ("token_max_length", tokens > conf.token_max_length),
-        ("token_min_length", tokens < conf.token_min_length),
         ("min_output_input_ratio", ratio < conf.min_output_input_ratio),
         ("max_output_input_ratio", ratio > conf.max_output_input_ratio),
         ("min_tps", ratio * FILTER_FRAMES_PER_SECOND < conf.min_tps),

@@ -15,11 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.config.mixture import SourceConf, load_mixture
-from wenet_uio.dataset.corpus import Corpus, open_list
-from wenet_uio.dataset.data_list import DataType
+from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
+from wenet_uio.dataset.corpus import Corpus, RemoteObject, open_list
+from wenet_uio.dataset.data_list import DataType, ListError
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.policies import TextPolicy
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
+from wenet_uio.dataset.sources import expanded, lists_of, members_of
+from wenet_uio.dataset.text_corpus import TextCorpus
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
@@ -44,8 +48,9 @@ class Source:
 class Mixture(Corpus):
     """Sources with their quotas. It reads samples of any of them; `in_pass` says which a pass takes."""
 
-    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool) -> None:
+    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool | str) -> None:
         self.sources, self.per_batch = tuple(sources), per_batch
+        self.sources_take_turns = per_batch == "round_robin"
         self.quotas = exact_quotas([source.share for source in sources], per_pass)
         self._first_pass = 0
         self._offsets = [0] * len(sources)
@@ -53,7 +58,7 @@ class Mixture(Corpus):
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in CORPUS_COLUMNS}
         bad = [item for corpus in corpora for item in corpus.bad]
-        parts = [(source.name, source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
+        parts = [(source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
         digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
         super().__init__(path, table, bad, _summary(table, digest))
 
@@ -71,6 +76,30 @@ class Mixture(Corpus):
         utterance = source.corpus.read(ref._replace(shard=ref.shard - int(self._first_shard[number])))
         return replace(utterance, extra={**utterance.extra, **source.tags})
 
+    @property
+    def is_remote(self) -> bool:
+        return any(source.corpus.is_remote for source in self.sources)
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return [
+            found for number, shard in self._placed(shards) for found in self._corpus(number).remote_shards([shard])
+        ]
+
+    def remote_files(self, shards: np.ndarray, rows: np.ndarray) -> list[RemoteObject]:
+        return [
+            found
+            for (number, shard), row in zip(self._placed(shards), rows, strict=True)
+            for found in self._corpus(number).remote_files([shard], [row])
+        ]
+
+    def _placed(self, shards: np.ndarray) -> list[tuple[int, int]]:
+        """Source of each shard, and its number there."""
+        numbers = self.source_of(shards)
+        return list(zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True))
+
+    def _corpus(self, number: int) -> Corpus:
+        return self.sources[number].corpus
+
     def in_pass(self, data_pass: int) -> Corpus:
         runs = [
             (int(self._first_shard[number]) + shard, first, last, round_)
@@ -82,13 +111,13 @@ class Mixture(Corpus):
     def offsets(self, data_pass: int) -> dict[str, int]:
         passes = data_pass - self._first_pass
         return {
-            f"{number} {source.name}": start + passes * quota
+            f"{number} {source.corpus.digest[:16]}": start + passes * quota
             for number, (source, start, quota) in enumerate(zip(self.sources, self._offsets, self.quotas, strict=True))
         }
 
     def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
         self._first_pass = data_pass
-        names = self.offsets(data_pass)  # sources that the state does not know begin at their beginning
+        names = self.offsets(data_pass)  # what the state does not know begins at its beginning
         self._offsets = [offsets.get(name, 0) for name in names]
 
     def _stream(self, number: int, offset: int, count: int) -> list[tuple[int, int, int, int]]:
@@ -130,6 +159,7 @@ class MixedPass(Corpus):
             for name, column in table.items():
                 column[number] = cut[name][0]
         super().__init__(mixture.data_list, table, [], _summary(table, mixture.digest))
+        self.sources_take_turns = mixture.sources_take_turns
 
     def rows(self, shard: int) -> Rows:
         rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
@@ -141,6 +171,13 @@ class MixedPass(Corpus):
     def read(self, ref: SampleRef) -> Utterance:
         shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
         return self.mixture.read(SampleRef(int(shards[0]), int(rows[0]), ref.speed))
+
+    @property
+    def is_remote(self) -> bool:
+        return self.mixture.is_remote
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return self.mixture.remote_shards(self.shards[shards])
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.shards[shards], rows + self.first[shards]
@@ -172,26 +209,37 @@ def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
     return quotas.tolist()
 
 
-def open_corpus(data_list: str, data_type: DataType, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Open a raw or shard list of the type stated, or a yaml file that mixes several.
+def open_corpus(
+    data: str | MixtureConf, data_type: DataType, measure: Measure | None = None, tokenizer: Tokenizer | None = None
+) -> Corpus:
+    """Open a raw or shard list of the type stated, or a mixture: a yaml file of sources, or what one holds.
 
-    With a tokenizer the rows' `text_length` counts tokens; without, characters.
+    With a tokenizer the rows' `text_length` counts tokens; without, characters. Without a measure weights count
+    utterances, even where `per_batch` says that they count batches.
 
     Raises:
         ListError, ConfigError: it cannot be used.
     """
-    if Path(data_list).suffix not in MIXTURE_SUFFIXES:
-        return _open_counted(data_list, data_type, tokenizer)
-    conf = load_mixture(data_list)
+    if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
+        return _counted(open_list(data, data_type), tokenizer)
+    name, conf = (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
     leaves = _leaves(conf.sources, {}, tokenizer)
+    if measure is not None and not isinstance(measure.policy, TextPolicy):
+        for leaf in leaves:
+            if leaf.corpus.has_text_only:
+                raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
+    if conf.per_batch == "round_robin":
+        shares = np.ones(len(leaves))
+    if measure is not None and conf.per_batch in ("weighted", "round_robin"):
+        # A batch holds as many utterances of a source as they are cheap.
+        shares = shares / [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
     sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares / shares.sum(), strict=True)]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
-    return Mixture(data_list, sources, per_pass, conf.per_batch)
+    return Mixture(name, sources, per_pass, conf.per_batch)
 
 
-def _open_counted(data_list: str, data_type: DataType, tokenizer: Tokenizer | None) -> Corpus:
-    corpus = open_list(data_list, data_type)
+def _counted(corpus: Corpus, tokenizer: Tokenizer | None) -> Corpus:
     return corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
 
 
@@ -208,13 +256,13 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
     """The sources of one level and below; their shares sum to one."""
     levels = []
     for conf in confs:
-        own = {**conf.tags, **tags}
+        own = {**conf.own_tags, **tags}
         if conf.type == "group":
-            inner = load_mixture(conf.input_cfg).sources if isinstance(conf.input_cfg, str) else conf.input_cfg
-            leaves = _leaves(inner, own, tokenizer)
+            leaves = _leaves(members_of(conf), own, tokenizer)
         else:
-            corpus = _open_counted(conf.path, "shard" if conf.type == "shard" else "raw", tokenizer)
-            leaves = [_Leaf(corpus, corpus.num_samples, 1.0, own)]
+            corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
+            total = sum(corpus.num_samples for corpus in corpora)
+            leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, own) for corpus in corpora]
         levels.append([replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves])
     weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
     return [
@@ -222,3 +270,19 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
         for weight, leaves in zip(weights, levels, strict=True)
         for leaf in leaves
     ]
+
+
+def open_source(conf: SourceConf) -> list[Corpus]:
+    """The corpora of one source that is no group: one a list or a file of text.
+
+    Raises:
+        ListError: it cannot be used.
+    """
+    if conf.type == "txt":
+        return [TextCorpus(path) for path in expanded(conf.paths)]
+    if conf.type == "txt_pair":
+        targets, sources = expanded(conf.target_paths), expanded(conf.source_paths)
+        if len(targets) != len(sources):
+            raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
+        return [TextCorpus(target, source) for target, source in zip(targets, sources, strict=True)]
+    return [open_list(*found) for found in lists_of(conf)]

@@ -1,45 +1,51 @@
-"""From utterances to data lists: raw lists with their index, and shards packed in parallel."""
+"""From utterances to data lists: raw lists with their index, and shards packed in parallel, each with a manifest."""
 
 from __future__ import annotations
 
+import glob
+import json
+import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from tqdm import tqdm
-
-from wenet_uio.dataset.audio import AudioError, audio_info, encode_wav, read_audio
+from wenet_uio.dataset.columns import read_columns
 from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.index import Rows
-from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN, build_index
-from wenet_uio.dataset.shard import PackedSample, sidecar_of, write_shard
+from wenet_uio.dataset.indexing import THREADS, UTTERANCES_PER_RUN, build_index, index_of, locked
+from wenet_uio.dataset.shard_job import RECEIPTS, Failure, Receipt, ShardJob, Storing, pack_shard
+from wenet_uio.dataset.sharding import Group, ShardPlan, check_groups, plan_shards
+from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 
-Failure = tuple[str, str]
-"""Key of an utterance, and why it was left out."""
+AS_THEY_ARE = Storing()
+ON_ONE_PROCESS = Executor()
+NUMBER = "[0-9]" * 9
+NAMED = 10
+"""Bad utterances that are named on stderr; the manifest has all."""
 
 
-def make_raw_list(utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN) -> list[Failure]:
-    """Write a raw list and its index.
+def manifest_of(data_list: str) -> Path:
+    """Where the manifest of a list is: what was made, and what was left out and why, as JSON."""
+    return Path(f"{data_list}.json")
+
+
+def make_raw_list(
+    utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN, executor: Executor = THREADS
+) -> list[Failure]:
+    """Write a raw list, its index and its manifest.
 
     Returns:
         the utterances whose audio cannot be read; they stay in the list, and out of its index.
     """
     with written_aside(data_list, "w") as file:
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
-    return build_index(data_list, "raw", per_run)
-
-
-@dataclass(frozen=True)
-class ShardJob:
-    """One shard to pack."""
-
-    path: str
-    utterances: Sequence[RawLine]
-    resample_rate: int | None = None
-    """Hz; None keeps the audio as it is encoded."""
+    bad = build_index(data_list, "raw", per_run, executor)
+    summary = read_columns(index_of(data_list))[1]["summary"]
+    totals = {"utterances": summary["samples"], "seconds": round(summary["seconds"], 3), "bad": len(bad)}
+    _write_manifest(data_list, {"totals": totals, "bad": bad})
+    return bad
 
 
 def make_shard_list(
@@ -48,74 +54,143 @@ def make_shard_list(
     data_list: str,
     *,
     prefix: str = "shards",
-    per_shard: int = UTTERANCES_PER_RUN,
-    resample_rate: int | None = None,
-    processes: int = 1,
+    per_shard: int | None = UTTERANCES_PER_RUN,
+    max_bytes: int | None = None,
+    groups: Sequence[Group] = (),
+    seed: int | None = None,
+    storing: Storing = AS_THEY_ARE,
+    executor: Executor = ON_ONE_PROCESS,
 ) -> list[Failure]:
-    """Pack utterances into `shards_dir/prefix_%09d.tar`, each with its index, and list them.
+    """Pack utterances into `shards_dir/prefix_%09d.tar`, each with its index; list them, and write the manifest.
 
-    Audio keeps its encoded bytes unless it is resampled or is a segment of a recording. Shards of an earlier, longer
-    run are removed.
+    A shard that stands already, made of the same files in the same way, is kept; what other options or other input
+    left behind is removed. So a run that was killed goes on, and ends with the same bytes.
+
+    Args:
+        per_shard: utterances in a shard at most.
+        max_bytes: of a tar at most, unless one utterance alone is larger. A codec makes more of some utterances than
+            of others: what no longer fits goes into `prefix_%09d_1.tar`.
+        groups: by duration, each into a folder of its own; what is in none is left out, and in the manifest.
+        seed: shuffle the utterances first; None keeps their order.
 
     Returns:
         the utterances that could not be packed.
     """
+    check_groups(groups)
     folder = Path(shards_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs = [
-        ShardJob(str(folder / f"{prefix}_{number:09d}.tar"), utterances[first : first + per_shard], resample_rate)
-        for number, first in enumerate(range(0, len(utterances), per_shard))
-    ]
-    failures: list[Failure] = []
-    with ProcessPoolExecutor(processes) as pool, tqdm(None, "pack", len(utterances), unit="utt", disable=None) as bar:
-        for job, failed in zip(jobs, pool.map(pack_shard, jobs), strict=True):
-            failures.extend(failed)
-            bar.update(len(job.utterances))
-    for stale in set(folder.glob(f"{prefix}_*.tar")) - {Path(job.path) for job in jobs}:
-        sidecar_of(stale).unlink(missing_ok=True)
-        stale.unlink()
-    with written_aside(data_list, "w") as file:
-        file.writelines(f"{job.path}\n" for job in jobs)
-    build_index(data_list, "shard")
-    return failures
+    with _alone_in(folder):
+        plan = plan_shards(
+            utterances,
+            prefix=prefix,
+            per_shard=per_shard,
+            max_bytes=max_bytes,
+            groups=groups,
+            seed=seed,
+            storing=storing,
+            executor=executor,
+        )
+        _clear_temporaries(folder, prefix, plan)
+        receipts = _pack_all(plan, str(folder), max_bytes, storing, executor)
+        shards = [shard for receipt in receipts for shard in receipt.shards]
+        bad = [*plan.bad, *((key, reason) for receipt in receipts for key, reason in receipt.bad)]
+        if not shards:
+            raise ValueError(f"{data_list}: not one utterance could be packed; {_why(bad, plan)}")
+        _remove_stale(folder, prefix, plan, {shard["path"] for shard in shards})
+        listed = [{**shard, "path": str(folder / shard["path"])} for shard in shards]
+        with written_aside(data_list, "w") as file:
+            file.writelines(f"{shard['path']}\n" for shard in listed)
+        build_index(data_list, "shard")
+    options = {"num_utts_per_shard": per_shard, "max_bytes_per_shard": max_bytes, "seed": seed, **asdict(storing)}
+    options["filter_group"] = [group.name for group in groups]
+    totals = {name: sum(shard[name] for shard in shards) for name in ("utterances", "seconds", "bytes")}
+    totals |= {"seconds": round(totals["seconds"], 3), "shards": len(shards)}
+    totals |= {"bad": len(bad), "outside": len(plan.outside)}
+    lists = {"bad": bad, "outside": plan.outside, "shards": listed}
+    _write_manifest(data_list, {"totals": totals, "options": options, **lists})
+    return bad
 
 
-def pack_shard(job: ShardJob) -> list[Failure]:
-    """Write one shard; returns the utterances that could not be packed."""
-    failures: list[Failure] = []
-
-    def samples() -> Iterator[PackedSample]:
-        for utterance in job.utterances:
-            try:
-                yield pack(utterance, job.resample_rate)
-            except (AudioError, OSError) as error:
-                failures.append((utterance.key, str(error)))
-
-    rows: Rows = write_shard(job.path, samples())
-    assert len(rows) + len(failures) == len(job.utterances)
-    return failures
-
-
-def pack(utterance: RawLine, resample_rate: int | None = None) -> PackedSample:
-    """Read an utterance's audio for a shard.
-
-    Raises:
-        AudioError: it cannot be read.
-    """
-    if resample_rate is None and not utterance.start and utterance.end is None:
-        audio = Path(utterance.wav).read_bytes()
-        info = audio_info(audio)
-        suffix = Path(utterance.wav).suffix[1:].lower() or "wav"
-        return PackedSample(utterance.key, utterance.text, audio, suffix, info.num_samples, info.sample_rate)
-    waveform, rate = read_audio(utterance.wav, utterance.start, utterance.end)
-    if resample_rate is not None and rate != resample_rate:
-        waveform, rate = _resample(waveform, rate, resample_rate), resample_rate
-    return PackedSample(utterance.key, utterance.text, encode_wav(waveform, rate), "wav", len(waveform), rate)
+def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int:
+    """Say on stderr what a list holds and name what was left out; gives the exit status."""
+    totals = json.loads(manifest_of(data_list).read_text(encoding="utf-8"))["totals"]
+    for key, reason in bad[:NAMED]:
+        print(f"error: {key}: {reason}", file=sys.stderr)
+    if len(bad) > NAMED:
+        print(f"error: and {len(bad) - NAMED} more, all of them in {manifest_of(data_list)}", file=sys.stderr)
+    counts = [f"{totals['utterances']} utterances", f"{totals['seconds'] / 3600:.2f} hours"]
+    counts += [f"{totals[name]} {name}" for name in ("shards", "bytes") if name in totals]
+    counts.append(f"{len(bad)} bad")
+    if totals.get("outside"):
+        counts.append(f"{totals['outside']} in no group")
+    print(f"{data_list}: {', '.join(counts)}", file=sys.stderr)
+    if bad and not allow_bad:
+        print("error: mend or remove what is bad, or go on without it: --allow_bad", file=sys.stderr)
+        return 1
+    return 0
 
 
-def _resample(waveform: np.ndarray, rate: int, target: int) -> np.ndarray:
-    import torch  # a second and 200 MB that other packing does without
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other run packs into a folder; the workers of one that was killed count until they are gone."""
+    lock = folder / RECEIPTS / "lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    with locked(str(lock)):
+        yield
 
-    from wenet_uio.dataset.operators.waveform import resample
 
-    return resample(torch.from_numpy(waveform), rate, target).numpy()
+def _pack_all(
+    plan: ShardPlan, folder: str, max_bytes: int | None, storing: Storing, executor: Executor
+) -> list[Receipt]:
+    jobs = [ShardJob(folder, name, lines, storing, max_bytes) for name, lines in plan.shards]
+    total = sum(len(job.utterances) for job in jobs)
+    outcomes = list(executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances)))
+    kept = sum(not made for _, made in outcomes)
+    if kept:
+        print(f"{folder}: {kept} of {len(jobs)} shards were there already", file=sys.stderr)
+    return [receipt for receipt, _ in outcomes]
+
+
+def _why(bad: Sequence[Failure], plan: ShardPlan) -> str:
+    reasons = [f"{key}: {reason}" for key, reason in bad[:3]]
+    reasons += [f"{key}: {seconds} s, in no group" for key, seconds in plan.outside[:3]]
+    return "; ".join(reasons)
+
+
+def _clear_temporaries(folder: Path, prefix: str, plan: ShardPlan) -> None:
+    """Make the folders of a run, and remove what a killed one had half written there."""
+    for name, _ in plan.shards:
+        (folder / RECEIPTS / name).parent.mkdir(exist_ok=True)
+    for place in _places(folder):
+        for temporary in place.glob(f".{glob.escape(prefix)}_{NUMBER}*.tmp"):
+            temporary.unlink()
+
+
+def _remove_stale(folder: Path, prefix: str, plan: ShardPlan, made: set[str]) -> None:
+    """Remove shards and receipts that earlier runs with this prefix made and this one did not."""
+    receipts = {folder / RECEIPTS / f"{name}.json" for name, _ in plan.shards}
+    tars = {folder / path for path in made}
+    for place in _places(folder):
+        for path in place.glob(f"{glob.escape(prefix)}_{NUMBER}*"):
+            whole = path.with_suffix("") if path.suffix == ".idx" else path
+            if path.suffix in (".tar", ".idx", ".json") and whole not in tars | receipts:
+                path.unlink()
+
+
+def _places(folder: Path) -> list[Path]:
+    """The folders in which runs have packed here: this one, those of groups, and those of their receipts."""
+    receipts = folder / RECEIPTS
+    groups = [path.name for path in receipts.iterdir() if path.is_dir()]
+    return [folder, receipts, *(receipts / name for name in groups), *(folder / name for name in groups)]
+
+
+def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
+    """As JSON with one item of a list a line, which grep and diff can deal with."""
+    with written_aside(manifest_of(data_list), "w") as file:
+        fields = []
+        for name, value in manifest.items():
+            text = json.dumps(value, ensure_ascii=False)
+            if isinstance(value, list) and value:
+                text = "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"
+            fields.append(f"{json.dumps(name)}: {text}")
+        file.write("{\n" + ",\n".join(fields) + "\n}\n")

@@ -18,6 +18,8 @@ WHOLE = 1 << 30
 DEFAULT_BATCH_SIZE = 16
 ANY_TOKENS = int(np.iinfo(np.int64).max)
 NO_BUCKET = -1
+TEXT_BUCKET = 1 << 20
+"""Bucket of all that is text alone."""
 
 
 def no_buckets(lengths: Lengths) -> np.ndarray:
@@ -33,6 +35,8 @@ class Lengths:
     milliseconds: np.ndarray
     tokens: np.ndarray
     """Or characters, where the tokenizer does not make one token of each."""
+    text_only: np.ndarray
+    """bool: samples without audio; their frames are their tokens, so that they are sorted by those."""
 
 
 class Policy(Protocol):
@@ -194,8 +198,44 @@ class DurationBucketPolicy:
         return None
 
 
+@dataclass(frozen=True)
+class TextPolicy:
+    """A number of padded tokens for what is text alone, and another policy for what has audio; no batch holds both."""
+
+    audio: Policy
+    batch_tokens: int
+    quadratic: int | None = None
+    """Tokens at which a text counts twice."""
+    needs_tokens: ClassVar[bool] = True
+
+    @property
+    def bound(self) -> int:
+        return self.audio.bound
+
+    @property
+    def fill(self) -> float:
+        return self.audio.fill
+
+    def units(self, lengths: Lengths) -> np.ndarray:
+        tokens = np.maximum(lengths.tokens, 1)
+        if self.quadratic is not None:
+            tokens = tokens + tokens * tokens // self.quadratic
+        return np.where(lengths.text_only, -(-tokens * self.bound // self.batch_tokens), self.audio.units(lengths))
+
+    def buckets(self, lengths: Lengths) -> np.ndarray:
+        return np.where(lengths.text_only, TEXT_BUCKET, self.audio.buckets(lengths))
+
+    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+        return self.audio.table_units(samples, seconds, frames)
+
+
 def policy_of(conf: BatchConf) -> Policy:
     """The policy that `batch_conf` asks for."""
+    policy = _audio_policy_of(conf)
+    return policy if conf.batch_tokens is None else TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
+
+
+def _audio_policy_of(conf: BatchConf) -> Policy:
     if conf.batch_type == "static":
         return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
     if conf.batch_type == "dynamic":

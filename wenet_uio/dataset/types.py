@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,13 +22,15 @@ class Utterance:
     """A sample as stored: encoded audio and its text."""
 
     key: str
-    audio: bytes | memoryview | str
-    """Encoded bytes (shard mode) or the path of a file (raw mode)."""
+    audio: bytes | memoryview | str | None
+    """Encoded bytes (shard mode) or the path of a file (raw mode); None of what is text alone."""
     text: str
     start: float = 0.0
     """Seconds into the audio."""
     end: float | None = None
     """Seconds; None reads to the end."""
+    source: str | None = None
+    """Of a pair of texts, the one that `text` answers to."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Every further field or member that came with the sample."""
 
@@ -40,7 +42,7 @@ class Example:
     key: str
     text: str
     waveform: torch.Tensor | None
-    """(samples,) float32 on the scale of int16; None once features are computed."""
+    """(samples,) float32 on the scale of int16; None once features are computed, and of text alone."""
     sample_rate: int
     """Hz."""
     random: int
@@ -50,6 +52,9 @@ class Example:
     """(frames, bins) float32."""
     tokens: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
+    source: str | None = None
+    source_labels: tuple[int, ...] = ()
+    """Of a pair of texts, those of the first."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -78,7 +83,7 @@ class Batch:
 
     keys: tuple[str, ...]
     feats: torch.Tensor
-    """(B, T, F) float32, padded with 0."""
+    """(B, T, F) float32, padded with 0; T is 0 for a batch of text alone."""
     feats_lengths: torch.Tensor
     """(B,) int64, frames."""
     target: torch.Tensor
@@ -89,26 +94,36 @@ class Batch:
     """Audio in the batch."""
     skipped: tuple[Skipped, ...] = ()
     """Samples planned for this batch that turned out bad."""
+    planned: int = 0
+    """Samples planned for this batch: those in it and those skipped."""
     index: int = -1
     """t: the batch's place in the epoch's plan."""
     closes_step: bool = True
     """False for all but the last micro-batch of one step (a batch split to hold its bound)."""
     texts: tuple[str, ...] = ()
     """Transcripts as stored, beside `keys`."""
+    extra: tuple[dict[str, Any], ...] = ()
+    """What else came with each sample: fields of its list, tags of its source."""
+    source: torch.Tensor | None = None
+    """(B, S) int64, padded with -1: of pairs of texts, the first."""
+    source_lengths: torch.Tensor | None = None
+    """(B,) int64."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def text_only(self) -> bool:
+        return bool(self.keys) and self.feats.size(1) == 0
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch with its tensors on `device` (non-blocking from pinned memory)."""
-        moved = {
-            name: getattr(self, name).to(device, non_blocking=True)
-            for name in ("feats", "feats_lengths", "target", "target_lengths")
-        }
-        return Batch(**{**self.__dict__, **moved})
+        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self._tensors().items()})
 
     def pin_memory(self) -> Batch:
         """Called by the DataLoader's pinning thread."""
-        for name in ("feats", "feats_lengths", "target", "target_lengths"):
-            setattr(self, name, getattr(self, name).pin_memory())
-        return self
+        return replace(self, **{name: x.pin_memory() for name, x in self._tensors().items()})
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        names = ("feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

@@ -38,6 +38,7 @@ class ASRModel(nn.Module):
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
         self.reverse_weight = conf.reverse_weight
+        self.text_weight = conf.text_weight
         self.attention_loss = LabelSmoothingLoss(
             vocab_size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
@@ -48,7 +49,7 @@ class ASRModel(nn.Module):
         """Losses of a batch of at least one utterance.
 
         Args:
-            feats: (B, T, F).
+            feats: (B, T, F); T = 0 for text without audio, from which the decoder learns as a language model does.
             feats_lengths: (B,) frames.
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
@@ -57,6 +58,8 @@ class ASRModel(nn.Module):
             0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + (1 - ctc_weight) * `loss_att`,
             `th_accuracy` (share of the tokens predicted right, teacher-forced). A part of weight 0 is None.
         """
+        if feats.size(1) == 0:
+            return self._text_loss(target, target_lengths)
         encoder_out, lengths = self.encoder(feats, feats_lengths)
         loss_ctc = loss_att = th_accuracy = None
         loss = feats.new_zeros(())
@@ -67,6 +70,13 @@ class ASRModel(nn.Module):
             loss_att, th_accuracy = self._attention_loss(encoder_out, lengths, target, target_lengths)
             loss = loss + (1.0 - self.ctc_weight) * loss_att
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": th_accuracy}
+
+    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> dict[str, torch.Tensor | None]:
+        """Losses of text without audio: the decoder looks at one frame of zeros."""
+        nothing = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, self.ctc.ctc_lo.in_features)
+        loss_att, accuracy = self._attention_loss(nothing, torch.ones_like(target_lengths), target, target_lengths)
+        loss = self.text_weight * loss_att
+        return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
 
     def _attention_loss(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor

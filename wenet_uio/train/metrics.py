@@ -19,6 +19,7 @@ def count(batches: Sequence[Batch]) -> dict[str, float]:
     """What there is in some micro-batches, by name."""
     return {
         "utterances": sum(len(batch) for batch in batches),
+        "texts": sum(len(batch) for batch in batches if batch.text_only),
         "tokens": sum(_tokens(batch) for batch in batches),
         "seconds": sum(batch.seconds for batch in batches),
         "frames": sum(int(batch.feats_lengths.sum()) for batch in batches),
@@ -36,7 +37,8 @@ def loss_sums(
     if not len(batch):
         return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
     weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
-    means = torch.stack([losses[name].detach().to(torch.float64) for name in names])
+    zero = losses["loss"].new_zeros(())  # of what text without audio has no loss of
+    means = torch.stack([(zero if losses[name] is None else losses[name]).detach().to(torch.float64) for name in names])
     return means * torch.tensor(weights, dtype=torch.float64, device=means.device)
 
 
@@ -61,8 +63,10 @@ class Totals:
 
     def losses(self) -> dict[str, float]:
         """Mean losses over the utterances and mean accuracy over the tokens."""
+        heard = self.sums["utterances"] - self.sums.get("texts", 0.0)
+        counts = {"th_accuracy": self.sums["tokens"], "loss_ctc": heard}
         return {
-            name: value / max(self.sums["tokens" if name == "th_accuracy" else "utterances"], 1)
+            name: value / max(counts.get(name, self.sums["utterances"]), 1)
             for name, value in self.sums.items()
             if name.startswith("loss") or name == "th_accuracy"
         }

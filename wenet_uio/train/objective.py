@@ -22,15 +22,23 @@ class Objective(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """An empty batch has a loss of 0 that depends on every weight, so that all ranks exchange all gradients."""
-        if len(batch):
+        """The loss of a batch that is empty or without audio has a part of 0 that depends on every weight, so that all
+        ranks exchange all gradients."""
+        if len(batch) and not batch.text_only:
             return self._losses(batch)
+        nothing = self._nothing(batch)
+        if not len(batch):
+            return {"loss": nothing}
+        losses = self._losses(batch)
+        return {**losses, "loss": losses["loss"] + nothing}
+
+    def _nothing(self, batch: Batch) -> torch.Tensor:
         training = self.model.training
         self.model.eval()  # silence is not to count in batch norms
         losses = self._losses(_silence(batch))
         if training:
             train_mode(self.model)
-        return {"loss": losses["loss"] * 0.0}
+        return losses["loss"] * 0.0
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):

@@ -33,8 +33,8 @@ class Progress:
     """Since the last report."""
     total: Totals = field(default_factory=Totals)
     """Since the start of the epoch."""
-    skipped: Counter[str] = field(default_factory=Counter)
-    """Samples of this epoch left out while reading, by reason: a rank's own, and on rank 0 all up to the last save."""
+    samples: Counter[str] = field(default_factory=Counter)
+    """Tally of this epoch's samples: a rank's own, and on rank 0 that of all up to the last save."""
 
     def end_epoch(self, loss: float) -> None:
         """Count the epoch, whose validation loss was `loss`."""
@@ -44,10 +44,10 @@ class Progress:
         self.epoch += 1
         self.epoch_step = self.nonfinite_in_epoch = 0
         self.trained = False
-        self.total, self.skipped = Totals(), Counter()
+        self.total, self.samples = Totals(), Counter()
 
     def state_dict(self) -> dict[str, Any]:
-        sums = {"interval": self.interval.sums, "total": self.total.sums, "skipped": dict(self.skipped)}
+        sums = {"interval": self.interval.sums, "total": self.total.sums, "samples": dict(self.samples)}
         return {**vars(self), **sums}
 
     @classmethod
@@ -55,6 +55,6 @@ class Progress:
         sums = {
             "interval": Totals(state["interval"]),
             "total": Totals(state["total"]),
-            "skipped": Counter(state["skipped"]),
+            "samples": Counter(state["samples"]),
         }
         return cls(**{**state, **sums})

@@ -7,9 +7,11 @@ import math
 import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from wenet_uio.config import Config
+from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.checkpoint import RunFolder, differences
 from wenet_uio.train.engine import Engine, StepOutcome
@@ -28,6 +30,7 @@ class Loader(SizedBatches, Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None: ...
+    def left_out(self, epoch: int) -> Counter[str]: ...
 
 
 class Trainer:
@@ -70,8 +73,8 @@ class Trainer:
     def save(self) -> None:
         """Write the state of the run. A joint act of all ranks."""
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
-        reasons = self.world.gather(dict(self.progress.skipped))
-        self.progress.skipped = sum(map(Counter, reasons), Counter()) if self.world.rank == 0 else Counter()
+        samples = self._of_all_ranks(self.progress.samples)
+        self.progress.samples = samples if self.world.rank == 0 else Counter()
         state = self.engine.state_dict()
         if self.world.rank == 0:
             state |= {
@@ -91,13 +94,14 @@ class Trainer:
         seed = self.engine.seed
         self.engine.load_state_dict(state)
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
+        starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
         for change in differences(
             {**state["config"], "seed": state["seed"]}, {**self.config.model_dump(mode="json"), "seed": seed}
         ):
             log.info("changed since the run began: %s", change)
         self.progress = Progress.from_state_dict(state["progress"])
-        if self.world.rank:
-            self.progress.skipped = Counter()
+        if self.world.rank or starts_pass_over:
+            self.progress.samples = Counter()
         self.written = state["tensorboard"]
         log.info("going on from step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
@@ -188,7 +192,7 @@ class Trainer:
         progress = self.progress
         progress.step += 1
         progress.epoch_step += 1
-        progress.skipped.update(skipped.reason for batch in micro_batches for skipped in batch.skipped)
+        progress.samples += tally(micro_batches)
         self.reporter.step()
         if outcome.applied:
             progress.nonfinite = 0
@@ -222,8 +226,8 @@ class Trainer:
         validation = Totals(sums)
         lrs = self.engine.lrs(progress.step)
         train = {**self._means(progress.total), "lr": lrs[-1]}
-        skipped: Counter[str] = sum(map(Counter, self.world.gather(dict(progress.skipped))), Counter())
-        self.reporter.end_epoch(progress.step, train, self._means(validation), skipped)
+        account = reconciled(self._of_all_ranks(progress.samples + self.train.left_out(progress.epoch)))
+        self.reporter.end_epoch(progress.step, train, self._means(validation), account)
         loss = validation.losses()["loss"]
         weights = self.engine.weights()
         if self.world.rank == 0:
@@ -232,7 +236,7 @@ class Trainer:
                 "lrs": lrs,
                 "loss_dict": validation.losses(),
                 "train_loss_dict": progress.total.losses(),
-                "skipped": dict(skipped),
+                "samples": asdict(account),
                 "nonfinite_steps": progress.nonfinite_in_epoch,
             }
             self.folder.save_epoch(progress.epoch, weights, measured)
@@ -245,6 +249,9 @@ class Trainer:
     def _asked_in_validation(self) -> bool:
         self.watchdog.beat(f"validation after step {self.progress.step}")
         return self.stop.asked
+
+    def _of_all_ranks(self, counts: Counter[str]) -> Counter[str]:
+        return sum(map(Counter, self.world.gather(dict(counts))), Counter())
 
     def _means(self, totals: Totals) -> dict[str, float]:
         return {**totals.losses(), **totals.throughput(self.world.size)}

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wenet_uio.config.dataset import FilterConf
-from wenet_uio.dataset.measure import FILTER_FRAMES_PER_SECOND, token_filters
+from wenet_uio.dataset.measure import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Tokenize:
-    """Text to labels."""
+    """Text to labels; of a pair of texts, both."""
 
     tokenizer: Tokenizer
 
     def __call__(self, example: Example) -> Example:
         tokens, labels = self.tokenizer.tokenize(example.text)
-        return replace(example, tokens=tuple(tokens), labels=tuple(labels))
+        source_labels = () if example.source is None else tuple(self.tokenizer.tokenize(example.source)[1])
+        return replace(example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels)
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,13 @@ class Filter:
     conf: FilterConf
 
     def __call__(self, example: Example) -> Example:
-        frames = example.waveform.numel() / example.sample_rate * FILTER_FRAMES_PER_SECOND
-        for reason, is_out in token_filters(self.conf, len(example.labels), frames):
+        count = len(example.labels) + len(example.source_labels)
+        filters, detail = token_count_filters(self.conf, count), f"{count} tokens"
+        if example.waveform is not None:
+            frames = example.waveform.numel() / example.sample_rate * FILTER_FRAMES_PER_SECOND
+            filters += token_rate_filters(self.conf, count, frames)
+            detail += f", {frames:.0f} frames"
+        for reason, is_out in filters:
             if is_out:
-                raise SkipSample(reason, f"{len(example.labels)} tokens, {frames:.0f} frames", filtered=True)
+                raise SkipSample(reason, detail, filtered=True)
         return example

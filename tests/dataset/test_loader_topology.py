@@ -1,0 +1,90 @@
+"""Random corpora on random numbers of ranks and of real workers, stopped and gone on with at random."""
+
+from collections import Counter
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import Dataset
+
+from tests.dataset.test_plan import POLICIES, corpora, kept_samples, measure, small_scales
+from wenet_uio.dataset.loader import Loader
+from wenet_uio.dataset.types import Batch
+
+small_scales = pytest.fixture(autouse=True, scope="module")(small_scales)
+NOTHING = torch.zeros(0)
+
+
+class NameOnly(Dataset):
+    """Reads nothing: the keys of a batch say what was asked for."""
+
+    def __getitem__(self, work):
+        keys = tuple(zip(work.shards.tolist(), work.rows.tolist(), strict=True))
+        return Batch(keys, NOTHING, NOTHING, NOTHING, NOTHING, index=work.index, closes_step=work.closes_step)
+
+
+def ranks_of(corpus, rule, world_size, workers, state):
+    """The loaders of a world, of which one rank has workers; it goes first."""
+    chosen = (7 * world_size + workers) % world_size
+    planner, *loaders = [
+        Loader(
+            corpus,
+            rule,
+            NameOnly(),
+            seed=1,
+            reshuffle=True,
+            rank=rank,
+            world_size=world_size,
+            num_workers=count,
+            prefetch=2,
+            pin_memory=False,
+            max_bad_ratio=0.0,
+        )
+        for rank, count in [(0, 0), (chosen, workers), *((rank, 0) for rank in range(world_size) if rank != chosen)]
+    ]
+    plan_of = cache(planner.plan_of)  # a plan is a pure function: worked out once for all ranks
+    for loader in (planner, *loaders):
+        if state is not None:
+            loader.load_state_dict(state)
+    for loader in loaders:
+        loader.plan_of = plan_of
+    return loaders
+
+
+def take(loader, steps):
+    """Batches of the next `steps` of a loader."""
+    batches, done = [], 0
+    iterator = iter(loader)
+    while done < steps:
+        batches.append(next(iterator))
+        done += batches[-1].closes_step
+    if not len(loader):
+        assert next(iterator, None) is None
+    return batches
+
+
+@settings(max_examples=40)
+@given(corpora, st.sampled_from(POLICIES), st.data())
+def test_any_ranks_and_workers_read_every_sample_once_in_equal_steps_and_leave_one_state(corpus, policy, data):
+    rule = measure(policy)
+    seen, state = Counter(), None
+    while state is None or state["epoch"] == 0:
+        world_size, workers = data.draw(st.integers(1, 64)), data.draw(st.integers(0, 4))
+        loaders = ranks_of(corpus, rule, world_size, workers, state)
+        (left,) = {len(loader) for loader in loaders}
+        steps = data.draw(st.integers(min(1, left), left))
+        plan, position = loaders[0].plan, loaders[0].position
+        for loader in loaders:
+            batches = take(loader, steps)
+            seen.update(key for batch in batches for key in batch.keys)
+            for step, batch in enumerate(batch for batch in batches if batch.closes_step):
+                whole = position + (step + 1) * world_size <= plan.num_batches  # else batches are shared out
+                assert not whole or batch.index == position + step * world_size + loader.rank
+        state, *others = [loader.state_dict() for loader in loaders]
+        assert all(other == state for other in others)
+        assert len(str(state)) < 1024
+        del loader, loaders  # ends the workers before others are forked
+    assert set(seen) == kept_samples(corpus, rule)
+    assert max(seen.values(), default=1) == 1

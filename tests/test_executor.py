@@ -1,0 +1,147 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.cmvn_stats import cmvn_statistics
+from wenet_uio.dataset.packing import make_shard_list
+from wenet_uio.dataset.sharding import parse_size
+from wenet_uio.executor import Executor, chunks
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def on_ray():
+    """Whatever the tests start of Ray on this machine ends with them."""
+    ray = pytest.importorskip("ray")
+    yield
+    ray.shutdown()
+
+
+def square(number):
+    time.sleep(0.02 * (number % 3))  # later jobs end before earlier ones
+    return number * number
+
+
+def fail(number):
+    if number == 3:
+        raise ValueError("three")
+    return number
+
+
+def die(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+@pytest.mark.parametrize("workers", [None, 1, 3])
+def test_results_come_in_the_order_of_the_jobs(workers, kind):
+    assert list(Executor(workers, kind).map(square, range(20), "t", 20)) == [number * number for number in range(20)]
+
+
+def test_no_more_jobs_are_taken_than_may_wait():
+    taken = []
+
+    def jobs():
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    results = Executor(2).map(square, jobs(), "t", 100)
+    for number in range(10):
+        next(results)
+        assert len(taken) <= number + 1 + 2 * 2
+    results.close()
+
+
+def test_an_error_of_a_job_is_raised_where_its_result_is_taken():
+    results = Executor(2).map(fail, range(10), "t", 10)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(results)
+
+
+def test_a_worker_that_dies_is_an_error():
+    with pytest.raises(ChildProcessError, match="a worker process died"):
+        list(Executor(2).map(die, range(4), "t", 4))
+
+
+def test_fewer_than_one_worker_is_refused():
+    with pytest.raises(ValueError, match="must be 1 or more, found 0"):
+        Executor(0)
+
+
+def test_chunks_hold_every_item():
+    assert chunks([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]
+
+
+FORKS = r"""
+import os, sys, time
+from wenet_uio.executor import Executor
+
+def job(number):
+    os.write(1, f"{os.getpid()}\n".encode())
+    time.sleep(60)
+
+if __name__ == "__main__":
+    list(Executor(3).map(job, range(6), "t", 6))
+"""
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    (tmp_path / "forks.py").write_text(FORKS)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(tmp_path / "forks.py")]
+    parent = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    workers = [int(parent.stdout.readline()) for _ in range(3)]
+    parent.kill()
+    parent.wait()
+    assert parent.stdout.read() == ""  # ends when the last process that could write has ended
+    deadline = time.monotonic() + 30
+    while any(map(is_running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [worker for worker in workers if is_running(worker)]
+
+
+def is_running(process):
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_ray_runs_the_same_functions_and_raises_the_same_errors(on_ray):
+    executor = Executor(kind="ray")
+    assert list(executor.map(parse_size, ["1KB", "2MB", "3GiB"], "t", 3)) == [1000, 2_000_000, 3 * 2**30]
+    with pytest.raises(ValueError, match="such as 500MB") as caught:
+        list(executor.map(parse_size, ["1KB", "many"], "t", 2))
+    assert type(caught.value) is ValueError
+    squares = executor.map(lambda number: number * number, range(50), "t", 50)
+    assert list(squares) == [number * number for number in range(50)]
+
+
+def test_a_dead_ray_worker_is_an_error(on_ray):
+    with pytest.raises(ChildProcessError, match="a Ray worker died"):
+        list(Executor(kind="ray").map(lambda status: os._exit(status), [1], "t", 1))
+
+
+def test_packing_on_ray_gives_the_same_bytes(on_ray, make_utterances, tmp_path):
+    lines = make_utterances(12)
+    packed = []
+    for executor in (Executor(), Executor(kind="ray")):
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), per_shard=4, seed=0, executor=executor)
+        packed.append({path.name: path.read_bytes() for path in (tmp_path / "s").iterdir() if path.is_file()})
+    assert packed[0] == packed[1]
+    assert len(packed[0]) == 6
+
+
+def test_statistics_on_ray_are_the_same(on_ray, make_utterances):
+    wavs = [(line.key, line.wav) for line in make_utterances(70)]
+    conf = DatasetConf()
+    assert cmvn_statistics(wavs, conf, Executor(kind="ray")) == cmvn_statistics(wavs, conf, Executor(2))

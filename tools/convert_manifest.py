@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and our raw lists.
+
+    convert_manifest.py train_manifest.json data.list --from nemo --to raw
+    convert_manifest.py data/train cuts.jsonl.gz --from kaldi --to lhotse
+
+Segments are kept, and so are other fields of an utterance where the target has room for them. Paths become absolute.
+"""
+
+import argparse
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.manifests import READERS, WRITERS, convert_manifest
+from wenet_uio.executor import add_executor_options, executor_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", help="file; for kaldi the folder of wav.scp, text, segments, utt2dur, …")
+    parser.add_argument("target", help="file to write; for kaldi a folder")
+    parser.add_argument("--from", dest="read_as", required=True, choices=READERS, help="form of the source")
+    parser.add_argument("--to", dest="write_as", required=True, choices=WRITERS, help="form of the target")
+    add_executor_options(parser, "--num_threads", "--nj")
+    args = parser.parse_args()
+    count = convert_manifest(args.source, args.read_as, args.target, args.write_as, executor_of(args))
+    print(f"{args.target}: {count} utterances")
+
+
+if __name__ == "__main__":
+    run(main)

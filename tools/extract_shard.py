@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""List, print or extract the samples of shards.
+
+extract_shard.py shards_000000000.tar                               # key, seconds, Hz, members, text
+extract_shard.py shards_000000000.tar --keys utt7 'spk1_*' --json   # all but the sound
+extract_shard.py shards_000000000.tar --keys utt7 --to folder       # write its members there
+"""
+
+import argparse
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.extraction import extract, read_samples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shards", nargs="+", help="tars, plain or compressed")
+    parser.add_argument("--keys", nargs="+", default=[], metavar="GLOB", help="only samples whose key matches one")
+    parser.add_argument("--json", action="store_true", help="print an object a line: texts, and headers of the audio")
+    parser.add_argument("--to", metavar="FOLDER", help="write the members of the samples there")
+    args = parser.parse_args()
+    count = 0
+    for shard in args.shards:
+        for sample in read_samples(shard, args.keys):
+            count += 1
+            print(sample.as_json() if args.json else sample.as_row())
+            if args.to:
+                extract(sample, args.to)
+    if not count:
+        raise ValueError(f"no sample {'with such a key ' if args.keys else ''}in {', '.join(args.shards)}")
+
+
+if __name__ == "__main__":
+    run(main)
