@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from tests.train.corpus import write_corpus
+from tests.train.corpus import CONFIG, write_corpus
 from wenet_uio.dataset.corpus import open_list
 
 ROOT = Path(__file__).parents[2]

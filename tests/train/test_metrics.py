@@ -19,7 +19,7 @@ def test_text_without_audio_has_no_part_in_the_mean_of_the_ctc_loss() -> None:
     totals = Totals()
     for batch, losses in ((heard, (3.0, 1.0, 2.0)), (text, (1.0, 1.0, None))):
         named = {name: None if x is None else torch.tensor(x) for name, x in zip(names, losses, strict=True)}
-        totals.add(count([batch]) | dict(zip(names, loss_sums(named, batch, names).tolist(), strict=True)))
+        totals.add(count([batch]) | dict(zip(names, loss_sums(named, batch, names, ()).tolist(), strict=True)))
     assert totals.losses() == pytest.approx({"loss": (2 * 3 + 3) / 5, "loss_att": 1.0, "loss_ctc": 2.0})
 
 
