@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.train.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
 from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.train.checkpoint import RunFolder
-from wenet_uio.train.engine import DdpEngine
+from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer

@@ -118,12 +118,13 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch with its tensors on `device` (non-blocking from pinned memory)."""
-        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self._tensors().items()})
+        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self.tensors().items()})
 
     def pin_memory(self) -> Batch:
         """Called by the DataLoader's pinning thread."""
-        return replace(self, **{name: x.pin_memory() for name, x in self._tensors().items()})
+        return replace(self, **{name: x.pin_memory() for name, x in self.tensors().items()})
 
-    def _tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its tensors by name."""
         names = ("feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
