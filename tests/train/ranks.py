@@ -2,8 +2,8 @@
 
 ranks.py job.json result.pt
 
-A job: `engine`, `small` (a small conformer, or TinyModel), `keys` of its config, and `deals`, each a list of
-micro-batches (rows of the batch) for every rank.
+A job: `engine`, `small` (a small conformer, or TinyModel), `keys` of its config, `deals`, each a list of micro-batches
+(rows of the batch) for every rank, and perhaps the `state` to go on from.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ def make_engine(job: dict[str, Any], world: World) -> Engine:
     torch.manual_seed(1)
     model = build_model(config) if job["small"] else TinyModel()
     engine = build_engine(model, config, world, 1, DEEPSPEED)
+    if "state" in job:
+        engine.load_state_dict(torch.load(job["state"]))
     engine.connect()
     return engine
 
@@ -53,7 +55,7 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     return {
         "gradient": gradient,
         "grad_norm": outcome.grad_norm,
-        "weights": engine.weights(),
+        "state": engine.state_dict(),
         "sums": outcome.sums,
         "validated": validated,
     }

@@ -17,7 +17,11 @@ from tests.train import ranks
 from tests.train.tiny import CPU
 
 ROOT = Path(__file__).parents[2]
-KEYS = {"grad_clip": 1000, "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1}}
+KEYS = {
+    "grad_clip": 1000,
+    "optim_conf": {"lr": 0.01, "eps": 1e-3},
+    "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1},
+}
 BY_TOKEN = {**KEYS, "model_conf": {**KEYS["model_conf"], "length_normalized_loss": True}}
 EVERY = list(range(7))
 ON_ONE = [
@@ -49,9 +53,9 @@ def run_ranks(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     return torch.load(folder / "result.pt")
 
 
-def alone(keys: dict[str, Any], deal: list[list[list[int]]] = ON_ONE[0]) -> dict[str, Any]:
+def alone(keys: dict[str, Any], deal: list[list[list[int]]] = ON_ONE[0], **job: Any) -> dict[str, Any]:
     """The same on one rank, in this process."""
-    return ranks.run(ranks.make_engine({"engine": "torch_ddp", "small": True, "keys": keys}, CPU), deal)
+    return ranks.run(ranks.make_engine({"engine": "torch_ddp", "small": True, "keys": keys, **job}, CPU), deal)
 
 
 def same(dealt: dict[str, Any], expected: dict[str, Any], size: int, gradient: bool = True) -> None:
@@ -74,18 +78,31 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(keys: dict[str, Any]
     same(alone(keys, deal), alone(keys), 1)
 
 
-@pytest.mark.parametrize(
+every_engine = pytest.mark.parametrize(
     ("engine", "deals", "keys"),
     [
         pytest.param("torch_ddp", ON_TWO, KEYS, id="torch_ddp on 2"),
         pytest.param("torch_ddp", ON_FOUR, BY_TOKEN, id="torch_ddp on 4"),
-        pytest.param("torch_fsdp", ON_TWO, BY_TOKEN, id="torch_fsdp on 2"),
+        pytest.param("torch_fsdp", ON_TWO, {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"),
         pytest.param("deepspeed", ON_TWO, KEYS, id="deepspeed on 2", marks=needs_deepspeed),
     ],
 )
-def test_a_step_and_a_validation_do_not_depend_on_ranks_and_micro_batches(
+
+
+@every_engine
+def test_a_step_from_a_state_and_a_validation_do_not_depend_on_engine_ranks_and_micro_batches(
     engine: str, deals: list[list[list[list[int]]]], keys: dict[str, Any], tmp_path: Path
 ) -> None:
-    expected = alone(keys)
-    for dealt in run_ranks({"engine": engine, "small": True, "keys": keys, "deals": deals}, tmp_path):
+    first = alone(keys)
+    torch.save(first["state"], tmp_path / "state.pt")
+    job = {"small": True, "keys": keys, "state": str(tmp_path / "state.pt")}
+    expected = alone(**job)
+    assert not torch.equal(expected["state"]["model"]["ctc.ctc_lo.bias"], first["state"]["model"]["ctc.ctc_lo.bias"])
+    for dealt in run_ranks({**job, "engine": engine, "deals": deals}, tmp_path):
         same(dealt, expected, len(deals[0]), gradient=engine != "deepspeed")
+        for name, memory in expected["state"]["optimizer"].items():
+            assert dealt["state"]["optimizer"][name].keys() == memory.keys()
+            for key, value in memory.items():
+                torch.testing.assert_close(dealt["state"]["optimizer"][name][key], value, rtol=1e-4, atol=1e-6)
+        for name, value in expected["state"]["model"].items():
+            torch.testing.assert_close(dealt["state"]["model"][name], value, rtol=1e-4, atol=1e-4)

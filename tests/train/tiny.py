@@ -88,15 +88,8 @@ def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
         size = int(target_lengths[number])
         target[number, :size] = torch.randint(1, UNITS, (size,), generator=generator)
     keys = tuple(f"{seed}-{number}" for number in range(len(lengths)))
-    return Batch(
-        keys,
-        feats,
-        torch.tensor(lengths),
-        target,
-        target_lengths,
-        sum(lengths) / 100,
-        planned=len(lengths),
-    )
+    size = len(lengths)
+    return Batch(keys, feats, torch.tensor(lengths), target, target_lengths, sum(lengths) / 100, planned=size)
 
 
 def part(batch: Batch, rows: Sequence[int]) -> Batch:

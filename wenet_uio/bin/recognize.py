@@ -92,9 +92,9 @@ def main() -> None:
         simulate_streaming=args.simulate_streaming,
     )
     world = World.from_environment(args.device)
-    device, threads = world.device, cpu_threads(world, args.num_workers)
+    device, threads = world.device, cpu_threads(world)
     if threads and device.type == "cpu":
-        torch.set_num_threads(threads)
+        torch.set_num_threads(max(1, threads - args.num_workers))  # more would wait for the workers, spinning
     config = with_batches_of(load_config(args.config, args.override_config), args.batch_size)
     tokenizer = build_tokenizer(config)
     loader = build_loader(

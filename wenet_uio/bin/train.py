@@ -121,6 +121,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
     if train.corpus.has_text_only and config.model_conf.ctc_weight == 1:
         raise ValueError(f"{train.corpus.data_list}: text alone trains the decoder, which ctc_weight 1 leaves out")
+    if train.corpus.has_text_only and config.train_engine != "torch_ddp":
+        raise ValueError(f"{train.corpus.data_list}: text without audio needs train_engine torch_ddp")
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     folder = RunFolder(args.model_dir)

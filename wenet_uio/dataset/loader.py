@@ -249,8 +249,7 @@ class _Schedule(Sampler):
     """What the DataLoader is to fetch: this rank's pieces, from the loader's position to the end of its epoch."""
 
     def __init__(self, loader: Loader) -> None:
-        # Not in a cycle, which would be taken apart in an order in which workers do not hear that it is over.
-        self._loader = weakref.proxy(loader)
+        self._loader = loader
 
     def __iter__(self) -> Iterator[Work]:
         loader = self._loader

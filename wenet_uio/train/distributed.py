@@ -59,7 +59,10 @@ class World:
             # DDP imports this; imported after the group is made, it keeps the group alive to the end of the process.
             importlib.import_module("torch._dynamo")
             backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
-            dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+            limit = timedelta(seconds=timeout)
+            hosts_store = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+            store = self._store("group", limit, is_master=hosts_store)
+            dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.size)
 
     def leave(self) -> None:
         """Part from the other ranks, at the end of what all of them did.
@@ -99,9 +102,13 @@ class World:
 
     def notice_board(self, name: str) -> dist.Store:
         """A connection of its own to the store that the ranks met at, for words outside of the exchanges."""
+        return self._store(name, timedelta(seconds=30))
+
+    def _store(self, name: str, timeout: timedelta, is_master: bool = False) -> dist.Store:
+        """Keys of an attempt of their own: torchrun's store outlives a restart, with the addresses of dead ranks."""
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(host, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=30))
         return dist.PrefixStore(f"wenet_uio/{attempt}/{name}", store)
 
 
@@ -124,8 +131,11 @@ def said_once(world: World) -> Iterator[None]:
         raise
 
 
-def cpu_threads(world: World, num_workers: int, environment: Mapping[str, str] = os.environ) -> int | None:
+def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> int | None:
     """Threads of torch for a rank that computes on the CPU beside `num_workers` processes that read data.
+
+    Each of these gets a core where more than half of the cores are left to compute. Elsewhere they share: training on
+    a CPU is so much slower than reading that they mostly wait.
 
     None leaves the user's OMP_NUM_THREADS alone. torchrun gives every one of several processes OMP_NUM_THREADS=1,
     whatever the machine has; that 1 is not the user's.
@@ -133,4 +143,5 @@ def cpu_threads(world: World, num_workers: int, environment: Mapping[str, str] =
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None and not (chosen == "1" and world.local_size > 1):
         return None
-    return max(1, len(os.sched_getaffinity(0)) // world.local_size - num_workers)
+    cores = max(1, len(os.sched_getaffinity(0)) // world.local_size)
+    return cores - num_workers if cores > 2 * num_workers else cores

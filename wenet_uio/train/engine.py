@@ -166,7 +166,8 @@ class Engine:
         loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
         if "loss_att" in self.of_tokens and len(batch) and self.model.ctc_weight < 1:
             more = (share["tokens"] - share["utterances"]).to(loss.dtype)
-            loss = loss + (1.0 - self.model.ctc_weight) * losses["loss_att"] * more
+            weight = self.model.text_weight if batch.text_only else 1.0 - self.model.ctc_weight
+            loss = loss + weight * losses["loss_att"] * more
         self.backward(loss, last)
         return loss_sums(losses, batch, self.names, self.of_tokens)
 
@@ -192,6 +193,7 @@ class Engine:
         """A loss that is a mean over tokens, as if it were one over utterances: sums over ranks add up either way."""
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
+        if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
             weight = self.model.ctc_weight
             sums["loss"] = weight * sums.get("loss_ctc", 0.0) + (1.0 - weight) * sums["loss_att"]
         return sums

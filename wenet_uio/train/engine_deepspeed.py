@@ -39,7 +39,7 @@ class DeepspeedEngine(Engine):
         try:
             import deepspeed
         except ImportError:
-            raise ValueError("train_engine deepspeed: not installed; pip install deepspeed") from None
+            raise ValueError("train_engine deepspeed: not installed; pip install -e .[deepspeed]") from None
         self.deepspeed = deepspeed
 
     def connect(self) -> None:

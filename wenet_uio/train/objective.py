@@ -24,15 +24,13 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         """The loss of a batch that is empty or without audio has a part of 0 that depends on every weight, so that all
         ranks exchange all gradients."""
-        if len(batch) and not batch.text_only:
-            return self._losses(batch)
-        nothing = self._nothing(batch)
         if not len(batch):
-            return {"loss": nothing}
+            return {"loss": self._nothing(batch)}
         losses = self._losses(batch)
-        return {**losses, "loss": losses["loss"] + nothing}
+        return {**losses, "loss": losses["loss"] + self._nothing(batch)} if batch.text_only else losses
 
     def _nothing(self, batch: Batch) -> torch.Tensor:
+        """0, from running the whole model on silence."""
         training = self.model.training
         self.model.eval()  # silence is not to count in batch norms
         losses = self._losses(_silence(batch))
@@ -46,7 +44,7 @@ class Objective(nn.Module):
 
 
 def _silence(batch: Batch) -> Batch:
-    """A second of it and one token, to run in place of an empty batch."""
+    """A second of it and one token, of the kind of `batch`."""
     lengths = batch.target.new_full((1,), 100)
     one = torch.ones_like(lengths)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
