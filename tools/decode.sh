@@ -11,12 +11,15 @@ data_type=raw             # of the list
 average_num=5             # checkpoints with the lowest validation loss
 modes=attention_rescoring
 char=0                    # 1: characters are counted (CER), 0: words (WER)
+nproc=                    # decoding processes; default: one a GPU, or one
+options=                  # further ones of recognize.py: "--context_list_path names --lm_path lm.arpa"
 parse_options "$@"
 
 require data/test/data.list "$dir/train.yaml"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
-# shellcheck disable=SC2086 # a list
+[[ -n $nproc ]] || nproc=$(num_gpus)
+# shellcheck disable=SC2086 # lists
 python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
   --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-  --result_dir "$dir"
+  --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$dir" $options
 score.sh --ref data/test/text --dir "$dir" --modes "$modes" --char "$char"

@@ -64,6 +64,17 @@ def test_the_ranks_of_a_world_share_one_epoch_in_equal_steps(lists):
         assert keys == sorted(key for batch in alone for key in batch.keys)
 
 
+def test_shares_are_whole_batches_of_the_plan_each_once(lists):
+    whole = list(loader(lists["raw"], "raw", training=False))
+    assert len(whole) % 3  # the last step of three ranks would split a batch
+    for shares in (1, 3):
+        dealt = [list(loader(lists["raw"], "raw", training=False).share(number, shares)) for number in range(shares)]
+        for number, batches in enumerate(dealt):
+            expected = whole[number::shares]
+            assert len(batches) == len(expected)
+            assert all(same(*pair) for pair in zip(batches, expected, strict=True))
+
+
 def test_features_have_as_many_frames_as_the_plan_counted(lists):
     planned = loader(lists["raw"], "raw", conf={"spec_trim": False})
     for index, batch in enumerate(loader(lists["raw"], "raw", conf={"spec_trim": False})):

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -39,6 +40,8 @@ SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,5}$")
 
 _parts: set[Path] = set()
 """What this process is writing."""
+_begins = threading.Lock()
+"""Held while a part is begun."""
 
 
 def directory() -> Path:
@@ -87,7 +90,8 @@ def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO]) -> Bina
 
 
 def abandon() -> None:
-    """Remove what this process has half written, as it is about to exit."""
+    """Remove what this process has half written, as it is about to exit; nothing is begun after this."""
+    _begins.acquire(timeout=1)
     for part in list(_parts):
         part.unlink(missing_ok=True)
 
@@ -174,7 +178,10 @@ def _made(path: Path, size: int | None, make: Callable[[BinaryIO], None], uri: s
     while True:
         if copy := _hold(path):
             return copy
-        file = _lock(part)
+        with _begins:
+            file = _lock(part)
+            if file is not None:
+                _parts.add(part)
         if file is None:
             now = part.stat().st_size if part.exists() else grown
             if now > grown:
@@ -183,7 +190,6 @@ def _made(path: Path, size: int | None, make: Callable[[BinaryIO], None], uri: s
                 raise StorageError(f"{shown(uri)}: another process holds {part} and does nothing")
             time.sleep(0.05)
             continue
-        _parts.add(part)
         with file:
             try:
                 if not path.exists():

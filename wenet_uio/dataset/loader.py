@@ -7,9 +7,10 @@ import os
 import signal
 import threading
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED, Ledger
 from wenet_uio.dataset.measure import Measure, count_filtered
+from wenet_uio.dataset.pieces import PlannedBatch
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
-from wenet_uio.dataset.prefetch import Prefetch
+from wenet_uio.dataset.prefetch import Ahead, Prefetch
 from wenet_uio.dataset.randomness import key_of
 from wenet_uio.dataset.types import Batch
 
@@ -87,16 +89,18 @@ class Loader:
         if corpus.is_remote:
             self.prefetch = Prefetch()
             weakref.finalize(self, self.prefetch.close)
-        self._loader = DataLoader(
+        self._data_loader = partial(
+            DataLoader,
             reader,
             batch_size=None,
-            sampler=_Schedule(weakref.proxy(self)),  # no cycle: workers end with their loader
             num_workers=num_workers,
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
             worker_init_fn=_end_with_the_rank,
         )
+        # Without a cycle of references workers end with their loader.
+        self._loader = self._data_loader(sampler=_Schedule(weakref.proxy(self)))
 
     @property
     def plan(self) -> EpochPlan:
@@ -141,6 +145,15 @@ class Loader:
             self.set_epoch(self.epoch + 1)
         else:
             self.epoch, self.steps_done = self.epoch + 1, 0
+
+    def share(self, number: int, shares: int) -> Iterator[Batch]:
+        """Every `shares`-th batch of this pass, from batch `number` on, whole; processes that share take no steps.
+
+        Remote audio is fetched when it is read, not ahead.
+        """
+        plan = self.plan
+        batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
+        yield from self._data_loader(sampler=(work for batch in batches for work in _works(plan, batch)))
 
     def _advance(self) -> None:
         """Count one step; with nominal epochs a pass that is through gives way to the next."""
@@ -254,59 +267,21 @@ class _Schedule(Sampler):
     def __iter__(self) -> Iterator[Work]:
         loader = self._loader
         data_pass, position = loader.data_pass, loader.position
-        ahead = _Ahead(loader) if loader.prefetch else None
+        ahead = Ahead(loader) if loader.prefetch else None
         for _ in range(len(loader)):
             plan = loader.plan_of(data_pass)
             if position >= plan.num_batches:
                 data_pass, position = data_pass + 1, 0
                 plan = loader.plan_of(data_pass)
             batch = plan.step(position, loader.world_size, loader.rank)
-            for number, piece in enumerate(batch.pieces, 1):
-                shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+            for work in _works(plan, batch):
                 if ahead:
-                    ahead.read_on(data_pass, position, shards, rows)
-                yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)
+                    ahead.read_on(data_pass, position, work.shards, work.rows)
+                yield work
             position += loader.world_size
 
 
-class _Ahead:
-    """Tells the prefetching what is needed next, a window that moves with what was yielded.
-
-    Of remote shards the window is this group and the next of each lane; of remote files, the batches that the workers
-    were given.
-    """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader, self._prefetch, self._corpus = loader, loader.prefetch, loader.corpus
-        self._prefetch.drop_all()
-        self._pass = -1
-        self._groups: deque[tuple[str, tuple[int, int]]] = deque()
-        self._batches: deque[tuple[str, tuple[int, int]]] = deque()
-        self._handed_out = 0
-
-    def read_on(self, data_pass: int, position: int, shards: np.ndarray, rows: np.ndarray) -> None:
-        """These samples, of the step at `position` of a pass, are about to be handed to a worker."""
-        yielded = (self._loader.data_pass, self._loader.position)
-        if data_pass != self._pass:
-            self._enter(data_pass, position)
-        for window in (self._groups, self._batches):
-            for name, end in list(window):
-                if end <= yielded:
-                    window.remove((name, end))
-                    self._prefetch.drop(name)
-        while len(self._groups) < 2 * len(self._lanes) and (group := next(self._coming, None)):
-            first, end, members = group
-            name = f"{data_pass} {first}"
-            self._prefetch.want(name, "shards", self._plan.corpus.remote_shards(members))
-            self._groups.append((name, (data_pass, end)))
-        if files := self._corpus.remote_files(shards, rows):
-            self._handed_out += 1
-            self._prefetch.want(f"batch {self._handed_out}", "files", files)
-            self._batches.append((f"batch {self._handed_out}", (data_pass, position + self._loader.world_size)))
-
-    def _enter(self, data_pass: int, position: int) -> None:
-        loader, self._pass = self._loader, data_pass
-        self._plan = loader.plan_of(data_pass)
-        number = self._plan.lanes
-        self._lanes = sorted({(position + loader.rank + step * loader.world_size) % number for step in range(number)})
-        self._coming = self._plan.shards_ahead(position, self._lanes)
+def _works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
+    for number, piece in enumerate(batch.pieces, 1):
+        shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+        yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)

@@ -29,7 +29,7 @@ from wenet_uio.train.checkpoint import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.memory import SizeLimit, is_out_of_memory
-from wenet_uio.train.metrics import count, loss_names, loss_sums
+from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, steps, timed
 from wenet_uio.train.objective import Objective
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, optimizer_state, whole
@@ -65,7 +65,7 @@ class Engine:
         self.config = config
         self.model = model.to(world.device)
         freeze(self.model, config)
-        self.names = loss_names(model.ctc_weight)
+        self.names = model.loss_names
         self.of_tokens = {"th_accuracy", *(["loss_att"] if config.model_conf.length_normalized_loss else [])}
         self.schedule = build_schedule(config)
         self.objective = Objective(self.model, world.device, AUTOCAST[config.dtype])
@@ -164,9 +164,9 @@ class Engine:
         # Engines divide by the number of ranks; every utterance is to weigh 1 / utterances.
         share = {unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")}
         loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
-        if "loss_att" in self.of_tokens and len(batch) and self.model.ctc_weight < 1:
+        if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
             more = (share["tokens"] - share["utterances"]).to(loss.dtype)
-            weight = self.model.text_weight if batch.text_only else 1.0 - self.model.ctc_weight
+            weight = self.model.text_weight if batch.text_only else self.model.attention_weight
             loss = loss + weight * losses["loss_att"] * more
         self.backward(loss, last)
         return loss_sums(losses, batch, self.names, self.of_tokens)
@@ -194,8 +194,9 @@ class Engine:
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
         if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
-            weight = self.model.ctc_weight
-            sums["loss"] = weight * sums.get("loss_ctc", 0.0) + (1.0 - weight) * sums["loss_att"]
+            model = self.model
+            weights = {"att": model.attention_weight, "ctc": model.ctc_weight, "rnnt": model.transducer_weight}
+            sums["loss"] = sum(weight * sums.get(f"loss_{name}", 0.0) for name, weight in weights.items())
         return sums
 
     def _vector(self, values: Sequence[float]) -> torch.Tensor:

@@ -30,7 +30,7 @@ def freeze_idle(model: ASRModel) -> None:
     """Freeze what has no part in the loss, so that DDP need not search every step for weights without a gradient."""
     if model.ctc_weight == 0:
         model.ctc.requires_grad_(False)
-    if model.ctc_weight == 1:
+    if model.attention_weight == 0:
         model.decoder.requires_grad_(False)
     elif model.reverse_weight == 0 and isinstance(model.decoder, BiTransformerDecoder):
         model.decoder.right_decoder.requires_grad_(False)

@@ -38,6 +38,7 @@ rdzv_endpoint=            # host:port of machine 0, where they meet
 max_restarts=0            # times that training is started again when a process of it dies
 average_num=5             # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
+onnx=false                # true: export to ONNX too
 parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: neither en nor zh"
@@ -87,5 +88,5 @@ if stage 5 "average, decode, score"; then
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type"
+  export.sh --dir "$dir" --data_type "$data_type" --onnx "$onnx"
 fi
