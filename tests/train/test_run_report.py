@@ -41,7 +41,8 @@ def test_a_run_ends_with_a_page_that_needs_nothing_beside_it(run: Path) -> None:
     assert "Complete: 2 epochs, 12 optimizer steps." in page
     assert "Nothing is decoded and scored yet." in page
     pictures = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,[\w+/=]{1000,}">', page)
-    assert pictures == ["curves", "dev/attention_decoder", "dev/attention_encoder", "dev/ctc"]
+    assert sorted(pictures) == ["curves", "dev/attention_decoder", "dev/attention_encoder", "dev/ctc"]
+    assert "heard: " in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert (run / "exp/train.yaml").read_text().splitlines()[0] in page
     for name in ("torch", "commit", "ranks", "cpu", "memory", "command"):

@@ -118,13 +118,22 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch with its tensors on `device` (non-blocking from pinned memory)."""
-        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self.tensors().items()})
+        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self._tensors().items()})
+
+    def rows(self, rows: slice) -> Batch:
+        """Some of its utterances, padded to their own longest."""
+        tensors = {name: tensor[rows] for name, tensor in self._tensors().items()}
+        for name in {"feats", "target", "source"} & tensors.keys():
+            tensors[name] = tensors[name][:, : int(tensors[f"{name}_lengths"].max())]
+        named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
+        share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
+        whole = {"seconds": self.seconds * share, "skipped": (), "planned": len(named["keys"])}
+        return replace(self, **whole, **named, **tensors)
 
     def pin_memory(self) -> Batch:
         """Called by the DataLoader's pinning thread."""
-        return replace(self, **{name: x.pin_memory() for name, x in self.tensors().items()})
+        return replace(self, **{name: x.pin_memory() for name, x in self._tensors().items()})
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Its tensors by name."""
+    def _tensors(self) -> dict[str, torch.Tensor]:
         names = ("feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

@@ -11,7 +11,6 @@ import torch
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.measure import frame_count
 from wenet_uio.dataset.types import Batch
-from wenet_uio.train.micro_batches import rows_of
 
 NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """In what torch says where it raises a plain RuntimeError."""
@@ -52,7 +51,7 @@ class SizeLimit:
         if len(batch) < 2 or not any(np.greater_equal(size, known).all() for known in self.too_large):
             return [batch]
         half = len(batch) // 2
-        halves = (rows_of(batch, slice(None, half)), rows_of(batch, slice(half, None)))
+        halves = (batch.rows(slice(None, half)), batch.rows(slice(half, None)))
         return [part for rows in halves for part in self.parts(rows)]
 
     def refusal(self, batch: Batch, number: int) -> str:

@@ -40,17 +40,6 @@ def emptied(batch: Batch) -> Batch:
     return replace(batch, keys=(), texts=(), seconds=0.0, skipped=(), planned=0, **tensors)
 
 
-def rows_of(batch: Batch, rows: slice) -> Batch:
-    """Some utterances of a batch, padded to their own longest."""
-    tensors = {name: tensor[rows] for name, tensor in batch.tensors().items()}
-    for name, lengths in (("feats", "feats_lengths"), ("target", "target_lengths"), ("source", "source_lengths")):
-        if name in tensors:
-            tensors[name] = tensors[name][:, : int(tensors[lengths].max())]
-    named = {name: getattr(batch, name)[rows] for name in ("keys", "texts", "extra")}
-    share = int(tensors["feats_lengths"].sum()) / max(int(batch.feats_lengths.sum()), 1)
-    return replace(batch, seconds=batch.seconds * share, **named, **tensors)
-
-
 def timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
     """Each item with the seconds that were spent waiting for it."""
     iterator = iter(items)

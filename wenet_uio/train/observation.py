@@ -15,7 +15,7 @@ from wenet_uio.models.attention import MultiHeadedAttention
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.freezing import train_mode
-from wenet_uio.train.micro_batches import SizedBatches, rows_of
+from wenet_uio.train.micro_batches import SizedBatches
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FirstUtterance:
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._batches:
             if self.batch is None or not len(self.batch):
-                self.batch = rows_of(batch, slice(1)) if len(batch) else batch
+                self.batch = batch.rows(slice(1)) if len(batch) else batch
             yield batch
 
 

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,8 +62,8 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     parts = [
         f"<h1>{html.escape(folder.resolve().name)}</h1><p>{_summary(folder, series)}</p>",
         "<h2>Results</h2>" + _results(folder),
-        "<h2>Curves</h2>" + _image(_curves(series), "curves"),
-        *(f"<h2>{html.escape(tag)}</h2>" + _last_image(events, tag) for tag in sorted(events.Tags()["images"])),
+        "<h2>Curves</h2>" + (_image(_curves(series), "curves") if series else "<p>No points yet.</p>"),
+        "<h2>An utterance of the validation set</h2>" + _observed(events),
         "<h2>Epochs</h2>" + _epochs(series),
         "<h2>Data</h2>" + _data(folder, series),
         "<h2>Environment</h2>" + _environment(folder),
@@ -79,6 +80,7 @@ def _events(folder: Path) -> EventAccumulator:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # slow to import
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1, "histograms": 1, "tensors": 1})
+    logging.getLogger("tensorboard").setLevel(logging.WARNING)  # it says what it reads
     if folder.is_dir():
         events.Reload()
     return events
@@ -152,9 +154,20 @@ def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}" if value % 1 else f"{value:.0f}"
 
 
-def _last_image(events: EventAccumulator, tag: str) -> str:
-    last = events.Images(tag)[-1]
-    return f"<p>After step {last.step}.</p>" + _image(last.encoded_image_string, tag)
+def _observed(events: EventAccumulator) -> str:
+    """What the model made of it last."""
+    tags = events.Tags()
+    texts = [events.Tensors(tag)[-1] for tag in tags["tensors"] if tag == "dev/text/text_summary"]
+    said = [f"<p>After step {last.step}:</p><pre>{html.escape(_text(last))}</pre>" for last in texts]
+    pictures = (
+        f"<h3>{html.escape(tag)}</h3>" + _image(events.Images(tag)[-1].encoded_image_string, tag)
+        for tag in tags["images"]
+    )
+    return "\n".join((*said, *pictures)) or "<p>Not looked at yet (observe_interval).</p>"
+
+
+def _text(point: Any) -> str:
+    return point.tensor_proto.string_val[0].decode().replace("\n\n", "\n")
 
 
 def _image(png: bytes, what: str) -> str:
