@@ -63,8 +63,8 @@ def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
 class Unsplit(SizeLimit):
     """A batch that does not fit fails."""
 
-    def note(self, batch: Batch, number: int) -> None:
-        raise MemoryError(self.refusal(batch, number))
+    def note(self, batch: Batch, number: int, said: str) -> None:
+        raise MemoryError(self.refusal(batch, number, said))
 
 
 def train_on(config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool) -> None:

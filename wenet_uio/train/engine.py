@@ -28,7 +28,7 @@ from wenet_uio.models import ASRModel
 from wenet_uio.train.checkpoint import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
-from wenet_uio.train.memory import SizeLimit, is_out_of_memory
+from wenet_uio.train.memory import SizeLimit, in_brief, is_out_of_memory
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, steps, timed
 from wenet_uio.train.objective import Objective
@@ -136,11 +136,11 @@ class Engine:
                 if not is_out_of_memory(error):
                     raise
                 if self.in_step:  # the others are within an exchange that this rank cannot take part in any more
-                    raise ValueError(self.size_limit.refusal(batch, number)) from error
-                failed = batch
+                    raise ValueError(self.size_limit.refusal(batch, number, in_brief(error))) from error
+                failed = in_brief(error)
             if failed is not None:
                 self.optimizer.zero_grad(set_to_none=True)
-                self.size_limit.note(failed, number)
+                self.size_limit.note(batch, number, failed)
                 break
         self.end_exchange(micro_batches[0], of_all, broken_off=failed is not None)
         *sums, failures = self.world.sum(torch.cat([losses, self._vector([failed is not None])])).split(1)

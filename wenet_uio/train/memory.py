@@ -12,7 +12,10 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.measure import frame_count
 from wenet_uio.dataset.types import Batch
 
-NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+NO_MEMORY = (
+    *("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
+    *("could not create a primitive", "could not create a memory"),  # oneDNN, which says no more
+)
 """In what torch says where it raises a plain RuntimeError."""
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in str(error) for words in NO_MEMORY)
 
 
+def in_brief(error: BaseException) -> str:
+    """The beginning of its message."""
+    return (str(error) or type(error).__name__).splitlines()[0][:160]
+
+
 class SizeLimit:
     """The sizes of batches that did not fit on this rank; what is as large is split before it is tried."""
 
@@ -31,16 +39,16 @@ class SizeLimit:
         self.too_large: list[tuple[int, int, int]] = []
         """(utterances, frames, tokens) of them."""
 
-    def note(self, batch: Batch, number: int) -> None:
-        """Say that a batch of step `number` did not fit, and free what it held.
+    def note(self, batch: Batch, number: int, said: str) -> None:
+        """Say that a batch of step `number` did not fit, of which torch `said` so, and free what it held.
 
         Raises:
             ValueError: it cannot be split.
         """
         if len(batch) == 1:
-            raise ValueError(self.refusal(batch, number))
+            raise ValueError(self.refusal(batch, number, said))
         self.too_large.append(_size(batch))
-        log.warning("step %d: out of memory, the batch is split in two; %s", number, self._advice(batch))
+        log.warning("%s; the batch is split in two", self.refusal(batch, number, said))
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -54,9 +62,9 @@ class SizeLimit:
         halves = (batch.rows(slice(None, half)), batch.rows(slice(half, None)))
         return [part for rows in halves for part in self.parts(rows)]
 
-    def refusal(self, batch: Batch, number: int) -> str:
-        """What to say where nothing can be split."""
-        return f"step {number}: out of memory; {self._advice(batch)}"
+    def refusal(self, batch: Batch, number: int, said: str) -> str:
+        """What did not fit, and what to do about it."""
+        return f"step {number}: out of memory for {self._advice(batch)} ({said})"
 
     def _advice(self, batch: Batch) -> str:
         utterances, frames, tokens = _size(batch)
