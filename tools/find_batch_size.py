@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--memory", type=parse_size, help="of a rank, such as 4GB; default on a GPU: all of it")
     parser.add_argument("--fraction", type=float, default=0.9, help="of it that trials may take (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=1, help="with more than 1, DDP's buckets of gradients count too")
-    parser.set_defaults(train_engine=None, dtype=None, use_amp=False, freeze_modules=None)
+    parser.set_defaults(train_engine=None, dtype=None, use_amp=False, freeze_modules=None, feature_device=None)
     args = parser.parse_args()
     on_gpu = args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available())
     if args.memory is None and not on_gpu:
