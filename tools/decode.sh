@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Averages the best checkpoints of an experiment, decodes data/test/data.list with them and scores what came out.
+# Averages the best checkpoints of an experiment, decodes data/test/data.list with them and scores what came out; the
+# error rates go into its report.html too.
 #
 #   decode.sh --dir exp/conformer --average_num 5 --modes "ctc_greedy_search attention_rescoring"
 
@@ -23,3 +24,4 @@ python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --ch
   --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
   --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$dir" $options
 score.sh --ref data/test/text --dir "$dir" --modes "$modes" --char "$char"
+report_run.py "$dir"

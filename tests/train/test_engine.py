@@ -8,7 +8,8 @@ import torch
 
 from tests.train.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
-from wenet_uio.train.engine import DdpEngine, seed_everything
+from wenet_uio.train.engine import seed_everything
+from wenet_uio.train.engine_ddp import DdpEngine
 
 
 def make_engine(**keys: Any) -> DdpEngine:

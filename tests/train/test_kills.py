@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,12 +42,22 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def series(folder: Path) -> dict[str, list[tuple[int, float]]]:
+def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:
     """Points of TensorBoard, but those that the clock gives."""
-    events = EventAccumulator(str(folder / "exp/tensorboard"), size_guidance={"scalars": 0})
+    kinds = {
+        "scalars": "value",
+        "images": "encoded_image_string",
+        "histograms": "histogram_value",
+        "tensors": "tensor_proto",
+    }
+    events = EventAccumulator(str(folder / "exp/tensorboard"), size_guidance=dict.fromkeys(kinds, 0))
     events.Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if not tag.endswith(("per_second", "data_wait"))]
-    return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in tags}
+    return {
+        tag: [(point.step, getattr(point, value)) for point in getattr(events, kind.capitalize())(tag)]
+        for kind, value in kinds.items()
+        for tag in events.Tags()[kind]
+        if not tag.endswith(("per_second", "data_wait"))
+    }
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -60,4 +71,13 @@ def test_twelve_kills_change_neither_weights_nor_points(seed: int, tmp_path: Pat
     assert all(torch.equal(first[name], second[name]) for name in first)
     points = series(tmp_path / "undisturbed")
     assert [step for step, _ in points["train/loss"]] == list(range(1, 37))
+    epochs = [3 * epoch for epoch in range(1, 13)]
+    for tag in (
+        "dev/ctc",
+        "dev/attention_encoder",
+        "dev/attention_decoder",
+        "dev/text/text_summary",
+        "data/padded_frames",
+    ):
+        assert [step for step, _ in points[tag]] == epochs, tag
     assert series(tmp_path / "killed") == points

@@ -19,7 +19,9 @@ def report(reporter: Reporter) -> None:
     reporter.step()
     reporter.interval(3, SCALARS)
     reporter.step()
-    reporter.end_epoch(4, SCALARS, {**SCALARS, "loss": 2.0}, Account(20, 16, {"max_length": 1}, {"unreadable": 3}))
+    reporter.end_epoch(
+        4, SCALARS, {**SCALARS, "loss": 2.0}, Account(20, 16, {"max_length": 1}, {"unreadable": 3}), {40: 3, 43: 1}
+    )
     reporter.close()
 
 

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.train.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
 from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.train.checkpoint import RunFolder
-from wenet_uio.train.engine import DdpEngine
+from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
@@ -101,7 +101,8 @@ def undisturbed(tmp_path: Path) -> Path:
 def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
     names = {path.name for path in undisturbed.iterdir()}
     epochs = {f"epoch_{epoch}.{suffix}" for epoch in range(3) for suffix in ("pt", "yaml")}
-    assert names == {"train.yaml", "init.pt", "final.pt", "tensorboard", "state_14.pt", "state_15.pt", *epochs}
+    others = {"train.yaml", "environment.yaml", "tensorboard", "report.html"}
+    assert names == {"init.pt", "final.pt", "state_14.pt", "state_15.pt", *others, *epochs}
     assert os.readlink(undisturbed / "final.pt") == "epoch_2.pt"
     record = yaml.safe_load((undisturbed / "epoch_2.yaml").read_text())
     assert (record["epoch"], record["step"], record["tag"]) == (2, 15, "epoch_2")

@@ -57,22 +57,17 @@ def tiny_config(**keys: Any) -> Config:
 def small_config(**keys: Any) -> Config:
     """A conformer without dropout in which no utterance sees another or its padding (layer norm, causal)."""
     small = {"attention_heads": 2, "linear_units": 16, "num_blocks": 2, "dropout_rate": 0, "positional_dropout_rate": 0}
-    return tiny_config(
-        encoder="conformer",
-        encoder_conf={
-            **small,
-            "output_size": 16,
-            "cnn_module_kernel": 3,
-            "cnn_module_norm": "layer_norm",
-            "causal": True,
-        },
-        decoder="transformer",
-        decoder_conf=small,
-        tokenizer_conf={"special_tokens": {"<sos>": UNITS, "<eos>": UNITS}},
-        input_dim=FEATURES,
-        output_dim=UNITS + 1,
-        **keys,
-    )
+    encoder = {"output_size": 16, "cnn_module_kernel": 3, "cnn_module_norm": "layer_norm", "causal": True}
+    model = {
+        "encoder": "conformer",
+        "encoder_conf": {**small, **encoder},
+        "decoder": "transformer",
+        "decoder_conf": small,
+        "tokenizer_conf": {"special_tokens": {"<sos>": UNITS, "<eos>": UNITS}},
+        "input_dim": FEATURES,
+        "output_dim": UNITS + 1,
+    }
+    return tiny_config(**{**model, **keys})
 
 
 def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:

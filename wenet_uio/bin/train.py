@@ -22,7 +22,7 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.train.checkpoint import RunFolder, load_parts, load_weights
+from wenet_uio.train.checkpoint import LEDGER, RunFolder, load_parts, load_weights
 from wenet_uio.train.distributed import World, auto_workers, cpu_threads, said_once
 from wenet_uio.train.engine import build_engine, seed_everything
 from wenet_uio.train.report import Reporter
@@ -31,9 +31,6 @@ from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")
-
-LEDGER = "bad_samples.jsonl"
-"""In the folder of the run: every bad sample that was met, and why."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -149,7 +146,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             log.info("%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init)
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"
-    reporter = Reporter(world.rank == 0, board, config.max_epoch, config.max_steps)
+    reporter = Reporter(world.rank == 0, board, config.max_epoch, config.max_steps, tokenizer.detokenize)
     trainer = Trainer(config, engine, train, cv, folder, reporter, Watchdog(world, args.watchdog), stop)
     if state is not None:
         trainer.load(state, allow_data_changes=args.allow_data_changes)

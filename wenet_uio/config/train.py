@@ -130,6 +130,8 @@ class TrainKeys(Section):
     """Optimizer steps that make an epoch, the next of which goes on where it stopped; absent: a pass over the data."""
     log_interval: Positive = 10
     """Optimizer steps between two points of TensorBoard and two lines of the log."""
+    observe_interval: NotNegative = 1
+    """Epochs between two looks at attention and CTC on an utterance of the validation set; 0: none."""
     save_interval: Positive | None = None
     """Optimizer steps between two saved states; absent: one an epoch."""
     keep_last: Positive | None = 30

@@ -173,9 +173,9 @@ class DurationBucketPolicy:
         return any(tokens != ANY_TOKENS for _, tokens in self.ends)
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        return self._bucket(lengths) if self._two_dimensions else no_buckets(lengths)
+        return self.bucket_of(lengths) if self._two_dimensions else no_buckets(lengths)
 
-    def _bucket(self, lengths: Lengths) -> np.ndarray:
+    def bucket_of(self, lengths: Lengths) -> np.ndarray:
         """Bucket of each sample; the number of sizes where none fits."""
         milliseconds, tokens = (np.asarray(column) for column in zip(*self.ends, strict=True))
         fits = (lengths.milliseconds[:, None] <= milliseconds) & (lengths.tokens[:, None] <= tokens)
@@ -192,7 +192,7 @@ class DurationBucketPolicy:
 
     def units(self, lengths: Lengths) -> np.ndarray:
         units = np.append(WHOLE // np.asarray(self.sizes, np.int64), WHOLE + 1)
-        return units[self._bucket(lengths)]
+        return units[self.bucket_of(lengths)]
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
         return None

@@ -136,6 +136,16 @@ class Batch:
             feats = moved.feats.new_zeros(0, 0, moved.deferred.recipe.dim)
         return replace(moved, feats=feats, deferred=None)
 
+    def rows(self, rows: slice) -> Batch:
+        """Some of its utterances, padded to their own longest."""
+        tensors = {name: tensor[rows] for name, tensor in self._tensors().items()}
+        for name in {"feats", "target", "source"} & tensors.keys():
+            tensors[name] = tensors[name][:, : int(tensors[f"{name}_lengths"].max())]
+        named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
+        share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
+        whole = {"seconds": self.seconds * share, "skipped": (), "planned": len(named["keys"])}
+        return replace(self._with(tensors), **whole, **named)
+
     def pin_memory(self) -> Batch:
         """Called by the DataLoader's pinning thread."""
         return self._map(lambda tensor: tensor.pin_memory())

@@ -5,6 +5,10 @@ init.pt               weights that the run started from
 epoch_N.pt, .yaml     weights after epoch N (from 0), and what was measured of them
 state_S.pt            all that is needed to go on after optimizer step S; the newest two are kept
 final.pt              link to the last epoch, once the run is complete
+environment.yaml      what each start of the run ran on
+bad_samples.jsonl     every bad sample that was met, and why
+tensorboard/          curves and pictures
+report.html           all of it in one page, once the run is complete
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from wenet_uio.models.lora import is_lora
 
 KEPT_STATES = 2
 """The second is there for the disk that loses the first."""
+ENVIRONMENT, LEDGER = "environment.yaml", "bad_samples.jsonl"
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,13 @@ class RunFolder:
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink()
         save_config(config, self.path / "train.yaml")
+
+    def note_start(self, environment: Mapping[str, Any]) -> None:
+        """Add a start of the run to environment.yaml."""
+        path = self.path / ENVIRONMENT
+        starts = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+        with written_aside(path, "w") as file:
+            yaml.safe_dump([*starts, dict(environment)], file, sort_keys=False)
 
     def refuse_strangers(self) -> None:
         """A new run does not mix its epochs with those of another.

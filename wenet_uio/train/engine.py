@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
@@ -30,6 +28,7 @@ from wenet_uio.models import ASRModel
 from wenet_uio.train.checkpoint import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
+from wenet_uio.train.memory import SizeLimit, in_brief, is_out_of_memory
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, steps, timed
 from wenet_uio.train.objective import Objective
@@ -57,6 +56,8 @@ class Engine:
 
     in_step = False
     """Whether the ranks must run the model equally often, because each run is an exchange."""
+    exchanges_meanwhile = True
+    """Whether the backward pass of a step's last micro-batch exchanges gradients."""
 
     def __init__(self, model: ASRModel, config: Config, world: World, seed: int) -> None:
         self.world = world
@@ -70,6 +71,7 @@ class Engine:
         self.objective = Objective(self.model, world.device, AUTOCAST[config.dtype])
         self.synced: Callable[[Batch], Mapping[str, torch.Tensor]] = self.objective
         self.saved: Mapping[str, Any] | None = None
+        self.size_limit = SizeLimit(config.dataset_conf)
 
     def connect(self) -> None:
         """Tie this rank's model to the others', and take up what `load_state_dict` gave."""
@@ -103,24 +105,53 @@ class Engine:
 
     def step(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> StepOutcome:
         """Run optimizer step `number` (from 1) on this rank's `micro_batches`; `also` is summed over the ranks too."""
-        seed_everything(self.seed, number, self.world.rank)
         counts = {**count(micro_batches), **also}
         reduced = self.world.sum(self._vector(list(counts.values())))
         of_all = dict(zip(counts, reduced.clamp(min=1), strict=True))
-        losses = self._vector([0.0] * len(self.names))
         micro_batches = self._filled_up(micro_batches)
-        for place, batch in enumerate(micro_batches, 1):
-            last = place == len(micro_batches)
-            with nullcontext() if last else self.apart():
-                losses += self._backward(batch.to(self.world.device), of_all, last)
+        while (losses := self._gradients(micro_batches, number, of_all)) is None:
+            self.start_over()
         lrs = self.lrs(number)
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
         norm = self.update()
-        values = torch.cat([reduced, self.world.sum(losses), norm.reshape(1)]).tolist()
+        values = torch.cat([reduced, losses, norm.reshape(1)]).tolist()
         sums = dict(zip((*counts, *self.names, "grad_norm"), values, strict=True))
         grad_norm = sums.pop("grad_norm")
         return StepOutcome(self._per_utterance(sums), grad_norm, lrs, applied=abs(grad_norm) < float("inf"))
+
+    def _gradients(
+        self, micro_batches: Sequence[Batch], number: int, of_all: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor | None:
+        """Leave the gradients of all ranks behind, and give their losses; None where memory failed some rank."""
+        seed_everything(self.seed, number, self.world.rank)
+        micro_batches = [part for batch in micro_batches for part in self.size_limit.parts(batch)]
+        losses, failed = self._vector([0.0] * len(self.names)), None
+        for place, batch in enumerate(micro_batches, 1):
+            last = place == len(micro_batches) and self.exchanges_meanwhile
+            try:
+                with nullcontext() if last else self.apart():
+                    losses += self._backward(batch.to(self.world.device), of_all, last)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self.in_step:  # the others are within an exchange that this rank cannot take part in any more
+                    raise ValueError(self.size_limit.refusal(batch, number, in_brief(error))) from error
+                failed = in_brief(error)
+            if failed is not None:
+                self.optimizer.zero_grad(set_to_none=True)
+                self.size_limit.note(batch, number, failed)
+                break
+        self.end_exchange(micro_batches[0], of_all, broken_off=failed is not None)
+        *sums, failures = self.world.sum(torch.cat([losses, self._vector([failed is not None])])).split(1)
+        return None if failures else torch.cat(sums)
+
+    def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
+        """After the micro-batches of a step, one of which is `batch`: see that the ranks have exchanged gradients."""
+
+    def start_over(self) -> None:
+        """Forget the gradients of a step that memory failed some rank in."""
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _filled_up(self, micro_batches: Sequence[Batch]) -> list[Batch]:
         """As many micro-batches as the rank with the most, with empty ones, where that matters."""
@@ -223,20 +254,6 @@ class Engine:
         self.seed = state["seed"]
 
 
-class DdpEngine(Engine):
-    """torch_ddp: every rank holds the whole model; gradients are averaged while they are computed."""
-
-    def wrap(self) -> None:
-        if self.world.size > 1:
-            # Said of kernels (channels, 1, width), whose gradients lie in memory as they should.
-            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-            # Buffers (means of batch norm) are of no account to training; `validate` gives all ranks those of rank 0.
-            self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True, broadcast_buffers=False)
-
-    def apart(self) -> Any:
-        return self.synced.no_sync() if isinstance(self.synced, DistributedDataParallel) else nullcontext()
-
-
 def layers_of(model: nn.Module) -> Iterator[nn.Module]:
     """The layers that encoder and decoders are stacks of."""
     for module in model.modules():
@@ -264,6 +281,8 @@ def build_engine(model: ASRModel, config: Config, world: World, seed: int, deeps
         from wenet_uio.train.engine_deepspeed import DeepspeedEngine  # an optional dependency
 
         return DeepspeedEngine(model, config, world, seed, deepspeed_config)
+    from wenet_uio.train.engine_ddp import DdpEngine
+
     return DdpEngine(model, config, world, seed)
 
 

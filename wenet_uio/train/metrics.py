@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -19,6 +20,12 @@ def count(batches: Sequence[Batch]) -> dict[str, float]:
         "frames": sum(int(batch.feats_lengths.sum()) for batch in batches),
         "padded_frames": sum(batch.feats.shape[0] * batch.feats.shape[1] for batch in batches),
     }
+
+
+def cost_bin(batch: Batch) -> int:
+    """Of the batch's padded frames (padded tokens of text alone): n for what is from 2^(n/8) to 2^((n+1)/8)."""
+    cost = batch.target.numel() if batch.text_only else batch.feats.shape[0] * batch.feats.shape[1]
+    return int(8 * math.log2(max(cost, 1)))
 
 
 def loss_sums(

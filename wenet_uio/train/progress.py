@@ -36,6 +36,9 @@ class Progress:
     samples: Counter[str] = field(default_factory=Counter)
     """Tally of this epoch's samples: a rank's own, and on rank 0 that of all up to the last save."""
 
+    costs: Counter[int] = field(default_factory=Counter)
+    """Batches of this epoch by `metrics.cost_bin`; whose, as of `samples`."""
+
     def end_epoch(self, loss: float) -> None:
         """Count the epoch, whose validation loss was `loss`."""
         self.epochs_since_best += 1
@@ -44,11 +47,11 @@ class Progress:
         self.epoch += 1
         self.epoch_step = self.nonfinite_in_epoch = 0
         self.trained = False
-        self.total, self.samples = Totals(), Counter()
+        self.total, self.samples, self.costs = Totals(), Counter(), Counter()
 
     def state_dict(self) -> dict[str, Any]:
-        sums = {"interval": self.interval.sums, "total": self.total.sums, "samples": dict(self.samples)}
-        return {**vars(self), **sums}
+        sums = {"interval": self.interval.sums, "total": self.total.sums}
+        return {**vars(self), **sums, "samples": dict(self.samples), "costs": dict(self.costs)}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Progress:
@@ -56,5 +59,6 @@ class Progress:
             "interval": Totals(state["interval"]),
             "total": Totals(state["total"]),
             "samples": Counter(state["samples"]),
+            "costs": Counter(state["costs"]),
         }
         return cls(**{**state, **sums})

@@ -7,13 +7,15 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from wenet_uio.dataset.ledger import Account
+from wenet_uio.train.observation import Observation
+from wenet_uio.train.pictures import pictures
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -25,12 +27,18 @@ class Reporter:
     """Rank 0 reports; on the other ranks every method does nothing."""
 
     def __init__(
-        self, enabled: bool, tensorboard_dir: str | Path, max_epoch: int, max_steps: int | None = None
+        self,
+        enabled: bool,
+        tensorboard_dir: str | Path,
+        max_epoch: int,
+        max_steps: int | None = None,
+        detokenize: Callable[[Sequence[int]], str] = str,
     ) -> None:
         self.enabled = enabled
         self.tensorboard_dir = Path(tensorboard_dir)
         self.max_epoch = max_epoch
         self.max_steps = max_steps or sys.maxsize
+        self.detokenize = detokenize
         self._run = f"{time.time_ns():x}"
         """In the names of this run's files, beside which those of others may lie."""
         self._bar: tqdm | None = None
@@ -95,8 +103,15 @@ class Reporter:
             place = f"{self._title()}: step {self._done}/{self._steps}"
             log.info("%s, %s, %s to go", place, _brief(scalars), self._remaining())
 
-    def end_epoch(self, step: int, train: Mapping[str, float], cv: Mapping[str, float], account: Account) -> None:
-        """Say how the epoch went; `cv` is written as cv/*, the account as data/*."""
+    def end_epoch(
+        self,
+        step: int,
+        train: Mapping[str, float],
+        cv: Mapping[str, float],
+        account: Account,
+        costs: Mapping[int, int],
+    ) -> None:
+        """Say how the epoch went; `cv` is written as cv/*, the account and a histogram of `costs` as data/*."""
         if not self.enabled:
             return
         if self._bar is not None:
@@ -104,9 +119,39 @@ class Reporter:
             self._bar = None
         self._write("cv", cv, step)
         self._write("data", account.scalars(), step)
+        self._write_costs(costs, step)
         accuracy = f", cv accuracy {cv['th_accuracy']:.3f}" if "th_accuracy" in cv else ""
         log.info("%s: %s, cv loss %.4g%s", self._title(), _brief(train), cv["loss"], accuracy)
         log.info("%s: %s", self._title(), account)
+
+    def observed(self, step: int, observation: Observation | None) -> None:
+        """Write pictures and texts of what was observed, as dev/*."""
+        if not self.enabled or observation is None:
+            return
+        assert self._board is not None, "open() comes first"
+        for name, picture in pictures(observation).items():
+            self._board.add_image(f"dev/{name}", picture, step, dataformats="HWC")
+        if observation.posteriors is not None:
+            try:
+                heard = self.detokenize(observation.heard)
+            except ValueError:  # a label without a symbol, which an untrained model may think of
+                heard = str(observation.heard)
+            said = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {heard}"
+            self._board.add_text("dev/text", said, step)
+        self._board.flush()
+
+    def _write_costs(self, costs: Mapping[int, int], step: int) -> None:
+        """A histogram of padded frames, from counts by `metrics.cost_bin`."""
+        assert self._board is not None, "open() comes first"
+        if not costs:
+            return
+        bins = range(min(costs) - 1, max(costs) + 1)  # TensorBoard draws from the end of the first
+        ends, counts = [2 ** ((number + 1) / 8) for number in bins], [costs.get(number, 0) for number in bins]
+        total = sum(end * count for end, count in zip(ends, counts, strict=True))
+        squares = sum(end**2 * count for end, count in zip(ends, counts, strict=True))
+        self._board.add_histogram_raw(
+            "data/padded_frames", ends[0], ends[-1], sum(counts), total, squares, ends, counts, step
+        )
 
     def close(self) -> None:
         if self._bar is not None:

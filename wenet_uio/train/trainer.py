@@ -15,10 +15,13 @@ from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.checkpoint import RunFolder, differences
 from wenet_uio.train.engine import Engine, StepOutcome
-from wenet_uio.train.metrics import Totals
+from wenet_uio.train.environment import environment
+from wenet_uio.train.metrics import Totals, cost_bin
 from wenet_uio.train.micro_batches import SizedBatches, steps, timed
+from wenet_uio.train.observation import FirstUtterance, observe
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
+from wenet_uio.train.run_report import write_run_report
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.watchdog import Watchdog
 
@@ -68,13 +71,16 @@ class Trainer:
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.epoch - 1)
+            log.info("report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir))
         return True
 
     def save(self) -> None:
         """Write the state of the run. A joint act of all ranks."""
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
-        samples = self._of_all_ranks(self.progress.samples)
-        self.progress.samples = samples if self.world.rank == 0 else Counter()
+        progress = self.progress
+        progress.samples, progress.costs = self._of_all_ranks(progress.samples, progress.costs)
+        if self.world.rank:
+            progress.samples, progress.costs = Counter(), Counter()
         state = self.engine.state_dict()
         if self.world.rank == 0:
             state |= {
@@ -101,7 +107,7 @@ class Trainer:
             log.info("changed since the run began: %s", change)
         self.progress = Progress.from_state_dict(state["progress"])
         if self.world.rank or starts_pass_over:
-            self.progress.samples = Counter()
+            self.progress.samples, self.progress.costs = Counter(), Counter()
         self.written = state["tensorboard"]
         log.info("going on from step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
@@ -146,6 +152,7 @@ class Trainer:
         resumed = self.written is not None
         if self.world.rank == 0:
             self.folder.open(self.config)
+            self.folder.note_start(environment(self.world, self.progress.step + 1))
             self.reporter.open(self.progress.step + 1, self.written)
         if not resumed:
             self._save_weights("init")
@@ -193,6 +200,7 @@ class Trainer:
         progress.step += 1
         progress.epoch_step += 1
         progress.samples += tally(micro_batches)
+        progress.costs.update(cost_bin(batch) for batch in micro_batches if len(batch))
         self.reporter.step()
         if outcome.applied:
             progress.nonfinite = 0
@@ -219,15 +227,20 @@ class Trainer:
     def _end_epoch(self) -> bool:
         """Validate, report and save; False when a rank was asked to stop meanwhile, with the state saved."""
         progress = self.progress
-        sums = self.engine.validate(self.cv, self._asked_in_validation)
+        cv = FirstUtterance(self.cv)
+        sums = self.engine.validate(cv, self._asked_in_validation)
         if sums is None:
             self.save()
             return False
         validation = Totals(sums)
         lrs = self.engine.lrs(progress.step)
         train = {**self._means(progress.total), "lr": lrs[-1]}
-        account = reconciled(self._of_all_ranks(progress.samples + self.train.left_out(progress.epoch)))
-        self.reporter.end_epoch(progress.step, train, self._means(validation), account)
+        samples, costs = self._of_all_ranks(progress.samples + self.train.left_out(progress.epoch), progress.costs)
+        account = reconciled(samples)
+        self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
+        if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
+            self.watchdog.beat(f"pictures after step {progress.step}")
+            self.reporter.observed(progress.step, observe(self.engine, cv.batch))
         loss = validation.losses()["loss"]
         weights = self.engine.weights()
         if self.world.rank == 0:
@@ -250,8 +263,9 @@ class Trainer:
         self.watchdog.beat(f"validation after step {self.progress.step}")
         return self.stop.asked
 
-    def _of_all_ranks(self, counts: Counter[str]) -> Counter[str]:
-        return sum(map(Counter, self.world.gather(dict(counts))), Counter())
+    def _of_all_ranks(self, *counts: Counter[Any]) -> list[Counter[Any]]:
+        ranks = self.world.gather([dict(each) for each in counts])
+        return [sum(map(Counter, each), Counter()) for each in zip(*ranks, strict=True)]
 
     def _means(self, totals: Totals) -> dict[str, float]:
         return {**totals.losses(), **totals.throughput(self.world.size)}

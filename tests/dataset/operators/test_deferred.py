@@ -111,3 +111,11 @@ def test_trimming_is_the_same_draw():
     lengths = batch(conf, workers(given)).feats_lengths
     assert torch.equal(batch(conf, given, defer_features=True).feats_lengths, lengths)
     assert lengths.sum() < batch(DatasetConf(spec_aug=False), workers(given)).feats_lengths.sum()
+
+
+def test_rows_of_a_batch_have_their_own_features():
+    whole = batch(DatasetConf(fbank_conf={"num_mel_bins": 40}), examples([16000, 5001, 23999]), defer_features=True)
+    expected, found = whole.to("cpu"), whole.rows(slice(1, None)).to("cpu")
+    assert found.keys == expected.keys[1:]
+    assert found.feats.size(1) == found.feats_lengths.max() < expected.feats.size(1)
+    torch.testing.assert_close(found.feats, expected.feats[1:, : found.feats.size(1)])

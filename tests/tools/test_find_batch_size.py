@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.train.corpus import write_corpus
+from wenet_uio.config.dataset import BatchConf
+
+ROOT = Path(__file__).parents[2]
+
+
+def find(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    arguments = ["train.list", "--data_type", "raw", "--config", "train.yaml", "--device", "cpu", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tools/find_batch_size.py"), *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """22 utterances of half a second and more."""
+    return write_corpus(tmp_path)
+
+
+def test_yaml_for_batch_conf_is_printed(corpus: Path) -> None:
+    done = find(corpus, "--memory", "3GB", "--num_bins", "2", "--ranks", "2")
+    assert done.returncode == 0, done.stderr
+    conf = BatchConf(**yaml.safe_load(done.stdout)["batch_conf"])
+    assert len(conf.bucket_duration_bins) == 2
+    assert sum(conf.bucket_batch_size) == 22, "memory suffices for all of these"
+    assert "utterances of 78 frames and 2 tokens" in done.stderr
+    assert "max_frames_in_batch: " in done.stdout
+
+
+def test_too_little_memory_is_an_error_of_one_line(corpus: Path) -> None:
+    done = find(corpus, "--memory", "100MB")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: up to 0.8 s: not one utterance of 78 frames and 2 tokens")
+    assert "--memory is needed on a CPU" in find(corpus).stderr

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.train import starved
+from tests.train.ranks import LENGTHS, make_engine
+from tests.train.tiny import CPU, TinyModel, tiny_batch, tiny_config
+from wenet_uio.config.dataset import BatchConf
+from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.memory import is_out_of_memory, knob
+
+ROOT = Path(__file__).parents[2]
+
+
+class HungryModel(TinyModel):
+    """Asks for more memory than there is with more utterances than `room`."""
+
+    room = 2
+
+    def forward(self, feats: torch.Tensor, *others: torch.Tensor) -> dict[str, torch.Tensor]:
+        if len(feats) > self.room:
+            torch.empty(1 << 46)
+        return super().forward(feats, *others)
+
+
+def engine_of(model: nn.Module, **keys: Any) -> DdpEngine:
+    torch.manual_seed(1)
+    for weight in model.parameters():
+        nn.init.normal_(weight)
+    engine = DdpEngine(model, tiny_config(**keys), CPU, seed=5)
+    engine.connect()
+    return engine
+
+
+def test_a_failed_allocation_is_told_from_other_errors() -> None:
+    with pytest.raises(RuntimeError) as failed:
+        torch.empty(1 << 46)
+    assert is_out_of_memory(failed.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(RuntimeError("shapes (3,) and (4,) do not match"))
+
+
+def test_a_batch_that_does_not_fit_is_split_and_ends_in_the_same_weights(caplog: pytest.LogCaptureFixture) -> None:
+    batch = tiny_batch([9, 7, 5, 4, 2], 1)
+    hungry, other = engine_of(HungryModel()), engine_of(TinyModel())
+    with caplog.at_level(logging.WARNING):
+        outcome, expected = (engine.step([batch], 1, {}) for engine in (hungry, other))
+    assert outcome.sums == pytest.approx(expected.sums)
+    assert outcome.grad_norm == pytest.approx(expected.grad_norm)
+    for name, weight in other.weights().items():
+        torch.testing.assert_close(hungry.weights()[name], weight, rtol=1e-5, atol=1e-6)
+    said = [record.getMessage().split(" ([enforce")[0] for record in caplog.records]
+    assert said == [
+        f"step 1: out of memory for {utterances} utterances of up to {frames} frames and 1 tokens: lower "
+        "batch_conf.batch_size (now absent)"
+        for utterances, frames in ((5, 9), (3, 5))
+    ]
+    assert caplog.records[0].getMessage().endswith("; the batch is split in two")
+
+
+def test_what_is_as_large_as_what_failed_is_split_before_it_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+    engine = engine_of(HungryModel())
+    engine.step([tiny_batch([9, 7, 5], 1)], 1, {})
+    caplog.clear()
+    engine.step([tiny_batch([9, 9, 9, 9], 2)], 2, {})
+    assert not caplog.records
+    engine.step([tiny_batch([4, 3, 2], 3)], 3, {})
+    assert len(caplog.records) == 1
+
+
+def test_a_single_utterance_without_room_ends_the_run() -> None:
+    model = HungryModel()
+    model.room = 0
+    with pytest.raises(
+        ValueError, match="step 7: out of memory for one utterance of 5 frames and 1 tokens: lower filter"
+    ):
+        engine_of(model).step([tiny_batch([5, 3], 1)], 7, {})
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ({"batch_type": "static", "batch_size": 8}, "batch_size (now 8)"),
+        ({"batch_type": "dynamic"}, "max_frames_in_batch (now 12000)"),
+        ({"batch_type": "dynamic", "batch_duration": 60}, "batch_duration (now 60.0)"),
+        ({"batch_type": "bucket"}, "bucket_batch_sizes[1] (now 64, for utterances of up to 1000 frames)"),
+        (
+            {"batch_type": "bucket", "bucket_duration_bins": [3, 5.0], "bucket_batch_size": [9, 4, 2]},
+            "bucket_batch_size[2] (now 2, for utterances of above 5.0 seconds)",
+        ),
+    ],
+    ids=str,
+)
+def test_the_key_to_lower_is_named(conf: dict[str, Any], expected: str) -> None:
+    assert knob(BatchConf(**conf), frames=700, seconds=7.0) == expected
+
+
+def test_ranks_agree_on_a_step_that_one_of_them_has_no_memory_for(tmp_path: Path) -> None:
+    cases = [{"where": where, "before": before} for where in ("forward", "backward") for before in (0, 1, 3)]
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", starved.__file__]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [*launch, str(tmp_path / "cases.json"), str(tmp_path / "result.pt")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    alone = make_engine({"engine": "torch_ddp", "small": True, "keys": starved.KEYS}, CPU)
+    expected = starved.gradient_of(alone, [tiny_batch(LENGTHS, seed=3, tokens=3)], {"where": None, "before": 0})
+    for case, result in zip(cases, torch.load(tmp_path / "result.pt"), strict=True):
+        assert result["splits"] == [(4, 90, 3)], case
+        steady, midway = case["before"] > 1, case["where"] == "backward"
+        assert [count > 0 for count in result["sent"]] == ([midway] if steady else []), case
+        for name, gradient in expected["gradient"].items():
+            torch.testing.assert_close(result["gradient"][name], gradient, rtol=1e-5, atol=1e-6)

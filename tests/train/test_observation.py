@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.train.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
+from wenet_uio.models import build_model
+from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.observation import FirstUtterance, observe
+from wenet_uio.train.pictures import pictures
+
+
+@pytest.fixture(params=["transformer", "bitransformer"])
+def engine(request: pytest.FixtureRequest) -> DdpEngine:
+    config = small_config(decoder=request.param, model_conf={"reverse_weight": 0.3})
+    torch.manual_seed(1)
+    engine = DdpEngine(build_model(config), config, CPU, seed=5)
+    engine.connect()
+    return engine
+
+
+def test_an_utterance_has_attention_of_encoder_and_decoder_and_ctc_posteriors(engine: DdpEngine) -> None:
+    seen = observe(engine, tiny_batch([90], seed=1, tokens=3))
+    frames = seen.posteriors.shape[0]
+    assert {name: weights.shape for name, weights in seen.attention.items()} == {
+        "encoder": (2, frames, frames),
+        "decoder": (2, 4, frames),
+    }
+    for weights in (*seen.attention.values(), seen.posteriors):
+        np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    best = seen.posteriors.argmax(-1)
+    assert seen.heard == tuple(unit for n, unit in enumerate(best) if unit and (n == 0 or best[n - 1] != unit))
+
+
+def test_looking_changes_nothing(engine: DdpEngine) -> None:
+    batch = tiny_batch([90, 50], seed=1, tokens=3)
+    drawn, losses = torch.get_rng_state(), engine.objective(batch)
+    torch.set_rng_state(drawn)
+    observe(engine, tiny_batch([90], seed=1, tokens=3))
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert engine.model.training
+    assert torch.equal(engine.objective(batch)["loss"], losses["loss"])
+    for module in engine.model.modules():
+        assert "attend" not in vars(module)
+        assert not module._forward_hooks
+
+
+def test_the_attention_noted_is_the_one_that_is_used(engine: DdpEngine) -> None:
+    batch = tiny_batch([90], seed=1, tokens=3)
+    attention = [module for name, module in engine.model.named_modules() if name.endswith("src_attn")][1]
+    calls = []
+    attend = attention.attend
+    attention.attend = lambda *call: calls.append(call) or attend(*call)
+    engine.model.eval()
+    engine.objective(batch)
+    del attention.attend
+    query, key, value, bias = calls[0]
+    weights = torch.from_numpy(observe(engine, batch).attention["decoder"])
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    torch.testing.assert_close(weights @ value[0], expected[0])
+
+
+def test_a_model_without_attention_is_passed_over() -> None:
+    engine = DdpEngine(TinyModel(), tiny_config(), CPU, seed=5)
+    engine.connect()
+    seen = observe(engine, tiny_batch([5], 1))
+    assert (seen.attention, seen.posteriors) == ({}, None)
+    assert pictures(seen) == {}
+
+
+def test_pictures_are_rgb(engine: DdpEngine) -> None:
+    drawn = pictures(observe(engine, tiny_batch([90], seed=1, tokens=3)))
+    assert drawn.keys() == {"attention_encoder", "attention_decoder", "ctc"}
+    for picture in drawn.values():
+        assert picture.dtype == np.uint8
+        assert picture.shape[2] == 3
+        assert len(np.unique(picture)) > 10
+
+
+def test_the_first_utterance_is_kept_and_batches_are_as_they_were() -> None:
+    batches = [tiny_batch([], 1), tiny_batch([7, 5], 2), tiny_batch([9], 3)]
+    first = FirstUtterance(batches)
+    assert list(first) == batches
+    assert first.batch.keys == ("2-0",)
+    assert first.batch.feats.shape[:2] == (1, 7)

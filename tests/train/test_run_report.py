@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.train.corpus import write_corpus
+from wenet_uio.train.run_report import write_run_report
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which exp is a complete run of two epochs, one of whose 23 utterances is bad."""
+    folder = write_corpus(tmp_path_factory.mktemp("run"))
+    bad = folder / "bad.wav"
+    bad.write_text("no audio")
+    with open(folder / "train.list", "a") as file:
+        file.write('{"key": "half<b>", "wav": "bad.wav", "txt": "ab"}\n')
+    data = ["--config", "train.yaml", "--train_data", "train.list", "--cv_data", "cv.list", "--device", "cpu"]
+    done = start(folder, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", "exp")
+    assert done.returncode == 0, done.stderr
+    assert "report: exp/report.html" in done.stderr
+    return folder
+
+
+def test_a_run_ends_with_a_page_that_needs_nothing_beside_it(run: Path) -> None:
+    page = (run / "exp/report.html").read_text()
+    assert "Complete: 2 epochs, 12 optimizer steps." in page
+    assert "Nothing is decoded and scored yet." in page
+    pictures = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,[\w+/=]{1000,}">', page)
+    assert sorted(pictures) == ["curves", "dev/attention_decoder", "dev/attention_encoder", "dev/ctc"]
+    assert "heard: " in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert (run / "exp/train.yaml").read_text().splitlines()[0] in page
+    for name in ("torch", "commit", "ranks", "cpu", "memory", "command"):
+        assert f"<td>{name}<td>" in page
+
+
+def test_bad_samples_are_named_and_escaped(run: Path) -> None:
+    page = (run / "exp/report.html").read_text()
+    assert "half&lt;b&gt;" in page
+    assert "half<b>" not in page
+    assert "<td>bad<td>1\n" in page
+
+
+def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
+    (run / "exp/ctc_greedy_search").mkdir()
+    (run / "exp/ctc_greedy_search/wer").write_text("utt: …\nOverall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n")
+    done = start(run, str(ROOT / "tools/report_run.py"), "exp")
+    assert (done.returncode, done.stdout) == (0, "exp/report.html\n"), done.stderr
+    page = (run / "exp/report.html").read_text()
+    assert "<td>ctc_greedy_search<td>4.63<td>1047<td>45<td>2<td>1" in page
+    assert not list((run / "exp").glob(".*.tmp"))
+
+
+def test_a_run_under_way_has_a_report_too(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text((run / "exp/train.yaml").read_text())
+    assert "No epoch is complete yet." in write_run_report(tmp_path).read_text()
+    with pytest.raises(ValueError, match="no run here"):
+        write_run_report(run / "none")

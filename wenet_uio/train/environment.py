@@ -1,0 +1,56 @@
+"""What a run runs on: versions, hardware, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wenet_uio.train.distributed import World
+
+PACKAGES = ("torch", "torchaudio", "numpy", "soundfile", "sentencepiece")
+
+
+def environment(world: World, step: int) -> dict[str, Any]:
+    """Of a start of the run that makes optimizer step `step` first, as plain values."""
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "first_step": step,
+        "command": " ".join(sys.argv),
+        "commit": _commit(),
+        "ranks": world.size,
+        "device": world.device.type,
+        "gpus": ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)) or "none",
+        "cpu": f"{len(os.sched_getaffinity(0))} cores, {_cpu_name()}",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+        **({"cuda": torch.version.cuda} if torch.version.cuda else {}),
+    }
+
+
+def _commit() -> str:
+    """Of the working tree that this file is in, with a `+` where it has changes; `unknown` outside of one."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(git, capture_output=True, text=True)
+    except FileNotFoundError:  # no git here
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def _cpu_name() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

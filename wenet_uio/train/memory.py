@@ -1,0 +1,100 @@
+"""Batches that memory does not suffice for: known from the error, split, and what of the config would avoid them."""
+
+from __future__ import annotations
+
+import gc
+import logging
+
+import numpy as np
+import torch
+
+from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.dataset.measure import frame_count
+from wenet_uio.dataset.types import Batch
+
+NO_MEMORY = (
+    *("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
+    *("could not create a primitive", "could not create a memory"),  # oneDNN, which says no more
+)
+"""In what torch says where it raises a plain RuntimeError."""
+
+log = logging.getLogger(__name__)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the CPU or a GPU."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in str(error) for words in NO_MEMORY)
+
+
+def in_brief(error: BaseException) -> str:
+    """The beginning of its message."""
+    return (str(error) or type(error).__name__).splitlines()[0][:160]
+
+
+class SizeLimit:
+    """The sizes of batches that did not fit on this rank; what is as large is split before it is tried."""
+
+    def __init__(self, conf: DatasetConf) -> None:
+        self.conf = conf
+        self.too_large: list[tuple[int, int, int]] = []
+        """(utterances, frames, tokens) of them."""
+
+    def note(self, batch: Batch, number: int, said: str) -> None:
+        """Say that a batch of step `number` did not fit, of which torch `said` so, and free what it held.
+
+        Raises:
+            ValueError: it cannot be split.
+        """
+        if len(batch) == 1:
+            raise ValueError(self.refusal(batch, number, said))
+        self.too_large.append(_size(batch))
+        log.warning("%s; the batch is split in two", self.refusal(batch, number, said))
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def parts(self, batch: Batch) -> list[Batch]:
+        """The batch, in as few parts as may fit."""
+        size = _size(batch)
+        if len(batch) < 2 or not any(np.greater_equal(size, known).all() for known in self.too_large):
+            return [batch]
+        half = len(batch) // 2
+        halves = (batch.rows(slice(None, half)), batch.rows(slice(half, None)))
+        return [part for rows in halves for part in self.parts(rows)]
+
+    def refusal(self, batch: Batch, number: int, said: str) -> str:
+        """What did not fit, and what to do about it."""
+        return f"step {number}: out of memory for {self._advice(batch)} ({said})"
+
+    def _advice(self, batch: Batch) -> str:
+        utterances, frames, tokens = _size(batch)
+        if utterances == 1:
+            lower = f"filter_conf.max_length (now {self.conf.filter_conf.max_length} frames of 10 ms)"
+            return f"one utterance of {frames} frames and {tokens} tokens: lower {lower}"
+        held = f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower "
+        if batch.text_only:
+            return held + f"batch_conf.batch_tokens (now {self.conf.batch_conf.batch_tokens})"
+        count = frame_count(self.conf)
+        return held + f"batch_conf.{knob(self.conf.batch_conf, frames, frames * count.shift / count.sample_rate)}"
+
+
+def knob(conf: BatchConf, frames: int, seconds: float) -> str:
+    """The key of batch_conf that bounds batches whose longest utterance has `frames`, with its value."""
+    if conf.batch_type == "static":
+        return f"batch_size (now {conf.batch_size or 'absent'})"
+    if conf.batch_type == "dynamic":
+        name = "max_frames_in_batch" if conf.batch_duration is None else "batch_duration"
+        return f"{name} (now {getattr(conf, name)})"
+    if conf.bucket_duration_bins is None:
+        name, ends, sizes, unit = "bucket_batch_sizes", conf.bucket_boundaries, conf.bucket_batch_sizes, "frames"
+        bucket = int(np.searchsorted(ends, frames, side="right"))
+    else:
+        name, sizes, unit = "bucket_batch_size", conf.bucket_batch_size, "seconds"
+        ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
+        bucket = min(int(np.searchsorted(ends, seconds, side="left")), len(sizes) - 1)
+    length = f"up to {ends[bucket]}" if bucket < len(ends) else f"above {ends[-1]}"
+    return f"{name}[{bucket}] (now {sizes[bucket]}, for utterances of {length} {unit})"
+
+
+def _size(batch: Batch) -> tuple[int, int, int]:
+    return len(batch), batch.feats.size(1), batch.target.size(1)

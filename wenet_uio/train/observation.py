@@ -1,0 +1,113 @@
+"""What the model makes of one utterance: where it attends, what its CTC hears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from wenet_uio.dataset.types import Batch
+from wenet_uio.models.attention import MultiHeadedAttention
+from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.train.engine import Engine
+from wenet_uio.train.freezing import train_mode
+from wenet_uio.train.micro_batches import SizedBatches
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Of one utterance, with the labels given to the decoder."""
+
+    key: str
+    text: str
+    """Its transcript as stored."""
+    attention: Mapping[str, np.ndarray]
+    """(heads, queries, keys) of the last layer of the encoder, and of the decoder over the encoder frames."""
+    posteriors: np.ndarray | None
+    """(frames, units) of CTC, where the model has it."""
+    heard: tuple[int, ...]
+    """Labels of the best CTC path."""
+
+
+class FirstUtterance:
+    """Batches as they are; keeps the first utterance of the first of them."""
+
+    def __init__(self, batches: SizedBatches) -> None:
+        self._batches = batches
+        self.batch: Batch | None = None
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._batches:
+            if self.batch is None or not len(self.batch):
+                self.batch = batch.rows(slice(1)) if len(batch) else batch
+            yield batch
+
+
+@torch.no_grad()
+def observe(engine: Engine, batch: Batch) -> Observation | None:
+    """Run the model on a batch of one utterance; None on ranks other than 0.
+
+    A joint act of all ranks where engines are `in_step`; elsewhere rank 0 does it alone, and draws nothing at random.
+    """
+    if engine.world.rank and not engine.in_step:
+        return None
+    model = engine.model
+    model.eval()
+    eager = torch.compiler.set_stance("force_eager") if engine.config.torch_compile else nullcontext()
+    with eager, _watched(model) as seen:
+        engine.objective(batch.to(engine.world.device))
+    train_mode(model)
+    if engine.world.rank or not len(batch):
+        return None
+    logits = seen.pop("ctc", None)
+    heard: tuple[int, ...] = ()
+    if logits is not None:
+        lengths = torch.tensor([logits.size(0)], device=logits.device)
+        heard = ctc_greedy_search(logits.log_softmax(-1)[None], lengths, model.blank)[0][0].tokens
+    posteriors = None if logits is None else logits.softmax(-1).cpu().numpy()
+    attention = {name: weights.cpu().numpy() for name, weights in seen.items()}
+    return Observation(batch.keys[0], "".join(batch.texts[:1]), attention, posteriors, heard)
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """Within, what the first utterance of a batch has: weights of attention by part, and `ctc`, its logits."""
+    seen: dict[str, torch.Tensor] = {}
+    parts = _attentions(model)
+    for name, attention in parts.items():
+        attention.attend = _noting(attention, name, seen)
+    ctc = getattr(model, "ctc", None)
+    handle = ctc and ctc.ctc_lo.register_forward_hook(lambda *call: seen.update(ctc=call[-1][0].float()))
+    try:
+        yield seen
+    finally:
+        for attention in parts.values():
+            del attention.attend
+        if handle:
+            handle.remove()
+
+
+def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
+    """The last attention of the encoder, and of the (left-to-right) decoder over its frames."""
+    named = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadedAttention)}
+    encoder = [module for name, module in named.items() if name.startswith("encoder.")]
+    decoder = [module for name, module in named.items() if name.endswith("src_attn") and "right_decoder" not in name]
+    return {part: modules[-1] for part, modules in (("encoder", encoder), ("decoder", decoder)) if modules}
+
+
+def _noting(attention: MultiHeadedAttention, name: str, seen: dict[str, torch.Tensor]):
+    attend = attention.attend
+
+    def noting(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        scores = query[:1].float() @ key[:1].float().transpose(2, 3) * query.size(3) ** -0.5
+        seen[name] = (scores if bias is None else scores + bias[:1]).softmax(-1)[0]
+        return attend(query, key, value, bias)
+
+    return noting
