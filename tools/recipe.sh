@@ -90,7 +90,7 @@ require() {
 
 # Where a path given on the command line leads, which is meant from the folder the recipe was called in.
 from_caller() {
-  (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "$1")
+  (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "${1:-.}")
 }
 
 # How many GPUs this run may use.
