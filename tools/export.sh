@@ -7,10 +7,11 @@ set -euo pipefail
 . recipe.sh
 
 dir=                      # of the experiment
-data_type=raw             # of data/test/data.list
+data_type=raw             # of the list
+test=test                 # part of data/ that the exported model is checked on
 parse_options "$@"
 
-require data/test/data.list "$dir/avg.pt"
+require "data/$test/data.list" "$dir/avg.pt"
 python -m wenet_uio.bin.export_jit --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
   --output_file "$dir/final.zip" --output_quant_file "$dir/final_quant.zip" \
-  --check_data data/test/data.list --data_type "$data_type"
+  --check_data "data/$test/data.list" --data_type "$data_type"

@@ -26,8 +26,8 @@ def cmvn_statistics(
 ) -> dict[str, object]:
     """Sums over all frames of the utterances' audio, in float64: `mean_stat`, `var_stat` (of squares), `frame_num`.
 
-    Utterances that cannot be read or are too short for a frame are named on stderr; they are an error unless `allow_bad`,
-    and one in any case where none is left.
+    Utterances that cannot be read or are too short for a frame are named on stderr; they are an error unless
+    `allow_bad`, and one in any case where none is left.
 
     Raises:
         AudioError: naming every one of them.

@@ -86,7 +86,7 @@ def tell_left_out(what: str, keys: Sequence[str]) -> None:
 def split_by(
     group_of: Callable[[Value], str], items: Iterable[Value], shares: Mapping[str, float]
 ) -> dict[str, list[Value]]:
-    """Items by part; all of a group (a speaker, a call) are in one part, the same one in every run and on every machine.
+    """Items by part; all of a group (a speaker, a call) are in one part, the same one in every run.
 
     Args:
         shares: part -> its share of the groups, in percent; "train" gets the rest.
@@ -118,7 +118,7 @@ def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
     Lines are ordered by key; gives the number of utterances.
 
     Raises:
-        ValueError: naming the utterance that comes twice, has no text, no audio or no length; or for a part without any.
+        ValueError: naming the utterance that comes twice, has no text, no audio, no length; a part without any.
     """
     ordered = sorted(recordings, key=lambda recording: recording.key.encode())
     _require_some(folder, ordered)

@@ -1,18 +1,72 @@
-"""NIST sphere files of telephone corpora: each channel as a wav file, which can be cut by time."""
+"""NIST sphere files of telephone corpora: each side of a call as a wav file, and its turns cut and joined."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shutil import which
+from typing import NamedTuple
 
+import numpy as np
 import soundfile
 
 from wenet_uio.dataset.audio import AudioError
+from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 
 HEADER = 1024
 """Bytes of a sphere header."""
+SIDES = "AB"
+"""Of a call, by channel."""
+LONGEST = 30.0
+"""Seconds of turns that are joined."""
+
+
+class Turn(NamedTuple):
+    """What one side of a call says at a time."""
+
+    start: float
+    """Seconds."""
+    end: float
+    """Seconds."""
+    text: str | None
+    """None: speech that nobody wrote down for sure."""
+
+
+def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[Turn]:
+    """Turns of one side, in their order; one shorter than `min_seconds` is joined with the next as long as that helps.
+
+    Nothing is joined over a turn without text, nor to more than 30 seconds. Turns without text are left out.
+    """
+    piece: Turn | None = None
+    for turn in turns:
+        if piece and turn.text and piece.end - piece.start < min_seconds and turn.end - piece.start <= LONGEST:
+            piece = Turn(piece.start, turn.end, f"{piece.text} {turn.text}")
+            continue
+        if piece:
+            yield piece
+        piece = turn if turn.text else None
+    if piece:
+        yield piece
+
+
+def side_wav(folder: Path, call: str, side: str) -> Path:
+    """Where `sides_to_wav` puts a side of a call."""
+    return folder / f"{call}_{side}.wav"
+
+
+def sides_to_wav(spheres: Sequence[Path], folder: Path, executor: Executor) -> None:
+    """Write both sides of calls as wav files in `folder`; a wav that is newer than its sphere file is kept."""
+    jobs = [(sphere, folder) for sphere in spheres]
+    for _ in executor.map(_sides_of, jobs, "sphere to wav", len(jobs), unit="call"):
+        pass
+
+
+def _sides_of(job: tuple[Path, Path]) -> None:
+    sphere, folder = job
+    for channel, side in enumerate(SIDES):
+        channel_to_wav(sphere, channel, side_wav(folder, sphere.stem, side))
 
 
 def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
@@ -40,7 +94,7 @@ def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
             soundfile.write(out, samples[:, channel], rate, "PCM_16", format="WAV")
 
 
-def _decoded(sphere: Path) -> tuple:
+def _decoded(sphere: Path) -> tuple[np.ndarray, int]:
     """Samples (samples, channels) int16 and their rate in Hz."""
     try:
         return soundfile.read(str(sphere), dtype="int16", always_2d=True)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """DSPSpeech-20, the Mandarin part: 12 words of two characters by 34 speakers, one word a recording.
 
-816 recordings, 0.46 hours, 16 kHz mono flac, of 34 students of Fudan University, who recorded themselves in a web page.
-Licence: MIT. https://github.com/czhongyu/DSPSpeech-20 names the whole corpus: 20 words (8 of them English), 13,600
-recordings as wav.
+16 kHz mono, some two seconds each, by students who recorded themselves in a web page. The whole corpus has 20 words (8
+of them English) and 13,600 recordings as wav, 20 of each word and speaker. Licence: MIT.
+https://github.com/zhongyuchen/DSPSpeech-20
 
 Two layouts are read:
 
-- `manifest.tsv` with the columns utt_id, split (train, dev, test), path, text, and `wav/`; no speaker is in two parts;
+- an excerpt (816 recordings, 0.46 hours): `manifest.tsv` with the columns utt_id, split (train, dev, test), path, text,
+  and `wav/`; no speaker is in two parts;
 - the corpus as published: `speech_data/{speaker}/{speaker}-{word}-{index}.wav`; 10 % of the speakers are for
   development and 20 % for the test.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """yesno: one speaker who says yes or no eight times in each recording.
 
-60 recordings, 0.1 hours, 8 kHz mono wav. Licence: Attribution 1.0, as OpenSLR says. https://www.openslr.org/1
+60 recordings, 0.1 hours, 8 kHz mono wav. Licence: as OpenSLR 1 states. https://www.openslr.org/1
 
 Layout: `0_1_0_1_0_1_1_0.wav`: eight digits are eight words, 1 yes and 0 no; there is no other transcript. As in Kaldi's
 recipe, recordings whose name begins with 1 are the test part; of the others every ninth is for development.
