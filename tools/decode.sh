@@ -12,11 +12,14 @@ average_num=5             # checkpoints with the lowest validation loss
 modes=attention_rescoring
 tests=test                # parts of data/; the results of several go to DIR/PART each
 char=0                    # 1: characters are counted (CER), 0: words (WER)
+nproc=                    # decoding processes; default: one a GPU, or one
+options=                  # further ones of recognize.py: "--context_list_path names --lm_path lm.arpa"
 parse_options "$@"
 
 for test in $tests; do require "data/$test/data.list"; done
 require "$dir/train.yaml"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
+<<<<<<< HEAD
 for test in $tests; do
   out=$dir
   if [[ $tests != "$test" ]]; then
@@ -29,3 +32,11 @@ for test in $tests; do
     --result_dir "$out"
   score.sh --ref "data/$test/text" --dir "$out" --modes "$modes" --char "$char"
 done
+=======
+[[ -n $nproc ]] || nproc=$(num_gpus)
+# shellcheck disable=SC2086 # lists
+python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
+  --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
+  --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$dir" $options
+score.sh --ref data/test/text --dir "$dir" --modes "$modes" --char "$char"
+>>>>>>> main

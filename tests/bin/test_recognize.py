@@ -1,60 +1,19 @@
 """recognize.py on audio, from the command line: files, order, raw and shard, what is bad."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
-import torch
-import yaml
 
+from tests.bin.recogniser import KEYS
+from tests.search.plain_search import write_arpa
 from wenet_uio.bin import recognize
-from wenet_uio.config import load_config
-from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.packing import make_raw_list, make_shard_list
-from wenet_uio.models import build_model
 from wenet_uio.search import MODES
 
 ROOT = Path(__file__).parents[2]
-KEYS = ["u5", "u1", "u4", "u2", "u3"]
-CONFIG = {
-    "encoder": "conformer",
-    "encoder_conf": {
-        "output_size": 16,
-        "attention_heads": 2,
-        "linear_units": 16,
-        "num_blocks": 1,
-        "input_layer": "conv2d",
-    },
-    "decoder": "transformer",
-    "decoder_conf": {"attention_heads": 2, "linear_units": 16, "num_blocks": 1},
-    "tokenizer": "char",
-    "tokenizer_conf": {"symbol_table_path": "units.txt"},
-    "dataset_conf": {"fbank_conf": {"num_mel_bins": 20}, "batch_conf": {"batch_type": "dynamic"}},
-}
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with an untrained model and five utterances, as raw list and as shards."""
-    monkeypatch.chdir(tmp_path)
-    units = ["<blank>", "<unk>", "<sos/eos>", *"abcdefgh"]
-    Path("units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)), encoding="utf-8")
-    Path("train.yaml").write_text(yaml.safe_dump(CONFIG))
-    torch.manual_seed(1)
-    torch.save(build_model(load_config("train.yaml")).state_dict(), "model.pt")
-    noise = np.random.default_rng(0)
-    lines = []
-    for place, key in enumerate(KEYS):
-        samples = (0.1 * noise.standard_normal(4000 + 3000 * (place * 2 % 5))).astype(np.float32)
-        soundfile.write(f"{key}.wav", samples, 16000)
-        lines.append(RawLine(key, str(tmp_path / f"{key}.wav"), "ab"))
-    assert make_raw_list(lines, "raw.list") == []
-    assert make_shard_list(lines, "shards", "shard.list", per_shard=2) == []
-    return tmp_path
 
 
 def call(monkeypatch, *options, modes=MODES, data="raw"):
@@ -73,11 +32,65 @@ def test_every_mode_gets_a_text_in_the_order_of_the_list(folder, monkeypatch):
 
 
 def test_raw_and_shard_lists_and_all_batch_sizes_give_the_same_text(folder, monkeypatch):
-    modes = [mode for mode in MODES if mode != "attention"]  # an untrained one runs on to the longest of its batch
+    modes = [mode for mode in MODES if mode not in ("attention", "joint_ctc_attention")]
+    # which, untrained, run on to the longest of their batch
     expected = call(monkeypatch, modes=modes)
     assert all(len(line.split()) == 2 for line in expected["ctc_prefix_beam_search"].splitlines())
     assert call(monkeypatch, modes=modes, data="shard") == expected
     assert call(monkeypatch, "--batch_size", 2, modes=modes) == expected
+
+
+def test_several_processes_give_what_one_gives(folder, monkeypatch, capsys):
+    (folder / "u1.wav").write_bytes(b"RIFF")
+    options = ["--batch_size", 2, "--token_times", "--nbest", 2]
+    alone = call(monkeypatch, *options)
+    files = {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
+    assert len(files) == 2 * len(MODES) + 1
+    assert call(monkeypatch, *options, "--nproc", 2, "--result_dir", "out") == alone
+    assert {path: path.read_bytes() for path in files} == files
+    assert capsys.readouterr().out.count("4 utterances, ") == 2
+
+
+def test_nbest_lists_have_scores_times_and_confidences(folder, monkeypatch):
+    mode = "ctc_prefix_beam_search"
+    texts = call(monkeypatch, "--nbest", 3, modes=[mode])
+    lines = [json.loads(line) for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines] == KEYS
+    for line, text in zip(lines, texts[mode].splitlines(), strict=True):
+        scores = [hypothesis["score"] for hypothesis in line["hypotheses"]]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert f"{line['key']} {line['hypotheses'][0]['text']}" == text
+        assert "tokens" not in line["hypotheses"][0]
+
+    call(monkeypatch, "--token_times", modes=[mode])
+    for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines():
+        (best,) = json.loads(line)["hypotheses"]
+        times = [token["time"] for token in best["tokens"]]
+        assert "".join(token["token"] for token in best["tokens"]) == best["text"]
+        assert times == sorted(times)
+        assert 0 < times[0] < times[-1] < 1.0  # seconds of the longest
+        assert all(0 < token["confidence"] <= 1 for token in best["tokens"])
+        assert 0 < best["confidence"] <= 1
+
+
+def test_hot_words_and_a_language_model_change_what_is_found(folder, monkeypatch, capsys):
+    mode = "ctc_prefix_beam_search"
+    plain = call(monkeypatch, modes=[mode])[mode]
+    (folder / "names").write_text("hh\nzzz\n")
+    hot = call(monkeypatch, "--context_list_path", "names", "--context_graph_score", 5, modes=[mode])[mode]
+    assert hot.count("hh") > plain.count("hh")
+    assert "names: left out 1 the units cannot spell: zzz" in capsys.readouterr().err
+
+    pytest.importorskip("kenlm")
+    write_arpa(folder / "lm.arpa", "abcdefgh")
+    assert call(monkeypatch, "--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
+
+
+def test_several_processes_say_in_one_line_what_is_wrong(folder, monkeypatch):
+    (folder / "model.pt").write_bytes(b"no weights")
+    with pytest.raises(ValueError, match=r"model\.pt: not the weights of a model"):
+        call(monkeypatch, "--nproc", 2)
 
 
 def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(folder, monkeypatch, capsys):
@@ -116,6 +129,7 @@ def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
     ("options", "message"),
     [
         (["--batch_size", 0], "--batch_size"),
+        (["--nproc", 0], "--nproc"),
         (["--beam_size", 0], "beam_size"),
         (["--reverse_weight", 0.5], "bitransformer"),
         (["--decoding_chunk_size", 4], "decoding_chunk_size 4"),
@@ -125,3 +139,8 @@ def test_options_that_this_model_cannot_do_are_named(folder, monkeypatch, option
     with pytest.raises(ValueError, match=message):
         call(monkeypatch, *options)
     assert not (folder / "out").exists()
+
+
+def test_hot_words_without_a_mode_for_them_are_an_error(folder, monkeypatch):
+    with pytest.raises(ValueError, match="--context_list_path has no part in attention; it has in ctc_prefix"):
+        call(monkeypatch, "--context_list_path", "names", modes=["attention"])

@@ -14,6 +14,8 @@ import pytest
 import torch
 import yaml
 
+from wenet_uio.dataset.corpus import open_list
+
 ROOT = Path(__file__).parents[2]
 RATE = 16000
 CONFIG = {
@@ -219,3 +221,24 @@ def test_changed_data_within_an_epoch_is_refused_unless_allowed(corpus: Path) ->
     assert "error: the data set train.list changed since the checkpoint" in said.splitlines()[-1]
     status, said = train(corpus, "exp", *options, "--allow_data_changes")
     assert status == 0, said
+
+
+def test_two_ranks_account_for_every_utterance_and_name_the_bad_ones(corpus: Path) -> None:
+    with open(corpus / "train.list", "a") as file:
+        file.write("no JSON\n")
+    open_list(str(corpus / "train.list"), "raw")  # indexed before it breaks
+    (corpus / "train3.wav").write_bytes(b"")
+    filters = "dataset_conf.filter_conf.max_duration=0.76"  # of 0.5 to 0.8 s
+    status, said = train(corpus, "exp", "--override_config", filters, "--num_workers", "1", ranks=2)
+    assert status == 0, said
+    counts = {"all": 23, "read": 18, "filtered": {"max_duration": 3}, "bad": {"not_indexed": 1, "unreadable": 1}}
+    for epoch in range(2):
+        assert yaml.safe_load((corpus / f"exp/epoch_{epoch}.yaml").read_text())["samples"] == counts
+    account = "23 utterances: 18 read, 3 filtered (3 max_duration), 2 bad (1 not_indexed, 1 unreadable)"
+    assert f"epoch 1/1: {account}" in said
+    named = [json.loads(line) for line in open(corpus / "exp/bad_samples.jsonl")]
+    assert sorted((line["pass"], line["key"], line["reason"]) for line in named) == [
+        (0, f"{corpus}/train.list:23", "not_indexed"),
+        (0, "train3", "unreadable"),
+        (1, "train3", "unreadable"),
+    ]

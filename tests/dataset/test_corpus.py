@@ -1,3 +1,4 @@
+import json
 import pickle
 import tarfile
 
@@ -108,3 +109,27 @@ def test_missing_and_empty_lists_are_refused(tmp_path):
     (tmp_path / "empty.list").touch()
     with pytest.raises(ListError, match="empty data list"):
         open_list(str(tmp_path / "empty.list"), "raw")
+
+
+def test_a_shard_without_a_usable_sample_is_left_out_and_the_others_read(make_lists, tmp_path):
+    shard_list = make_lists(20)["shard"]
+    (tmp_path / "empty.tar").touch()
+    with tarfile.open(tmp_path / "bare.tar", "w"):
+        pass
+    first, second = open(shard_list).read().split()
+    (tmp_path / "more.list").write_text("\n".join([str(tmp_path / "empty.tar"), first, f"{tmp_path}/bare.tar", second]))
+    corpus = open_list(str(tmp_path / "more.list"), "shard")
+    assert corpus.digest == open_list(shard_list, "shard").digest
+    assert corpus.bad == [(f"{tmp_path}/empty.tar", "an empty file")]
+    assert len(everything(corpus)) == 20
+
+
+def test_a_duration_in_a_manifest_counts_in_the_rate_that_it_states(make_lists, tmp_path):
+    raw = make_lists(3)["raw"]
+    expected = open_list(raw, "raw")
+    lines = [json.loads(line) for line in open(raw)]
+    counts = expected.rows(0).num_samples.tolist()
+    for line, count in zip(lines, counts, strict=True):
+        line |= {"duration": count / 16000, "sampling_rate": 16000}
+    (tmp_path / "stated.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert open_list(str(tmp_path / "stated.list"), "raw").digest == expected.digest

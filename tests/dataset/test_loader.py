@@ -1,3 +1,5 @@
+import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -6,6 +8,7 @@ import torch
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.ledger import Ledger, reconciled, tally
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -59,6 +62,17 @@ def test_the_ranks_of_a_world_share_one_epoch_in_equal_steps(lists):
         assert len(set(steps)) == 1
         keys = sorted(key for batches in ranks for batch in batches for key in batch.keys)
         assert keys == sorted(key for batch in alone for key in batch.keys)
+
+
+def test_shares_are_whole_batches_of_the_plan_each_once(lists):
+    whole = list(loader(lists["raw"], "raw", training=False))
+    assert len(whole) % 3  # the last step of three ranks would split a batch
+    for shares in (1, 3):
+        dealt = [list(loader(lists["raw"], "raw", training=False).share(number, shares)) for number in range(shares)]
+        for number, batches in enumerate(dealt):
+            expected = whole[number::shares]
+            assert len(batches) == len(expected)
+            assert all(same(*pair) for pair in zip(batches, expected, strict=True))
 
 
 def test_features_have_as_many_frames_as_the_plan_counted(lists):
@@ -225,3 +239,97 @@ def test_a_change_can_be_allowed_and_starts_the_pass_over(lists):
     other.load_state_dict(one.state_dict(), allow_changes=True)
     assert (other.epoch, other.position) == (0, 0)
     assert sum(len(batch) for batch in other) == 40
+
+
+def break_wavs(raw_list, numbers):
+    for number in numbers:
+        line = open(raw_list).readlines()[number]
+        open(line.split('"wav": "')[1].split('"')[0], "wb").close()
+
+
+def accounts(ranks):
+    """Read an epoch on every rank; their counts together."""
+    counts = Counter()
+    for one in ranks:
+        epoch = one.epoch
+        counts += tally(one) + one.left_out(epoch)
+    return counts
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_read_and_filtered_and_bad_are_all_there_is(lists, tmp_path, world_size):
+    with open(lists["raw"], "a") as file:
+        file.write("no JSON\n")
+        file.write('{"key": "lost", "wav": "nowhere.wav", "txt": "a"}\n')
+    filters = {"filter_conf": {"token_max_length": 2, "min_length": 50, "max_output_input_ratio": 0.02}}
+    tokens_late = Tokenizer(CharSplitter(split_with_space=True), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2})
+    ranks = [
+        build_loader(lists["raw"], "raw", FakeConfig(**filters), tokens_late, training=True, rank=rank,
+                     world_size=world_size, ledger=Ledger(tmp_path / "bad.jsonl"))
+        for rank in range(world_size)
+    ]  # fmt: skip
+    break_wavs(lists["raw"], range(4))
+    for _ in range(2):
+        account = reconciled(accounts(ranks))
+        assert account.all == 42
+        assert account.bad["not_indexed"] == 2
+        assert {"min_length"} <= set(account.filtered) <= {"min_length", "max_output_input_ratio"}
+    lines = [json.loads(line) for line in open(tmp_path / "bad.jsonl")]
+    first, second = ([line for line in lines if line["pass"] == number] for number in (0, 1))
+    unread = sorted(line["key"] for line in second)
+    assert set(unread) <= {f"utt{number:04d}" for number in range(4)}
+    assert len(unread) == account.bad["unreadable"] > 0
+    assert sorted(line["key"] for line in first) == sorted([*unread, "lost", f"{lists['raw']}:41"])
+    assert {line["reason"] for line in first} == {"unreadable", "not_indexed"}
+    assert all(line["list"] == lists["raw"] and line["detail"] for line in lines)
+
+
+def test_an_epoch_under_way_and_one_of_nominal_length_have_no_total(lists):
+    one = loader(lists["raw"], "raw")
+    next(iter(one))
+    assert one.left_out(0) == Counter()
+    nominal = loader(lists["raw"], "raw", epoch_steps=3)
+    batches = list(nominal)
+    account = reconciled(tally(batches) + nominal.left_out(0))
+    assert account.all == account.read == sum(len(batch) for batch in batches) < 40
+
+
+def test_without_partition_every_rank_accounts_for_everything(lists):
+    ranks = [loader(lists["raw"], "raw", rank=rank, world_size=3, conf={"partition": False}) for rank in range(3)]
+    account = reconciled(accounts(ranks))
+    assert account.all == account.read == 3 * 40
+
+
+def test_what_is_read_again_after_a_resume_is_in_the_ledger_once(lists, tmp_path):
+    def make():
+        return loader(lists["raw"], "raw", ledger=Ledger(tmp_path / "bad.jsonl"), num_workers=1)
+
+    one = make()
+    break_wavs(lists["raw"], range(10))
+    stream, state, steps = iter(one), one.state_dict(), len(one)
+    for number in range(steps - 2):
+        next(stream)
+        if number == steps // 2:
+            state = one.state_dict()
+    other = make()
+    other.load_state_dict(state)
+    list(other)
+    keys = [json.loads(line)["key"] for line in open(tmp_path / "bad.jsonl")]
+    assert sorted(keys) == [f"utt{number:04d}" for number in range(10)]
+
+
+def test_a_validation_list_is_in_the_ledger_once_however_often_it_is_read(lists, tmp_path):
+    for _ in range(2):
+        one = loader(lists["raw"], "raw", training=False, ledger=Ledger(tmp_path / "bad.jsonl"))
+        break_wavs(lists["raw"], [7])
+        list(one)
+        list(one)
+        (line,) = open(tmp_path / "bad.jsonl")
+    assert json.loads(line)["key"] == "utt0007"
+
+
+def test_a_list_whose_index_left_too_much_out_is_refused_at_once(lists):
+    with open(lists["raw"], "a") as file:
+        file.writelines(f'{{"key": "x{number}", "wav": "nowhere.wav", "txt": "a"}}\n' for number in range(11))
+    with pytest.raises(ListError, match=r"11 bad samples in epoch 0, .*; the first is x0: .*nowhere.wav: No such file"):
+        loader(lists["raw"], "raw")

@@ -163,3 +163,33 @@ def test_lanes_follow_the_world_size_where_there_are_shards_enough():
     assert [choose_lanes(corpus, world_size) for world_size in (1, 3, 8, 16)] == [8, 9, 8, 16]
     assert choose_lanes(IndexOnlyCorpus([100]), 8) == 1
     assert choose_lanes(IndexOnlyCorpus([100] * 6), 8) == 3
+
+
+@pytest.mark.parametrize(("chosen", "position"), [((0, 1, 2, 3, 4, 5, 6, 7), 0), ((1, 5), 81)])
+def test_the_shards_ahead_are_those_that_the_batches_are_read_from(chosen, position):
+    corpus = IndexOnlyCorpus([20] * 300)
+    conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=7))
+    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, lanes=8)
+    groups = list(epoch.shards_ahead(position, chosen))
+    assert [first for first, _, _ in groups] == sorted(first for first, _, _ in groups)
+    rows_left = epoch.rows - position // epoch.lanes
+    covered = 0
+    for first, end, shards in groups:
+        lane, last_row = first % epoch.lanes, end // epoch.lanes
+        covered += last_row - first // epoch.lanes
+        for row in (first // epoch.lanes, last_row - 1):
+            pieces = epoch.batch(row * epoch.lanes + lane).pieces
+            assert {int(shard) for piece in pieces for shard in piece.shards} <= set(shards.tolist())
+    assert covered == len(chosen) * rows_left
+
+
+def test_the_shards_of_a_small_corpus_are_ahead_in_the_order_of_their_first_use():
+    corpus = IndexOnlyCorpus([10] * 20)
+    conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=4))
+    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, lanes=1)
+    ((first, end, shards),) = epoch.shards_ahead(30, [0])
+    used = [
+        int(shard) for t in range(30, epoch.num_batches) for piece in epoch.batch(t).pieces for shard in piece.shards
+    ]
+    assert (first, end) == (30, epoch.num_batches)
+    assert shards.tolist() == list(dict.fromkeys(used))

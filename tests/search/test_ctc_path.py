@@ -2,25 +2,34 @@ import pytest
 import torch
 
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
-from wenet_uio.search.ctc_path import collapse, token_frames
+from wenet_uio.search.ctc_path import align_tokens, collapse
 
 
 def test_repeats_merge_blanks_go_and_the_peak_of_a_run_is_its_frame():
     labels = torch.tensor([[0, 3, 3, 0, 3, 5, 5], [5, 5, 5, 0, 0, 3, 3]])
     scores = -torch.tensor([[9.0, 2, 1, 9, 4, 1, 1], [3, 2, 1, 9, 9, 1, 1]])
     paths = collapse(labels, scores, torch.tensor([7, 5]), blank=0)
-    assert paths == [((3, 3, 5), (2, 4, 5)), ((5,), (2,))]
+    assert [path.tokens for path in paths] == [(3, 3, 5), (5,)]
+    assert [path.peaks for path in paths] == [(2, 4, 5), (2,)]
+    assert [path.scores for path in paths] == [(-1, -4, -1), (-1,)]
+    assert [(path.starts, path.ends) for path in paths] == [((1, 4, 5), (3, 5, 7)), ((0,), (3,))]
 
 
 def test_the_same_label_at_the_seam_of_two_utterances_stays_two_tokens():
     labels = torch.tensor([[0, 4], [4, 4]])
-    assert [tokens for tokens, _ in collapse(labels, labels.float(), torch.tensor([2, 2]), blank=0)] == [(4,), (4,)]
+    assert [path.tokens for path in collapse(labels, labels.float(), torch.tensor([2, 2]), blank=0)] == [(4,), (4,)]
+
+
+def test_a_run_that_goes_on_in_the_padding_ends_with_its_utterance():
+    (path,) = collapse(torch.tensor([[0, 4, 4, 4]]), torch.zeros(1, 4), torch.tensor([3]), blank=0)
+    assert (path.starts, path.ends) == ((1,), (3,))
 
 
 def test_nothing_but_blanks_or_no_frames_is_no_tokens():
     zeros = torch.zeros(2, 3, dtype=torch.long)
-    assert collapse(zeros, zeros.float(), torch.tensor([3, 0]), blank=0) == [((), ()), ((), ())]
-    assert collapse(zeros[:, :0], zeros[:, :0].float(), torch.tensor([0, 0]), blank=0) == [((), ()), ((), ())]
+    for labels, lengths in ((zeros, [3, 0]), (zeros[:, :0], [0, 0])):
+        paths = collapse(labels, labels.float(), torch.tensor(lengths), blank=0)
+        assert [path.tokens for path in paths] == [(), ()]
 
 
 def test_greedy_search_scores_the_path_within_the_utterance():
@@ -29,7 +38,9 @@ def test_greedy_search_scores_the_path_within_the_utterance():
     best = log_probs.max(-1).values
     assert nbests[0][0].score == pytest.approx(best[0].sum().item())
     assert nbests[1][0].score == pytest.approx(best[1, :3].sum().item())
-    assert all(len(nbest[0].tokens) == len(nbest[0].frames) for nbest in nbests)
+    for row, nbest in enumerate(nbests):
+        assert len(nbest[0].tokens) == len(nbest[0].frames)
+        assert nbest[0].confidences == pytest.approx(best[row, list(nbest[0].frames)].exp().tolist())
 
 
 def test_frames_of_given_tokens_lie_on_the_best_path_through_them():
@@ -37,6 +48,12 @@ def test_frames_of_given_tokens_lie_on_the_best_path_through_them():
     for frame, label in enumerate([0, 1, 1, 0, 1, 2]):
         log_probs[frame, label] = -0.1
     log_probs[2, 1] = -0.01
-    assert token_frames(log_probs, (1, 1, 2), blank=0) == (2, 4, 5)
-    assert token_frames(log_probs, (), blank=0) == ()
-    assert token_frames(log_probs, (1, 1, 1, 1), blank=0) is None
+    path, score = align_tokens(log_probs, (1, 1, 2), blank=0)
+    assert path.peaks == (2, 4, 5)
+    assert (path.starts, path.ends) == ((1, 4, 5), (3, 5, 6))
+    assert score == pytest.approx(-0.51)
+    path, score = align_tokens(log_probs, (), blank=0)
+    assert path.tokens == ()
+    assert score == pytest.approx(log_probs[:, 0].sum().item())
+    assert align_tokens(log_probs, (1, 1, 1, 1), blank=0) is None
+    assert align_tokens(log_probs, (1, 0), blank=0) is None

@@ -1,39 +1,25 @@
 import math
-from collections import defaultdict
+from functools import lru_cache
 
 import pytest
 import torch
 
+from tests.search.plain_search import (
+    log_add,
+    plain_hot_words,
+    plain_language_model,
+    plain_search,
+    write_arpa,
+)
+from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
+from wenet_uio.search.language_model import LanguageModel
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
 
-
-def log_add(*values):
-    highest = max(values)
-    return highest if highest == -math.inf else highest + math.log(sum(math.exp(value - highest) for value in values))
-
-
-def plain_search(log_probs, beam_size):
-    """The search over one utterance as the field writes it: a dictionary of prefixes, frame by frame."""
-    beam = [((), 0.0, -math.inf)]
-    for frame in log_probs.double():
-        following = defaultdict(lambda: [-math.inf, -math.inf])
-        best, labels = frame.topk(min(beam_size, frame.numel()))
-        for label, score in zip(labels.tolist(), best.tolist(), strict=True):
-            for prefix, in_blank, in_token in beam:
-                total = log_add(in_blank, in_token)
-                if label == 0:
-                    following[prefix][0] = log_add(following[prefix][0], total + score)
-                    continue
-                longer = following[(*prefix, label)]
-                if prefix and prefix[-1] == label:
-                    following[prefix][1] = log_add(following[prefix][1], in_token + score)
-                    longer[1] = log_add(longer[1], in_blank + score)
-                else:
-                    longer[1] = log_add(longer[1], total + score)
-        ranked = sorted(following.items(), key=lambda item: log_add(*item[1]), reverse=True)
-        beam = [(prefix, *scores) for prefix, scores in ranked[:beam_size]]
-    results = [(prefix, log_add(in_blank, in_token)) for prefix, in_blank, in_token in beam]
-    return [(prefix, score) for prefix, score in results if score > -math.inf]
+LETTERS = "▁abcde"
+TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)})
+PHRASES = ((2,), (2, 3), (2, 3, 4, 5), (3, 4), (4, 4), (5, 2, 5, 2))  # that begin with, hold and overlap one another
 
 
 def random_posteriors(seed, batch, frames, vocabulary):
@@ -45,15 +31,58 @@ def random_posteriors(seed, batch, frames, vocabulary):
     return logits.log_softmax(-1), lengths
 
 
-def assert_equal_nbest(found, expected):
+def assert_equal_nbest(found, expected, within=1e-9):
     assert [hypothesis.tokens for hypothesis in found] == [prefix for prefix, _ in expected]
-    assert [hypothesis.score for hypothesis in found] == pytest.approx([score for _, score in expected], abs=1e-9)
+    assert [hypothesis.score for hypothesis in found] == pytest.approx([score for _, score in expected], abs=within)
 
 
-@pytest.mark.parametrize("beam_size", range(1, 21))
-def test_it_finds_what_the_plain_search_finds(beam_size):
-    for vocabulary in (2, 5, 30):
-        log_probs, lengths = random_posteriors(beam_size, 6, 24, vocabulary)
+@pytest.fixture(scope="module")
+def arpa(tmp_path_factory):
+    pytest.importorskip("kenlm")
+    return str(write_arpa(tmp_path_factory.mktemp("lm") / "letters.arpa", [*LETTERS, "ab", "cab", "d", "ea"]))
+
+
+def spell_tokens(prefix, ended):
+    return [TOKENIZER.symbol(token) for token in prefix]
+
+
+def spell_words(prefix, ended):
+    """Words between spaces; the last is complete when a space or the end is behind it."""
+    text = "".join(spell_tokens(prefix, ended)).replace("▁", " ")
+    return text.split() if ended else text[: text.rfind(" ") + 1].split()
+
+
+def beside(kind, arpa):
+    """(scorers, the same as a plain function)."""
+    import kenlm
+
+    scorers, plain = [], []
+    if "hot" in kind:
+        scorers.append(ContextGraph(PHRASES, 1.5))
+        plain.append(plain_hot_words(PHRASES, 1.5))
+    for unit, spell in (("token", spell_tokens), ("word", spell_words)):
+        if f"{unit} LM" in kind:
+            scorers.append(LanguageModel(arpa, TOKENIZER, 0.7, 0.4, unit))
+            plain.append(plain_language_model(kenlm.Model(arpa), spell, 0.7, 0.4))
+    return scorers, lru_cache(None)(lambda prefix, ended: sum(bonus(prefix, ended) for bonus in plain))
+
+
+@pytest.mark.parametrize("kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"])
+def test_it_finds_what_the_plain_search_finds_on_1000_posteriors(kind, arpa):
+    scorers, bonus = beside(kind, arpa)
+    for beam_size in range(1, 21):
+        log_probs, lengths = random_posteriors(beam_size, 50, 12, 7)
+        log_probs = (0.6 * log_probs).log_softmax(-1)
+        nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size, scorers=scorers)
+        for utterance, nbest in enumerate(nbests):
+            expected = plain_search(log_probs[utterance, : lengths[utterance]], beam_size, bonus)
+            assert_equal_nbest(nbest, expected, 1e-5 if "LM" in kind else 1e-9)  # kenlm adds in single precision
+
+
+@pytest.mark.parametrize("vocabulary", [2, 30])
+def test_it_finds_what_the_plain_search_finds_in_longer_utterances(vocabulary):
+    for beam_size in (1, 3, 10, 20):
+        log_probs, lengths = random_posteriors(beam_size, 4, 40, vocabulary)
         nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size)
         for utterance, nbest in enumerate(nbests):
             assert_equal_nbest(nbest, plain_search(log_probs[utterance, : lengths[utterance]], beam_size))

@@ -9,7 +9,9 @@ import torch
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
+from wenet_uio.search.context_graph import ContextGraph
 
+WENETS = ("attention", "attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search")
 KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer")
 
 
@@ -46,9 +48,9 @@ def test_every_mode_gives_wenets_hypotheses(stored, chunk, streaming):
         decoding_chunk_size=chunk,
         simulate_streaming=streaming,
     )
-    results = decode(model, outputs["feats"], outputs["feats_lengths"], MODES, options)
+    results = decode(model, outputs["feats"], outputs["feats_lengths"], WENETS, options)
     expected = outputs[f"hyps_chunk{chunk}"]
-    for mode in MODES:  # WeNet leaves the scores of greedy and attention search at 0
+    for mode in WENETS:  # WeNet leaves the scores of greedy and attention search at 0
         assert_hypotheses(results[mode], expected[mode], with_score=mode not in ("ctc_greedy_search", "attention"))
     assert all(len(nbest) == 10 for nbest in results["ctc_prefix_beam_search"])
 
@@ -108,7 +110,7 @@ def test_attention_search_with_beam_one_follows_the_best_token(stored):
 def test_audio_too_short_for_a_frame_is_an_empty_hypothesis_and_leaves_others_alone(stored):
     model, outputs = stored
     feats = outputs["feats"][:2, :60]
-    modes = [mode for mode in MODES if mode != "attention"]  # which may run on to the longest of its batch
+    modes = [mode for mode in WENETS if mode != "attention"]  # which may run on to the longest of its batch
     alone = decode(model, feats[:1], torch.tensor([60]), modes, DecodeOptions())
     results = decode(model, feats, torch.tensor([60, 4]), MODES, DecodeOptions())
     for mode in MODES:
@@ -127,7 +129,8 @@ def test_token_times_come_when_asked_one_for_each_token(stored):
     timed = decode(model, feats, lengths, [mode], replace(options, token_times=True))[mode]
     for before, after in zip(chain(*plain), chain(*timed), strict=True):
         assert before.frames is None
-        assert replace(after, frames=None) == before
+        assert replace(after, frames=None, confidences=None) == before
+        assert all(0 < confidence <= 1 for confidence in after.confidences)
         assert len(after.frames) == len(after.tokens)
         assert list(after.frames) == sorted(set(after.frames))
 
@@ -147,7 +150,60 @@ def test_an_unknown_mode_is_refused_before_any_work_naming_the_known():
         decode(None, None, None, [], DecodeOptions())
 
 
-@pytest.mark.parametrize("bad", [{"beam_size": 0}, {"ctc_weight": 1.5}, {"reverse_weight": -0.1}])
+@pytest.mark.parametrize("bad", [{"beam_size": 0}, {"nbest": 0}, {"ctc_weight": 1.5}, {"reverse_weight": -0.1}])
 def test_impossible_options_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         DecodeOptions(**bad)
+
+
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+def test_as_many_hypotheses_as_asked_for(stored):
+    model, outputs = stored
+    for mode, nbests in decode(
+        model, outputs["feats"], outputs["feats_lengths"], MODES, DecodeOptions(beam_size=5, nbest=3)
+    ).items():
+        assert {len(nbest) for nbest in nbests} == {1 if mode == "ctc_greedy_search" else 3}
+
+
+@pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
+def test_joint_search_scores_a_hypothesis_by_both_ctc_and_decoder(stored):
+    model, outputs = stored
+    feats, lengths = outputs["feats"], outputs["feats_lengths"]
+    mode = "joint_ctc_attention"
+    nbests = decode(model, feats, lengths, [mode], DecodeOptions(beam_size=8, ctc_weight=0.4))[mode]
+    with torch.inference_mode():
+        encoder_out, frames = model.encode(feats, lengths)
+        log_probs = model.ctc_log_probs(encoder_out)
+
+        def joint(utterance, tokens):
+            memory = encoder_out[utterance : utterance + 1, : frames[utterance]]
+            hyps = torch.tensor([[model.sos, *tokens]])
+            left, _ = model.forward_attention_decoder(hyps, torch.tensor([len(tokens) + 1]), memory, 0.0)
+            attention = sum(left[0, place, token].item() for place, token in enumerate([*tokens, model.eos]))
+            target = torch.tensor([tokens], dtype=torch.long)
+            sizes = frames[utterance : utterance + 1], torch.tensor([len(tokens)])
+            one = log_probs[utterance : utterance + 1].transpose(0, 1)
+            ctc = -torch.nn.functional.ctc_loss(one, target, *sizes, reduction="none").item()
+            return 0.6 * attention + 0.4 * ctc
+
+        for utterance, nbest in enumerate(nbests):
+            assert len(nbest) == 8
+            for hypothesis in nbest:
+                assert hypothesis.score == pytest.approx(joint(utterance, hypothesis.tokens), abs=1e-2)
+
+
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+def test_hot_words_and_language_models_reach_prefix_beam_search_and_rescoring(stored):
+    model, outputs = stored
+    feats, lengths = outputs["feats"], outputs["feats_lengths"]
+    modes = ["ctc_prefix_beam_search", "attention_rescoring"]
+    plain = decode(model, feats, lengths, modes, DecodeOptions(beam_size=4))
+    phrase = min((hypothesis.tokens for hypothesis in plain["attention_rescoring"][0][1:]), key=len)
+    hot = decode(model, feats, lengths, modes, DecodeOptions(beam_size=4), [ContextGraph([phrase], 50.0)])
+    for mode in modes:
+        assert not holds(plain[mode][0][0].tokens, phrase)
+        assert holds(hot[mode][0][0].tokens, phrase)
+
+
+def holds(tokens, phrase):
+    return any(tokens[start : start + len(phrase)] == phrase for start in range(len(tokens)))

@@ -1,8 +1,9 @@
 import io
+import re
 
 import pytest
 
-from wenet_uio.text.scoring import score, write_report
+from wenet_uio.text.scoring import score, write_comparison, write_report
 from wenet_uio.text.words import WordRules
 
 BY_CHARACTER = WordRules(by_character=True)
@@ -46,3 +47,29 @@ def test_an_inserted_word_counts_for_its_own_script():
 def test_long_alignments_wrap_with_padding_of_choice():
     text = report({"u": "a bb c"}, {"u": "a c"}, rules=WordRules(), words_per_line=2, padding="_", verbose=2)
     assert "lab(u): A BB\nrec(u): A __\n\nlab(u): C\nrec(u): C\n" in text
+
+
+def test_an_interval_stands_beneath_the_total_when_asked_for():
+    references = {f"u{number}": "a b c d" for number in range(40)}
+    hypotheses = {key: "a b c d" if number % 2 else "a b c x" for number, key in enumerate(references)}
+    text = report(references, hypotheses, verbose=0, resamples=500)
+    first, second = text.splitlines()
+    assert first == "Overall -> 12.50 % N=160 C=140 S=20 D=0 I=0"
+    low, high = map(
+        float, re.fullmatch(r"95 % interval -> (\S+) to (\S+) %, 500 resamples of the utterances", second).groups()
+    )
+    assert 5 < low < 12.5 < high < 20
+
+
+def test_two_systems_are_set_side_by_side():
+    references = {f"u{number}": "a b c d" for number in range(40)}
+    worse = dict.fromkeys(references, "a b x x")
+    better = dict.fromkeys(references, "a b c x")
+    file = io.StringIO()
+    systems = [(name, score(references, found, WordRules())) for name, found in (("old", worse), ("new", better))]
+    write_comparison(*systems, file, 100)
+    assert file.getvalue().splitlines() == [
+        "1: old -> 50.00 % N=160 C=80 S=80 D=0 I=0",
+        "2: new -> 25.00 % N=160 C=120 S=40 D=0 I=0",
+        "2 - 1 -> -25.00 points, 95 % interval -25.00 to -25.00, p = 0.000 (100 paired resamples)",
+    ]

@@ -57,3 +57,23 @@ def test_missing_paths_are_named(units):
         build_tokenizer(config("bpe", symbol_table_path=units))
     with pytest.raises(OSError, match="nowhere"):
         build_tokenizer(config("char", symbol_table_path="nowhere/units.txt"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ("a▁bc", [("a", 0, 1), ("bc", 1, 4)]),
+        ("a▁▁b▁", [("a", 0, 1), ("b", 2, 4)]),
+        ("我b你c", [("我", 0, 1), ("b", 1, 2), ("你", 2, 3), ("c", 3, 4)]),
+        ("", []),
+    ],
+)
+def test_words_are_cut_at_spaces_and_around_ideographs(tokens, expected):
+    tokenizer = Tokenizer(CharSplitter(), {token: unit for unit, token in enumerate("▁abc我你")})
+    assert tokenizer.words([tokenizer.symbols[token] for token in tokens]) == expected
+
+
+def test_tokens_that_are_words_and_symbols_stand_alone():
+    units = {"ab": 0, "c": 1, "{N}": 2}
+    assert Tokenizer(CharSplitter(split_with_space=True), units).words([0, 1]) == [("ab", 0, 1), ("c", 1, 2)]
+    assert Tokenizer(CharSplitter(("{N}",)), units).words([1, 2, 1]) == [("c", 0, 1), ("{N}", 1, 2), ("c", 2, 3)]

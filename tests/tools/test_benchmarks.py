@@ -58,3 +58,13 @@ def test_plan_vs_lhotse_compares_at_one_and_at_64_ranks():
         assert result["ours"]["equal_steps"]
         assert result["ours"]["over_bound"] == 0
         assert result["ours"]["utterances"] == 12_000
+
+
+def test_decode_is_compared_with_the_plain_search_and_finds_the_same():
+    done = benchmark("decode.py", "--utterances", 3, "--vocabulary", 20, "--beam_size", 4, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["utterances"] == 3
+    for name in ("search", "hot words"):
+        assert report[name]["differ"] == 0
+        assert report[name]["ratio"] > 0

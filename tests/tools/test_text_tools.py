@@ -105,3 +105,21 @@ def test_compute_wer_names_a_missing_file(tmp_path, text):
     assert result.returncode == 1
     assert "none" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_compute_wer_compares_systems_and_writes_a_page_with_audio(tmp_path, make_lists):
+    lists = make_lists(3)
+    (tmp_path / "ref").write_text("utt0000 a b\nutt0001 a b\nutt0002 a b\n")
+    (tmp_path / "one").write_text("utt0000 a b\nutt0001 a\nutt0002 x y\n")
+    (tmp_path / "two").write_text("utt0000 a b\nutt0001 a b\nutt0002 a b\n")
+    pages = []
+    for data_type, data_list in lists.items():
+        options = ["--v=0", "--compare", tmp_path / "two", "--html", tmp_path / "page.html"]
+        options += ["--data_list", data_list, "--data_type", data_type]
+        result = call("compute-wer.py", *options, tmp_path / "ref", tmp_path / "one")
+        assert result.returncode == 0, result.stderr
+        assert "\n95 % interval -> " in result.stdout
+        assert "\n2 - 1 -> -50.00 points" in result.stdout
+        pages.append((tmp_path / "page.html").read_text())
+    assert pages[0] == pages[1]
+    assert pages[0].count("<audio ") == 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from wenet_uio.dataset.ledger import Account
 from wenet_uio.train.report import Reporter
 
 SCALARS = {"loss": 2.5, "lr": 0.001, "audio_seconds_per_second": 80.0, "data_wait": 0.25, "th_accuracy": 0.5}
@@ -18,24 +19,27 @@ def report(reporter: Reporter) -> None:
     reporter.step()
     reporter.interval(3, SCALARS)
     reporter.step()
-    reporter.end_epoch(4, SCALARS, {**SCALARS, "loss": 2.0}, {"unreadable": 3})
+    reporter.end_epoch(4, SCALARS, {**SCALARS, "loss": 2.0}, Account(20, 16, {"max_length": 1}, {"unreadable": 3}))
     reporter.close()
 
 
-def test_without_a_terminal_there_is_a_line_an_interval_and_one_an_epoch(
+def test_without_a_terminal_there_is_a_line_an_interval_and_two_an_epoch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     with caplog.at_level(logging.INFO):
         report(Reporter(True, tmp_path, max_epoch=5))
-    interval, epoch = (record.getMessage() for record in caplog.records if record.name == "wenet_uio.train.report")
+    interval, epoch, account = (
+        record.getMessage() for record in caplog.records if record.name == "wenet_uio.train.report"
+    )
     brief = "train loss 2.5, lr 0.001, 80 audio s/s, data wait 25%"
     assert interval.startswith(f"epoch 1/4: step 3/4, {brief}, ")
     assert interval.endswith(" to go")
-    assert epoch == f"epoch 1/4: {brief}, cv loss 2, cv accuracy 0.500, skipped: 3 unreadable"
+    assert epoch == f"epoch 1/4: {brief}, cv loss 2, cv accuracy 0.500"
+    assert account == "epoch 1/4: 20 utterances: 16 read, 1 filtered (1 max_length), 3 bad (3 unreadable)"
 
 
-def test_on_a_terminal_there_is_a_bar_and_a_line_an_epoch(
+def test_on_a_terminal_there_is_a_bar_and_two_lines_an_epoch(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
@@ -45,7 +49,7 @@ def test_on_a_terminal_there_is_a_bar_and_a_line_an_epoch(
     with caplog.at_level(logging.INFO):
         report(Reporter(True, tmp_path, max_epoch=5))
     assert "epoch 1/4" in capsys.readouterr().err
-    assert len([record for record in caplog.records if record.name == "wenet_uio.train.report"]) == 1
+    assert len([record for record in caplog.records if record.name == "wenet_uio.train.report"]) == 2
 
 
 def test_a_rank_that_does_not_report_leaves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

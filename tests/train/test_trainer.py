@@ -100,7 +100,7 @@ def test_tensorboard_has_train_points_every_log_interval_and_cv_points_every_epo
     losses = {"loss", "loss_att", "loss_ctc", "th_accuracy", "padding"}
     assert found.keys() == {f"train/{name}" for name in losses | {"lr", "grad_norm"}} | {
         f"cv/{name}" for name in losses
-    }
+    } | {f"data/{name}" for name in ("all", "read", "filtered", "bad")}
     assert [step for step, _ in found["train/loss"]] == [2, 4, 6, 8, 10, 12, 14]
     assert [step for step, _ in found["cv/loss"]] == [5, 10, 15]
 
@@ -175,15 +175,23 @@ def test_validation_loss_is_the_mean_over_the_utterances(tmp_path: Path) -> None
 
 def test_samples_left_out_are_counted_by_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     batches = [tiny_batch([4], seed) for seed in range(3)]
-    batches[0].skipped = (Skipped("a", "unreadable"), Skipped("b", "token_max_length"))
+    batches[0].skipped = (Skipped("a", "unreadable"), Skipped("b", "token_max_length", filtered=True))
     batches[2].skipped = (Skipped("c", "unreadable"),)
+    batches[0].planned, batches[2].planned = 3, 2
     with caplog.at_level(logging.INFO):
         make_trainer(tmp_path, ListLoader(batches), max_epoch=1).run()
-    assert "skipped: 1 token_max_length, 2 unreadable" in caplog.text
-    assert yaml.safe_load((tmp_path / "epoch_0.yaml").read_text())["skipped"] == {
-        "unreadable": 2,
-        "token_max_length": 1,
-    }
+    assert "6 utterances: 3 read, 1 filtered (1 token_max_length), 2 bad (2 unreadable)" in caplog.text
+    counts = {"all": 6, "read": 3, "filtered": {"token_max_length": 1}, "bad": {"unreadable": 2}}
+    assert yaml.safe_load((tmp_path / "epoch_0.yaml").read_text())["samples"] == counts
+    points = series(tmp_path)
+    assert points["data/bad"] == points["data/bad_unreadable"] == [(3, 2.0)]
+
+
+def test_an_epoch_that_does_not_add_up_stops_the_run(tmp_path: Path) -> None:
+    batches = [tiny_batch([4, 3], seed) for seed in range(3)]
+    batches[1].planned = 3
+    with pytest.raises(RuntimeError, match=r"does not add up, which is a bug .*'planned': 7, 'read': 6"):
+        make_trainer(tmp_path, ListLoader(batches), max_epoch=1).run()
 
 
 def test_steps_without_a_finite_gradient_are_skipped_up_to_a_limit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,7 +63,13 @@ def tiny_batch(lengths: Sequence[int], seed: int) -> Batch:
         target[number, 0] = torch.randint(UNITS, (), generator=generator)
     keys = tuple(f"{seed}-{number}" for number in range(len(lengths)))
     return Batch(
-        keys, feats, torch.tensor(lengths), target, torch.ones(len(lengths), dtype=torch.int64), sum(lengths) / 100
+        keys,
+        feats,
+        torch.tensor(lengths),
+        target,
+        torch.ones(len(lengths), dtype=torch.int64),
+        sum(lengths) / 100,
+        planned=len(lengths),
     )
 
 
@@ -72,7 +79,8 @@ def part(batch: Batch, rows: Sequence[int]) -> Batch:
     tensors = {name: getattr(batch, name)[list(rows)] for name in ("feats_lengths", "target", "target_lengths")}
     seconds = int(tensors["feats_lengths"].sum()) / 100
     feats = batch.feats[list(rows), :longest]
-    return replace(batch, keys=tuple(batch.keys[row] for row in rows), feats=feats, seconds=seconds, **tensors)
+    keys = tuple(batch.keys[row] for row in rows)
+    return replace(batch, keys=keys, feats=feats, seconds=seconds, planned=len(rows), **tensors)
 
 
 class ListLoader:
@@ -90,6 +98,9 @@ class ListLoader:
             self.position += 1
             yield self.batches[self.position - 1]
         self.epoch, self.position = self.epoch + 1, 0
+
+    def left_out(self, epoch: int) -> Counter[str]:
+        return Counter()
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position}

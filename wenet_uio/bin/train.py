@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,7 @@ from wenet_uio.cli import run
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.train import ENGINES
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.checkpoint import RunFolder, load_weights
@@ -27,6 +29,9 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.trainer import Trainer
 
 log = logging.getLogger("wenet_uio.train")
+
+LEDGER = "bad_samples.jsonl"
+"""In the folder of the run: every bad sample that was met, and why."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -68,6 +73,7 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
     config, tokenizer = read_config(args)
     if args.train_data is None and config.data is None:
         raise ValueError(f"--train_data is needed: {args.config} has no `data`")
+    ledger = Ledger(Path(args.model_dir) / LEDGER)
     train, cv = (
         build_loader(
             data_list,
@@ -82,6 +88,7 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
             pin_memory=args.pin_memory,
             seed=args.seed,
             epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
+            ledger=ledger,
         )
         for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
     )

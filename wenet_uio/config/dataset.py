@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -212,8 +212,26 @@ class BatchConf(Section):
 
 
 class ChannelConf(Section):
-    channel: NotNegative = 0
-    """Which channel of a file is read."""
+    channel: NotNegative | Literal["mix"] = 0
+    """Which channel of a file is read, counted from 0; `mix` is the mean of all."""
+
+
+Place = Literal[
+    "decode", "tokenize", "filter", "resample", "speed_perturb", "features", "spec_aug", "spec_sub", "spec_trim"
+]
+"""Steps of the chain, in their order; a step that is switched off keeps its place."""
+
+
+class OperatorConf(Section):
+    """An operator of the user's own: see `wenet_uio/dataset/README.md`."""
+
+    use: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """`package.module:Name`, called with the keys of `conf`: gives what is called with each Example."""
+    after: Place
+    """The step behind which it comes."""
+    conf: dict[str, Any] = Field({})
+    evaluation: bool = False
+    """True: it takes part in validation, decoding and CMVN statistics too."""
 
 
 class DatasetConf(Section):
@@ -243,13 +261,16 @@ class DatasetConf(Section):
     list_shuffle_conf: ShuffleConf = ShuffleConf()
     sort: bool = True
     sort_conf: SortConf = SortConf()
+    operators: tuple[OperatorConf, ...] = ()
+    """The user's own, beside those above."""
     batch_conf: BatchConf = BatchConf()
     partition: bool = True
     """Share the data out over the ranks; false gives each all of it, in an order of its own (NeMo's replicate)."""
     cycle: Literal[1] = 1
     """An epoch is one pass; for more passes raise max_epoch."""
     max_bad_ratio: Probability = 0.01
-    """Share of the utterances of an epoch that may turn out bad before the run stops."""
+    """Share of the utterances of an epoch that may turn out bad, those without a place in the index included, before
+    the run stops."""
 
     @property
     def feature_dim(self) -> int:

@@ -13,26 +13,58 @@ from wenet_uio.config.base import ConfigError, Section, parse
 Weight = Annotated[float, Field(gt=0)]
 Paths = str | tuple[str, ...]
 """One pattern or several, with ranges and globs."""
+Buckets = Paths | tuple[tuple[str, ...], ...]
+"""NeMo's list of lists; a weight beside a path is an error: there it is a source of its own that has one."""
 
 KEYS = {
     "raw": ("data_list",),
     "shard": ("data_list",),
     "nemo": ("manifest_filepath",),
+    "nemo_tarred": ("manifest_filepath", "tarred_audio_filepaths"),
+    "lhotse": ("cuts_path",),
+    "lhotse_cuts": ("cuts_path",),
+    "lhotse_shar": ("shar_path",),
     "txt": ("paths",),
     "txt_pair": ("source_paths", "target_paths"),
     "group": ("input_cfg",),
 }
 """What each type of source needs; `data_list` is another name of manifest_filepath."""
+IGNORED = frozenset(
+    [
+        *("shuffle", "shard_seed", "force_finite", "metadata_only", "max_open_streams", "lang_field"),
+        *("tarred_random_access", "slice_length", "skip_missing_manifest_entries"),
+    ]
+)
+"""Keys of NeMo's that say how its loader walks through a source. The plan decides that here: they are read over. An
+entry without audio and audio without an entry are listed and never stop a run, whatever skip_missing_manifest_entries
+says."""
+INHERITED = ("text_field", "audio_field", "key_ends")
+"""What a group gives to its sources that do not say it themselves."""
 
 
 class SourceConf(Section):
     """One source, or a group of them."""
 
-    type: Literal["raw", "shard", "nemo", "txt", "txt_pair", "group"]
-    """nemo: a manifest of audio files, which is a raw list with NeMo's names; txt: text without audio, a text a line;
-    txt_pair: two such files, line by line."""
+    type: Literal[
+        "raw",
+        "shard",
+        "nemo",
+        "nemo_tarred",
+        "lhotse",
+        "lhotse_cuts",
+        "lhotse_shar",
+        "txt",
+        "txt_pair",
+        "group",
+    ]
+    """nemo: a manifest of audio files, which is a raw list with NeMo's names; nemo_tarred: tars and their manifests;
+    lhotse_cuts (NeMo calls it lhotse): a JSONL of cuts; lhotse_shar: a folder of Lhotse's Shar; txt: text without
+    audio, a text a line; txt_pair: two such files, line by line."""
     data_list: str | None = None
-    manifest_filepath: str | None = None
+    manifest_filepath: Buckets | None = None
+    tarred_audio_filepaths: Buckets | None = None
+    cuts_path: Paths | None = None
+    shar_path: Paths | None = None
     paths: Paths | None = None
     source_paths: Paths | None = None
     target_paths: Paths | None = None
@@ -40,6 +72,12 @@ class SourceConf(Section):
     source_language: str | None = None
     target_language: str | None = None
     """Languages are set on the samples, as tags are."""
+    text_field: str | None = None
+    """Name of the text in a manifest, a JSON member, or of the member that is the text."""
+    audio_field: str | None = None
+    """Of WebDataset's samples with several audio members, the one to read."""
+    key_ends: Literal["auto", "first", "last"] | None = None
+    """Dot at which keys of members end: last is ours and WeNet's way, first WebDataset's."""
     input_cfg: tuple[SourceConf, ...] | str | None = None
     """Of a group: its sources, or a file of them."""
     weight: Weight | None = None
@@ -51,10 +89,12 @@ class SourceConf(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _nemo_list(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("type") == "nemo" and "data_list" in values:
-            values = {**values, "manifest_filepath": values["data_list"]}
-            del values["data_list"]
+    def _nemo_names(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        values = {name: value for name, value in values.items() if name not in IGNORED}
+        if values.get("type") == "nemo" and "data_list" in values:
+            values["manifest_filepath"] = values.pop("data_list")
         return values
 
     @model_validator(mode="after")
@@ -70,6 +110,11 @@ class SourceConf(Section):
         if self.weight is not None and self.repeat != 1:
             raise ValueError("weight and repeat exclude one another")
         return self
+
+    def inheriting(self, group: SourceConf) -> SourceConf:
+        """This source with what it does not say itself from its group."""
+        given = {name: getattr(group, name) for name in INHERITED if getattr(self, name) is None}
+        return self.model_copy(update=given)
 
     @property
     def own_tags(self) -> dict[str, Any]:

@@ -12,8 +12,7 @@ import torch
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.audio import AudioError, read_audio
 from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.operators.features import feature_operators
-from wenet_uio.dataset.operators.waveform import Resample
+from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
@@ -57,7 +56,7 @@ def write_cmvn(statistics: dict[str, object], path: str) -> None:
 def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
     lines, conf = job
     torch.set_num_threads(1)
-    chain = (Resample(conf.resample_conf.resample_rate), *feature_operators(conf, training=False))
+    chain = build_chain(conf, None, training=False)
     sums = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []

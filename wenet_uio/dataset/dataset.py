@@ -11,17 +11,20 @@ Loader        plan and chain        -> this rank's batches, with a state        
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch.utils.data import Dataset
 
 from wenet_uio.config import Config
-from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.dataset.audio import AudioError, read_audio
+from wenet_uio.dataset.audio import OUT_OF_RESOURCES, AudioError, read_audio
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import DataType, ListError
 from wenet_uio.dataset.index import TEXT_ONLY
+from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader, Work
 from wenet_uio.dataset.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import open_corpus
@@ -29,32 +32,42 @@ from wenet_uio.dataset.operators.augment import SpecAug, SpecSub, SpecTrim
 from wenet_uio.dataset.operators.features import feature_operators
 from wenet_uio.dataset.operators.padding import pad
 from wenet_uio.dataset.operators.text import Filter, Tokenize
+from wenet_uio.dataset.operators.user import user_operator
 from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb
-from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample
+from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
 
 Operator = Callable[[Example], Example]
 
+READERS = 8
+"""Samples of a batch that a worker reads together from remote stores."""
 LENGTH_TOLERANCE = 0.1
 """Seconds by which audio may differ from its index before it counts as changed."""
 
 
-def build_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> tuple[Operator, ...]:
-    """The operators between a decoded waveform and padding; evaluation has no augmentation to switch off."""
-    chain: list[Operator] = [Tokenize(tokenizer)]
-    if training:
-        chain.append(Filter(conf.filter_conf))
-    chain.append(Resample(conf.resample_conf.resample_rate))
-    if training and conf.speed_perturb:
-        chain.append(SpeedPerturb())
-    chain.extend(feature_operators(conf, training=training))
-    if training and conf.spec_aug:
-        chain.append(SpecAug(conf.spec_aug_conf))
-    if training and conf.spec_sub:
-        chain.append(SpecSub(conf.spec_sub_conf))
-    if training and conf.spec_trim:
-        chain.append(SpecTrim(conf.spec_trim_conf))
-    return tuple(chain)
+def build_chain(conf: DatasetConf, tokenizer: Tokenizer | None, *, training: bool) -> tuple[Operator, ...]:
+    """The operators between a decoded waveform and padding; evaluation has no augmentation to switch off.
+
+    Without a tokenizer there are no labels.
+
+    Raises:
+        ConfigError: an operator of the user's cannot be had.
+    """
+    chain: dict[Place, tuple[Operator, ...]] = {
+        "decode": (),
+        "tokenize": (Tokenize(tokenizer),) if tokenizer else (),
+        "filter": (Filter(conf.filter_conf),) if training else (),
+        "resample": (Resample(conf.resample_conf.resample_rate),),
+        "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
+        "features": feature_operators(conf, training=training),
+        "spec_aug": (SpecAug(conf.spec_aug_conf),) if training and conf.spec_aug else (),
+        "spec_sub": (SpecSub(conf.spec_sub_conf),) if training and conf.spec_sub else (),
+        "spec_trim": (SpecTrim(conf.spec_trim_conf),) if training and conf.spec_trim else (),
+    }
+    for own in conf.operators:
+        if training or own.evaluation:
+            chain[own.after] += (user_operator(own),)
+    return tuple(operator for place in chain.values() for operator in place)
 
 
 def build_text_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> tuple[Operator, ...]:
@@ -71,15 +84,18 @@ class BatchReader(Dataset):
         """`text_chain` is for what is text alone."""
         self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
+        self._pool: ThreadPoolExecutor | None = None
 
     def __getitem__(self, work: Work) -> Batch:
         examples: list[Example] = []
         skipped: list[Skipped] = []
         seconds = 0.0
-        for shard, row, speed, seed in zip(work.shards, work.rows, work.speeds, work.seeds, strict=True):
-            ref = SampleRef(int(shard), int(row), float(speed))
+        refs = [
+            SampleRef(int(s), int(r), float(v)) for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
+        ]
+        for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
-                example, duration, chain = self.example(ref, int(seed)), 0.0, self.text_chain
+                example, duration, chain = self.example(ref, int(seed), read), 0.0, self.text_chain
                 if example.waveform is not None:
                     duration, chain = example.waveform.numel() / example.sample_rate, self.chain
                 for operator in chain:
@@ -89,15 +105,19 @@ class BatchReader(Dataset):
             except SkipSample as skip:
                 skipped.append(Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered))
         batch = pad(examples, self.feature_dim)
-        batch.index, batch.closes_step, batch.seconds, batch.skipped = (
-            work.index,
-            work.closes_step,
-            seconds,
-            tuple(skipped),
-        )
+        batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
+        batch.skipped, batch.planned = tuple(skipped), len(work.rows)
         return batch
 
-    def example(self, ref: SampleRef, seed: int) -> Example:
+    def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
+        """How to read each sample; where stores are far, all are being read already."""
+        if not self.corpus.is_remote:
+            return [partial(self.corpus.read, ref) for ref in refs]
+        if self._pool is None:  # made in the process that reads
+            self._pool = ThreadPoolExecutor(READERS)
+        return [self._pool.submit(self.corpus.read, ref).result for ref in refs]
+
+    def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
         """Read and decode one sample; `seed` is for what the chain draws.
 
         Raises:
@@ -105,7 +125,7 @@ class BatchReader(Dataset):
         """
         rows = self.corpus.rows(ref.shard)
         try:
-            utterance = self.corpus.read(ref)
+            utterance = read()
             if utterance.audio is None:
                 return Example(
                     utterance.key,
@@ -116,8 +136,13 @@ class BatchReader(Dataset):
                     source=utterance.source,
                     extra=utterance.extra,
                 )
-            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, self.channel)
-        except (AudioError, ListError, OSError) as error:
+            channel = utterance.extra.get("channel", self.channel)
+            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, channel)
+        except (AudioError, ListError) as error:
+            raise SkipSample("unreadable", str(error)) from None
+        except OSError as error:
+            if error.errno in OUT_OF_RESOURCES:
+                raise
             raise SkipSample("unreadable", str(error)) from None
         indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(waveform) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
@@ -147,6 +172,7 @@ def build_loader(
     pin_memory: bool = False,
     seed: int = 777,
     epoch_steps: int | None = None,
+    ledger: Ledger | None = None,
 ) -> Loader:
     """The batches of one rank.
 
@@ -157,6 +183,7 @@ def build_loader(
         num_workers: processes that read; 0 reads in this one.
         prefetch: batches that each worker keeps ready.
         epoch_steps: steps that make an epoch of training; None is one pass over the data.
+        ledger: where bad samples are named.
 
     Raises:
         ListError: the list cannot be used.
@@ -165,6 +192,8 @@ def build_loader(
     count_tokens = training and needs_token_counts(conf)
     measure = measure_of(conf, training=training, text_length_is_tokens=count_tokens or tokenizer.exact_length)
     corpus = open_corpus(data_list, data_type, measure, tokenizer if count_tokens else None)
+    if ledger is not None and not training and rank == 0:
+        ledger.forget(corpus.data_list)  # an evaluation list is read from its beginning in every run
     chain, text_chain = (build(conf, tokenizer, training=training) for build in (build_chain, build_text_chain))
     reader = BatchReader(corpus, chain, text_chain, conf)
     return Loader(
@@ -181,4 +210,5 @@ def build_loader(
         max_bad_ratio=conf.max_bad_ratio if training else 1.0,
         epoch_steps=epoch_steps if training else None,
         partition=conf.partition or not training,
+        ledger=ledger,
     )

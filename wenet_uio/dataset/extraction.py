@@ -13,7 +13,7 @@ from typing import Any
 
 from wenet_uio.dataset.audio import AudioError, AudioInfo, audio_info
 from wenet_uio.dataset.data_list import ListError
-from wenet_uio.dataset.shard import AUDIO_SUFFIXES
+from wenet_uio.dataset.shard_layout import AUDIO_SUFFIXES
 from wenet_uio.files import written_aside
 
 

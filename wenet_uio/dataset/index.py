@@ -60,6 +60,9 @@ class Rows:
     """End of each key in `keys`."""
     keys: np.ndarray
     """uint8: the keys of the file, one after the other."""
+    records: np.ndarray | None = None
+    """uint8: where the texts are not in the tar, what `text_offset` and `text_size` point into instead: a JSON array
+    [text, start, end, other fields] of each sample."""
     key_start: int = 0
     """Where the first key of this run begins in `keys`."""
 
@@ -69,7 +72,8 @@ class Rows:
     def slice(self, first: int, last: int) -> Rows:
         """Rows `first` up to `last`, without copying."""
         start = int(self.key_end[first - 1]) if first else self.key_start
-        return Rows(**{name: getattr(self, name)[first:last] for name in COLUMNS}, keys=self.keys, key_start=start)
+        columns = {name: getattr(self, name)[first:last] for name in COLUMNS}
+        return Rows(**columns, keys=self.keys, records=self.records, key_start=start)
 
     def with_text_length(self, text_length: np.ndarray) -> Rows:
         """The same rows with another length of text."""
@@ -82,7 +86,8 @@ class Rows:
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays to write with `write_columns`; only for rows that start a file."""
         assert self.key_start == 0
-        return {name: getattr(self, name) for name in (*COLUMNS, "keys")}
+        columns = {name: getattr(self, name) for name in (*COLUMNS, "keys")}
+        return columns if self.records is None else {**columns, "records": self.records}
 
     @property
     def seconds(self) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,30 +16,49 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from wenet_uio.dataset import storage
 from wenet_uio.dataset.audio import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
-from wenet_uio.dataset.data_list import DataType, ListError, RawLine, parse_raw_line, read_shard_list
+from wenet_uio.dataset.data_list import (
+    DataType,
+    ListError,
+    RawLine,
+    ShardFiles,
+    parse_raw_line,
+    read_shard_list,
+    reason_to_skip,
+)
 from wenet_uio.dataset.index import Entry, Rows, rows_of, shard_table, summary_of
-from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.kept_index import Indexed, update_kept_index
+from wenet_uio.dataset.nemo_tarred import entries_without_tar
+from wenet_uio.dataset.shard import is_plain, shard_index
+from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
+REMOTE_THREADS = 16
+"""Remote objects that are looked at together."""
 LINES_PER_JOB = 64
 """Whose headers a thread or a process reads in one go."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 """Read headers unless a tool asks for more."""
 NOMINAL_RATE = 16000
-"""Hz; in which the length of an utterance is counted when its line states a duration."""
+"""Hz; in which the length of an utterance is counted when its line states a duration and no sampling_rate."""
 
 
-def index_of(data_list: str | Path) -> Path:
+def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
     """Where the index of a list is."""
-    return Path(f"{data_list}.idx")
+    return Path(f"{data_list}{layout.suffix}.idx")
 
 
-def ensure_index(data_list: str, data_type: DataType) -> None:
+def kept_folder(data_list: str | Path) -> Path:
+    """Where the indexes of the remote and packed shards of a list are."""
+    return Path(f"{data_list}.idx.d")
+
+
+def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> None:
     """Index a list unless its index is there and fits; of several processes one does it, the others wait.
 
     Raises:
@@ -46,15 +66,19 @@ def ensure_index(data_list: str, data_type: DataType) -> None:
     """
     if not os.path.isfile(data_list):
         raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
-    if _fits(data_list, data_type):
+    if _fits(data_list, data_type, layout):
         return
     with locked(data_list):
-        if not _fits(data_list, data_type):
-            build_index(data_list, data_type)
+        if not _fits(data_list, data_type, layout):
+            build_index(data_list, data_type, layout=layout)
 
 
 def build_index(
-    data_list: str, data_type: DataType, per_run: int = UTTERANCES_PER_RUN, executor: Executor = THREADS
+    data_list: str,
+    data_type: DataType,
+    per_run: int = UTTERANCES_PER_RUN,
+    executor: Executor = THREADS,
+    layout: Layout = DEFAULT_LAYOUT,
 ) -> list[tuple[str, str]]:
     """Index a list from its audio headers; in raw mode every `per_run` lines count as one shard.
 
@@ -65,9 +89,9 @@ def build_index(
     """
     check_type(data_list, data_type)
     if data_type == "raw":
-        columns, bad = _raw_columns(data_list, per_run, executor)
+        columns, bad = _raw_columns(data_list, per_run, executor, layout)
     else:
-        columns, bad = _shard_columns(data_list)
+        columns, bad = _shard_columns(data_list, layout)
     summary = asdict(summary_of(columns))
     meta = {
         "type": data_type,
@@ -75,8 +99,9 @@ def build_index(
         "summary": summary,
         **_fingerprint(data_list),
         "digest": digest_of(data_list),
+        "remote": _is_remote(data_list, data_type, layout),
     }
-    with written_aside(index_of(data_list)) as file:
+    with written_aside(index_of(data_list, layout)) as file:
         write_columns(file, columns, meta)
     return bad
 
@@ -98,7 +123,10 @@ def check_type(data_list: str, data_type: DataType) -> None:
 
 
 def locate(wav: str, data_list: str | Path) -> str:
-    """Path of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    """Path or remote URI of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    if storage.is_remote(wav):
+        return wav
+    wav = storage.without_scheme(wav)
     if os.path.isabs(wav) or os.path.exists(wav):
         return wav
     beside = os.path.join(os.path.dirname(data_list), wav)
@@ -113,9 +141,10 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
     """
     duration = line.extra.get("duration")
     if duration is not None:
-        rate, count = NOMINAL_RATE, round(float(duration) * NOMINAL_RATE)
+        rate = int(line.extra.get("sampling_rate") or NOMINAL_RATE)
+        count = round(float(duration) * rate)
     else:
-        info = audio_info(locate(line.wav, data_list))
+        info = audio_info(_header_source(locate(line.wav, data_list)))
         rate = info.sample_rate
         first, last = segment_samples(info.num_samples, rate, line.start, line.end)
         count = last - first
@@ -124,12 +153,21 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
     return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
 
 
+def _header_source(path: str) -> str | bytes:
+    if storage.is_plain(path):
+        return path
+    try:
+        return storage.read_bytes(path)
+    except OSError as error:
+        raise AudioError(str(error)) from None
+
+
 def _raw_columns(
-    data_list: str, per_run: int, executor: Executor
+    data_list: str, per_run: int, executor: Executor, layout: Layout
 ) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
     lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
-    jobs = [(data_list, part) for part in chunks(list(enumerate(lines, 1)), LINES_PER_JOB)]
-    results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job[1]))
+    jobs = [(data_list, layout, part) for part in chunks(list(enumerate(lines, 1)), LINES_PER_JOB)]
+    results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job[2]))
     runs: list[list[Entry]] = []
     bad: list[tuple[str, str]] = []
     for number, outcome in enumerate(outcome for result in results for outcome in result):
@@ -147,15 +185,18 @@ def _raw_columns(
     return {**rows.columns(), **table, "first_row": first}, bad
 
 
-def _index_lines(job: tuple[str, list[tuple[int, tuple[int, bytes]]]]) -> list[Entry | tuple[str, str]]:
+def _index_lines(job: tuple[str, Layout, list[tuple[int, tuple[int, bytes]]]]) -> list[Entry | tuple[str, str]]:
     """Entries of numbered lines with their offsets; (key, reason) where there is none."""
-    data_list, lines = job
+    data_list, layout, lines = job
 
     def index_line(number: int, offset: int, text: bytes) -> Entry | tuple[str, str]:
         key = f"{data_list}:{number}"
         try:
-            line = parse_raw_line(text)
+            line = parse_raw_line(text, layout.text_field)
             key = line.key
+            skip = reason_to_skip(line)
+            if skip:
+                return key, skip
             return entry_of(line, data_list, offset, len(text))
         except (ListError, AudioError) as error:
             return key, str(error)
@@ -163,25 +204,53 @@ def _index_lines(job: tuple[str, list[tuple[int, tuple[int, bytes]]]]) -> list[E
     return [index_line(number, offset, text) for number, (offset, text) in lines]
 
 
-def _shard_columns(data_list: str) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
-    paths = read_shard_list(data_list)
-    missing = [path for path in paths if not os.path.isfile(path)]
-    if missing:
-        raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
-    bad: list[tuple[str, str]] = []
+def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+    shards = read_shard_list(data_list)
+    check_shard_files(data_list, shards)
+    bad = entries_outside(shards)
+    used: list[bytes] = []
 
     def rows() -> Iterator[Rows]:
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            indexed = pool.map(shard_index, paths)
-            for shard, problems in tqdm(indexed, "index", len(paths), unit="shard", disable=None, leave=False):
+        remote = any(storage.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
+        with ThreadPoolExecutor(REMOTE_THREADS if remote else min(8, os.cpu_count() or 1)) as pool:
+            indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
+            bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
+            for shard, (found, problems) in zip(shards, bar, strict=True):
                 bad.extend(problems)
-                yield shard
+                if len(found):
+                    used.append(shard.encode())
+                    yield found
 
     table = shard_table(rows())
-    encoded = [path.encode() for path in paths]
-    table["paths"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    table["path_end"] = np.cumsum([len(path) for path in encoded], dtype=np.uint64)
+    table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
+    table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
     return table, bad
+
+
+def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
+    """Index of one shard of a list, made and kept where it is missing or does not fit any more."""
+    if is_plain(ShardFiles.parse(shard)):
+        return shard_index(shard, layout)
+    return update_kept_index(ShardFiles.parse(shard), layout, kept_folder(data_list))
+
+
+def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
+    """Raises: ListError: a local tar or manifest of the list is not there."""
+    files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
+    missing = [
+        path for path in files if not storage.is_remote(path) and not os.path.isfile(storage.without_scheme(path))
+    ]
+    if missing:
+        raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
+
+
+def entries_outside(shards: Sequence[str]) -> list[tuple[str, str]]:
+    """What manifests of several tars say of tars that the list lacks."""
+    tars = defaultdict(list)
+    for shard in map(ShardFiles.parse, shards):
+        if shard.shard_id is not None:
+            tars[shard.manifest].append(shard.shard_id)
+    return [problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)]
 
 
 def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
@@ -193,10 +262,24 @@ def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
             offset += len(line)
 
 
-def _fits(data_list: str, data_type: DataType) -> bool:
-    if not is_index(index_of(data_list)):
+def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
+    """Whether any of its tars or audio files is in a remote store."""
+    if data_type == "shard":
+        return any(storage.is_remote(ShardFiles.parse(shard).tar) for shard in read_shard_list(data_list))
+    return any(b"://" in text and storage.is_remote(_wav_of(text, layout)) for _, text in lines_of(data_list))
+
+
+def _wav_of(text: bytes, layout: Layout) -> str:
+    try:
+        return parse_raw_line(text, layout.text_field).wav
+    except ListError:  # it is among the bad ones
+        return ""
+
+
+def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:
+    if not is_index(index_of(data_list, layout)):
         return False
-    _, meta = read_columns(index_of(data_list))
+    _, meta = read_columns(index_of(data_list, layout))
     if meta["type"] != data_type:
         check_type(data_list, data_type)
         return False

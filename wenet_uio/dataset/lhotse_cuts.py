@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from wenet_uio.dataset.data_list import ListError, RawLine
+from wenet_uio.dataset import storage
+from wenet_uio.dataset.audio import AudioError, AudioInfo
+from wenet_uio.dataset.data_list import SKIP, ListError, RawLine
+from wenet_uio.dataset.shard_layout import FoundSample, split_name
+from wenet_uio.dataset.tar_members import Member
+from wenet_uio.files import written_aside
 
 
-def read_cuts(path: str) -> Iterator[Any]:
-    """The cuts of a manifest (JSONL, also .gz), one after the other.
+def is_cuts(manifest: str) -> bool:
+    """Whether the manifest of a shard holds Lhotse's cuts (`cuts.000000.jsonl.gz`) and not NeMo's entries."""
+    return os.path.basename(manifest).startswith("cuts.")
+
+
+def folder_beside_shar(cuts_path: str) -> Path:
+    """Where to keep what belongs to a Shar of Lhotse: `x.uio` for the folder `x`."""
+    folder = Path(os.path.abspath(cuts_path)).parent
+    return folder.with_name(f"{folder.name}.uio")
+
+
+def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
+    """The cuts of a manifest (JSONL, also .gz), one after the other; what is none goes to `bad`.
 
     Raises:
-        ListError: lhotse is not installed, or finds something else in the file.
+        ListError: lhotse is not installed.
     """
     try:
-        import lhotse
+        import lhotse.serialization
     except ImportError:
         raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
-    try:
-        yield from lhotse.CutSet.from_jsonl_lazy(path)
-    except (ValueError, KeyError, TypeError, AssertionError, EOFError, OSError) as error:
-        raise ListError(f"{path}: lhotse cannot read it ({type(error).__name__}: {error})") from None
+    is_packed = path.partition("?")[0].endswith(".gz")
+    with storage.open_whole(path) as stored, gzip.open(stored) if is_packed else stored as file:
+        try:
+            for number, line in enumerate(file, 1):
+                try:
+                    cut = lhotse.serialization.deserialize_item(json.loads(line))
+                except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+                    cut = error
+                if isinstance(cut, lhotse.cut.Cut):
+                    yield cut
+                else:
+                    bad.append((f"{path}:{number}", f"no cut ({type(cut).__name__}: {cut})"))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            bad.append((path, f"breaks off or is damaged ({error})"))
 
 
 def utterance_of(cut: Any) -> RawLine:
@@ -35,6 +66,59 @@ def utterance_of(cut: Any) -> RawLine:
     extra |= {"duration": cut.duration, "sampling_rate": cut.sampling_rate}
     start, end = _span(cut, cut.recording.duration)
     return RawLine(cut.id, source, _text(cut), start, end, extra)
+
+
+def list_of_cuts(cuts_path: str) -> str:
+    """Write the raw list of a manifest of cuts beside it, unless it is there; reading that needs no lhotse.
+
+    Cuts that cannot be used stay in it with their reason.
+
+    Returns:
+        the path of the list.
+    """
+    data_list = f"{cuts_path}.list"
+    made_at = os.stat(cuts_path).st_mtime_ns
+    if os.path.isfile(data_list) and os.stat(data_list).st_mtime_ns == made_at:
+        return data_list
+    with written_aside(data_list, "w") as file:
+        bad: list[tuple[str, str]] = []
+        for cut in read_cuts(cuts_path, bad):
+            try:
+                file.write(utterance_of(cut).to_json() + "\n")
+            except ListError as error:
+                bad.append((cut.id, str(error)))
+        file.writelines(RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n" for key, reason in bad)
+    os.utime(data_list, ns=(made_at, made_at))
+    return data_list
+
+
+def find_cuts(
+    members: Sequence[Member], cuts_path: str, info_of: Callable[[Member], AudioInfo]
+) -> tuple[list[FoundSample], list[tuple[str, str]]]:
+    """Match the cuts of a Shar shard with the members of its `recording` tar, in the order of the cuts.
+
+    Returns:
+        the samples, and (key, reason) of cuts without audio or a plain text, and of audio without a cut.
+    """
+    by_key = {key: member for member in members for key, field in [split_name(member.name, "last")] if field != "json"}
+    samples: list[FoundSample] = []
+    bad: list[tuple[str, str]] = []
+    named = set()
+    for cut in read_cuts(cuts_path, bad):
+        try:
+            member = by_key.get(cut.id)
+            named.add(cut.id)
+            if member is None or member.name.endswith(".nodata"):
+                raise ListError("no audio in the tar of recordings")
+            _check_plain(cut)
+            info = info_of(member)
+            start, end = _span(cut, info.num_samples / info.sample_rate)
+            line = RawLine(cut.id, member.name, _text(cut), start, end, _extra(cut, _channel(cut)))
+            samples.append(FoundSample(line, member, None))
+        except (ListError, AudioError) as error:
+            bad.append((cut.id, str(error)))
+    bad.extend((key, f"no cut of {cuts_path} names it") for key in by_key if key not in named)
+    return samples, bad
 
 
 def _check_plain(cut: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,11 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
-from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.ledger import NOT_INDEXED, Ledger
+from wenet_uio.dataset.measure import Measure, count_filtered
+from wenet_uio.dataset.pieces import PlannedBatch
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.prefetch import Ahead, Prefetch
 from wenet_uio.dataset.randomness import key_of
 from wenet_uio.dataset.types import Batch
 
@@ -61,6 +66,7 @@ class Loader:
         max_bad_ratio: float,
         epoch_steps: int | None = None,
         partition: bool = True,
+        ledger: Ledger | None = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is outside a world of {world_size}")
@@ -71,18 +77,26 @@ class Loader:
         self._own_order = () if partition else (rank,)
         self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
         self.lanes = choose_lanes(corpus.in_pass(0), world_size)
-        self.skipped: Counter[str] = Counter()
-        """Samples of this epoch that were left out while reading, by reason."""
+        self.ledger = ledger
+        if corpus.bad:
+            key, reason = corpus.bad[0]
+            self._check(len(corpus.bad) / self.world_size, f"the first is {key}: {reason}")
         self._plans: dict[int, EpochPlan] = {}
-        self._loader = DataLoader(
+        self.prefetch: Prefetch | None = None
+        if corpus.is_remote:
+            self.prefetch = Prefetch()
+            weakref.finalize(self, self.prefetch.close)
+        self._data_loader = partial(
+            DataLoader,
             reader,
             batch_size=None,
-            sampler=_Schedule(weakref.proxy(self)),  # no cycle: workers end with their loader
             num_workers=num_workers,
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
         )
+        # Without a cycle of references workers end with their loader.
+        self._loader = self._data_loader(sampler=_Schedule(weakref.proxy(self)))
 
     @property
     def plan(self) -> EpochPlan:
@@ -110,19 +124,32 @@ class Loader:
         return self.plan.steps_from(self.position, self.world_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        bad = 0
+        bad = len(self.corpus.bad) / self.world_size
+        if (self.rank, self.data_pass, self.position) == (0, 0, 0):
+            for key, reason in self.corpus.bad:
+                self._write(0, 0, key, NOT_INDEXED, reason)
         for batch in self._loader:
             if batch.closes_step:
                 self._advance()
             for sample in batch.skipped:
-                self.skipped[sample.reason] += 1
-                bad += not sample.filtered
-                self._check(bad, f"{sample.key}: {sample.reason}, {sample.detail}")
+                if not sample.filtered:
+                    bad += 1
+                    self._write(self.data_pass, batch.index, sample.key, sample.reason, sample.detail)
+                    self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
             yield batch
         if self.epoch_steps is None:
             self.set_epoch(self.epoch + 1)
         else:
-            self.epoch, self.steps_done, self.skipped = self.epoch + 1, 0, Counter()
+            self.epoch, self.steps_done = self.epoch + 1, 0
+
+    def share(self, number: int, shares: int) -> Iterator[Batch]:
+        """Every `shares`-th batch of this pass, from batch `number` on, whole; processes that share take no steps.
+
+        Remote audio is fetched when it is read, not ahead.
+        """
+        plan = self.plan
+        batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
+        yield from self._data_loader(sampler=(work for batch in batches for work in _works(plan, batch)))
 
     def _advance(self) -> None:
         """Count one step; with nominal epochs a pass that is through gives way to the next."""
@@ -134,7 +161,20 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch, and of the pass of that number."""
         self.epoch, self.data_pass, self.position, self.steps_done = epoch, epoch, 0, 0
-        self.skipped = Counter()
+
+    def left_out(self, epoch: int) -> Counter[str]:
+        """For the account of an epoch: this rank's share of `all` there is, and of what the plan had no place for.
+
+        Nothing for an epoch that was no whole pass over the data, or is not at its end.
+        """
+        if self.epoch_steps is not None or self.epoch != epoch + 1:
+            return Counter()
+        corpus, bad = self.corpus.in_pass(epoch), len(self.corpus.bad) if self.rank == 0 else 0
+        shards = range(self.rank, corpus.num_shards, self.world_size)
+        filtered = count_filtered(corpus, self.measure, shards)
+        counts = Counter({f"filtered/{reason}": count for reason, count in filtered.items()})
+        counts.update({"all": int(corpus.samples[shards].sum(dtype=np.int64)) + bad, f"bad/{NOT_INDEXED}": bad})
+        return counts
 
     def state_dict(self) -> dict[str, Any]:
         """Where the data stands, for any world size and number of workers; a few hundred bytes."""
@@ -180,14 +220,22 @@ class Loader:
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
         self.corpus.start_at(self.data_pass, state["offsets"])
         self.lanes = choose_lanes(self.corpus.in_pass(self.data_pass), self.world_size) if changed else state["lanes"]
-        self.skipped, self._plans = Counter(), {}
+        self._plans = {}
+        if self.ledger is not None and self.rank == 0:
+            self.ledger.forget(self.corpus.data_list, self.data_pass, self.position)
 
-    def _check(self, bad: int, last: str) -> None:
-        allowed = max(LEAST_BAD, self.max_bad_ratio * self.corpus.num_samples / self.world_size)
-        if bad > allowed:
+    def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
+        # Without reshuffling every pass is the first one again.
+        if self.ledger is not None and (self.reshuffle or not data_pass):
+            self.ledger.write(self.corpus.data_list, data_pass, batch, key, reason, detail)
+
+    def _check(self, bad: float, example: str) -> None:
+        """Stop where this rank's share of the bad samples is above what is allowed."""
+        samples = self.corpus.num_samples + len(self.corpus.bad)
+        if bad > max(LEAST_BAD, self.max_bad_ratio * samples / self.world_size):
             raise ListError(
-                f"{self.corpus.data_list}: {bad} bad samples in epoch {self.epoch}, more than max_bad_ratio "
-                f"{self.max_bad_ratio:g} allows; the last is {last}"
+                f"{self.corpus.data_list}: {math.ceil(bad)} bad samples in epoch {self.epoch}, more than max_bad_ratio "
+                f"{self.max_bad_ratio:g} allows; {example}"
             )
 
 
@@ -200,13 +248,21 @@ class _Schedule(Sampler):
     def __iter__(self) -> Iterator[Work]:
         loader = self._loader
         data_pass, position = loader.data_pass, loader.position
+        ahead = Ahead(loader) if loader.prefetch else None
         for _ in range(len(loader)):
             plan = loader.plan_of(data_pass)
             if position >= plan.num_batches:
                 data_pass, position = data_pass + 1, 0
                 plan = loader.plan_of(data_pass)
             batch = plan.step(position, loader.world_size, loader.rank)
+            for work in _works(plan, batch):
+                if ahead:
+                    ahead.read_on(data_pass, position, work.shards, work.rows)
+                yield work
             position += loader.world_size
-            for number, piece in enumerate(batch.pieces, 1):
-                shards, rows = plan.corpus.origin(piece.shards, piece.rows)
-                yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)
+
+
+def _works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
+    for number, piece in enumerate(batch.pieces, 1):
+        shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+        yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)

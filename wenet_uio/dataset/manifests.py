@@ -83,12 +83,15 @@ def read_kaldi(folder: str) -> list[RawLine]:
 
 def read_lhotse(path: str) -> list[RawLine]:
     """Cuts of Lhotse, each a piece of one recording with its text."""
-    lines = []
-    for cut in read_cuts(path):
+    lines: list[RawLine] = []
+    bad: list[tuple[str, str]] = []
+    for cut in read_cuts(path, bad):
         try:
             lines.append(utterance_of(cut))
         except ListError as error:
             raise ListError(f"{path}: cut {cut.id}: {error}") from None
+    if bad:
+        raise ListError(": ".join(bad[0]))
     return lines
 
 

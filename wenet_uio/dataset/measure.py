@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -176,6 +176,14 @@ class Measure:
                 yield reason, bad & has_audio
         slowest = self.policy.units(self.lengths(rows, min(self.speeds)))
         yield "fits_no_batch", slowest > self.policy.bound
+
+
+def count_filtered(corpus: Corpus, measure: Measure, shards: Iterable[int]) -> Counter[str]:
+    """Samples of some shards that the filters leave out, by reason; reads their index."""
+    reasons: Counter[str] = Counter()
+    for shard in shards:
+        reasons += measure.keep(corpus.rows(shard))[1]
+    return reasons
 
 
 def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tuple[str, np.ndarray]]:

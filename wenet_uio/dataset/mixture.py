@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.config.mixture import MixtureConf, Paths, SourceConf, load_mixture
-from wenet_uio.dataset.corpus import Corpus, open_list
-from wenet_uio.dataset.data_list import DataType, ListError, expand
+from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
+from wenet_uio.dataset.corpus import Corpus, RemoteObject, open_list
+from wenet_uio.dataset.data_list import DataType, ListError
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
 from wenet_uio.dataset.measure import Measure
 from wenet_uio.dataset.policies import TextPolicy
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
+from wenet_uio.dataset.sources import expanded, lists_of, members_of
 from wenet_uio.dataset.text_corpus import TextCorpus
 from wenet_uio.dataset.token_counts import TokenCounted
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -57,7 +58,7 @@ class Mixture(Corpus):
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in CORPUS_COLUMNS}
         bad = [item for corpus in corpora for item in corpus.bad]
-        parts = [(source.name, source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
+        parts = [(source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
         digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
         super().__init__(path, table, bad, _summary(table, digest))
 
@@ -75,6 +76,30 @@ class Mixture(Corpus):
         utterance = source.corpus.read(ref._replace(shard=ref.shard - int(self._first_shard[number])))
         return replace(utterance, extra={**utterance.extra, **source.tags})
 
+    @property
+    def is_remote(self) -> bool:
+        return any(source.corpus.is_remote for source in self.sources)
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return [
+            found for number, shard in self._placed(shards) for found in self._corpus(number).remote_shards([shard])
+        ]
+
+    def remote_files(self, shards: np.ndarray, rows: np.ndarray) -> list[RemoteObject]:
+        return [
+            found
+            for (number, shard), row in zip(self._placed(shards), rows, strict=True)
+            for found in self._corpus(number).remote_files([shard], [row])
+        ]
+
+    def _placed(self, shards: np.ndarray) -> list[tuple[int, int]]:
+        """Source of each shard, and its number there."""
+        numbers = self.source_of(shards)
+        return list(zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True))
+
+    def _corpus(self, number: int) -> Corpus:
+        return self.sources[number].corpus
+
     def in_pass(self, data_pass: int) -> Corpus:
         runs = [
             (int(self._first_shard[number]) + shard, first, last, round_)
@@ -86,13 +111,13 @@ class Mixture(Corpus):
     def offsets(self, data_pass: int) -> dict[str, int]:
         passes = data_pass - self._first_pass
         return {
-            f"{number} {source.name}": start + passes * quota
+            f"{number} {source.corpus.digest[:16]}": start + passes * quota
             for number, (source, start, quota) in enumerate(zip(self.sources, self._offsets, self.quotas, strict=True))
         }
 
     def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
         self._first_pass = data_pass
-        names = self.offsets(data_pass)  # sources that the state does not know begin at their beginning
+        names = self.offsets(data_pass)  # what the state does not know begins at its beginning
         self._offsets = [offsets.get(name, 0) for name in names]
 
     def _stream(self, number: int, offset: int, count: int) -> list[tuple[int, int, int, int]]:
@@ -146,6 +171,13 @@ class MixedPass(Corpus):
     def read(self, ref: SampleRef) -> Utterance:
         shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
         return self.mixture.read(SampleRef(int(shards[0]), int(rows[0]), ref.speed))
+
+    @property
+    def is_remote(self) -> bool:
+        return self.mixture.is_remote
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return self.mixture.remote_shards(self.shards[shards])
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.shards[shards], rows + self.first[shards]
@@ -226,8 +258,7 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
     for conf in confs:
         own = {**conf.own_tags, **tags}
         if conf.type == "group":
-            inner = load_mixture(conf.input_cfg).sources if isinstance(conf.input_cfg, str) else conf.input_cfg
-            leaves = _leaves(inner, own, tokenizer)
+            leaves = _leaves(members_of(conf), own, tokenizer)
         else:
             corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
             total = sum(corpus.num_samples for corpus in corpora)
@@ -242,22 +273,16 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
 
 
 def open_source(conf: SourceConf) -> list[Corpus]:
-    """The corpora of one source that is no group: one, or one a file of text.
+    """The corpora of one source that is no group: one a list or a file of text.
 
     Raises:
         ListError: it cannot be used.
     """
     if conf.type == "txt":
-        return [TextCorpus(path) for path in _expanded(conf.paths)]
+        return [TextCorpus(path) for path in expanded(conf.paths)]
     if conf.type == "txt_pair":
-        targets, sources = _expanded(conf.target_paths), _expanded(conf.source_paths)
+        targets, sources = expanded(conf.target_paths), expanded(conf.source_paths)
         if len(targets) != len(sources):
             raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
         return [TextCorpus(target, source) for target, source in zip(targets, sources, strict=True)]
-    if conf.type == "nemo":
-        return [open_list(conf.manifest_filepath, "raw")]
-    return [open_list(conf.data_list, conf.type)]
-
-
-def _expanded(patterns: Paths) -> list[str]:
-    return [path for pattern in ([patterns] if isinstance(patterns, str) else patterns) for path in expand(pattern)]
+    return [open_list(*found) for found in lists_of(conf)]

@@ -12,12 +12,16 @@ corpus. A corpus of no more than WHOLE_CORPUS utterances is one lane of one grou
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.group_plan import GroupPlanner
 from wenet_uio.dataset.lanes import Group, Lanes, shards_of_a_group
-from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.measure import Measure, count_filtered
 from wenet_uio.dataset.pieces import Pieces, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
@@ -75,12 +79,30 @@ class EpochPlan:
         shares = share_out(pieces, world_size)
         return PlannedBatch(min(position + rank, self.num_batches - 1), shares[rank])
 
+    def shards_ahead(self, position: int, lanes: Sequence[int]) -> Iterator[tuple[int, int, np.ndarray]]:
+        """What batches from `position` on of some lanes are read from, in the order in which it is needed.
+
+        Yields:
+            first batch and one past the last of each group, and its shards.
+        """
+        row = position // self.lanes
+        if 0 in self._planned and self._planned[0][0].last_row == self.rows and self.lanes == 1:
+            pieces = [piece.shards for batch in self._planned[0][1][row:] for piece in batch]
+            shards, first_use = np.unique(np.concatenate(pieces), return_index=True)
+            yield row, self.rows, shards[np.argsort(first_use)]
+            return
+        coming = [(row, lane) for lane in lanes]
+        heapq.heapify(coming)
+        while coming:
+            row, lane = heapq.heappop(coming)
+            group = self._lanes.group_at(lane, row)
+            yield row * self.lanes + lane, group.last_row * self.lanes, np.asarray([run[0] for run in group.members])
+            if group.last_row < self.rows:
+                heapq.heappush(coming, (group.last_row, lane))
+
     def filtered(self) -> Counter[str]:
         """Samples that the filters leave out, by reason; reads the whole index."""
-        reasons: Counter[str] = Counter()
-        for shard in range(self.corpus.num_shards):
-            reasons += self.measure.keep(self.corpus.rows(shard))[1]
-        return reasons
+        return count_filtered(self.corpus, self.measure, range(self.corpus.num_shards))
 
 
 def choose_lanes(corpus: Corpus, world_size: int) -> int:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import mmap
 import os
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from wenet_uio.dataset.audio import AudioError, audio_info
+import numpy as np
+
+from wenet_uio.dataset import storage
+from wenet_uio.dataset.audio import AudioError, AudioInfo, audio_info, segment_samples
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
+from wenet_uio.dataset.data_list import ShardFiles
 from wenet_uio.dataset.index import Entry, Rows, rows_of
+from wenet_uio.dataset.lhotse_cuts import find_cuts, folder_beside_shar, is_cuts
+from wenet_uio.dataset.nemo_tarred import find_entries
+from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, FoundSample, Layout, find_samples
+from wenet_uio.dataset.tar_members import BLOCK, Member, read_members
 from wenet_uio.files import written_aside
 
-AUDIO_SUFFIXES = frozenset(
-    ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
-)
-"""What the suffix of an audio member may be."""
-BLOCK = tarfile.BLOCKSIZE
 END_BYTES = 2 * BLOCK
 """Zeros that end a tar."""
 
@@ -62,7 +69,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Rows:
         tar.write(b"\0" * END_BYTES)
         size = tar.tell()
     rows = rows_of(entries)
-    _write_sidecar(path, rows, size, bad=[])
+    _write_sidecar(sidecar_of(path), rows, {"tar_bytes": size}, bad=[])
     return rows
 
 
@@ -77,73 +84,110 @@ def bytes_of_member(name: str, size: int) -> int:
     return len(_header(name, size)) + size + -size % BLOCK
 
 
-def shard_index(path: str) -> tuple[Rows, list[tuple[str, str]]]:
-    """Index of a local shard, made (and kept beside it) where it is missing or the tar has changed.
+def is_plain(files: ShardFiles) -> bool:
+    """Whether a shard is of local files that are read as they are."""
+    return all(map(storage.is_plain, filter(None, files[:2])))
+
+
+def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list[tuple[str, str]]]:
+    """Index of a local shard (`str(ShardFiles)`), made and kept beside it where it is missing or its files changed.
 
     Returns:
         the rows, and a list of (key, reason) of the samples that cannot be used.
     """
-    size = os.path.getsize(path)
-    if is_index(sidecar_of(path)):
-        columns, meta = read_columns(sidecar_of(path))
-        if meta["tar_bytes"] == size:
+    files = ShardFiles.parse(shard)
+    tar, manifest = (path and storage.without_scheme(path) for path in files[:2])
+    files = files._replace(tar=tar, manifest=manifest)
+    sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
+    if is_index(sidecar):
+        columns, meta = read_columns(sidecar)
+        if all(meta.get(name) == value for name, value in state.items()):
             return Rows(**columns), [tuple(item) for item in meta["bad"]]
-    entries, bad = scan_shard(path)
-    rows = rows_of(entries)
-    _write_sidecar(path, rows, size, bad)
+    rows, bad = scan_shard(files, layout, tar)
+    _write_sidecar(sidecar, rows, state, bad)
     return rows, bad
 
 
-def scan_shard(path: str) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """Walk the headers of a tar and of the audio in it.
+def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> tuple[Rows, list[tuple[str, str]]]:
+    """Find the samples of a shard, with its manifest where it has one, and read the headers of their audio.
+
+    Args:
+        tar: the shard's tar, or a local copy of it.
 
     Returns:
-        the entries, and (key, reason) of each sample without audio, without text, or with audio that cannot be read.
+        the rows, and (key, reason) of each sample without audio, without text, or with audio that cannot be read, and
+        of each damaged place of the tar.
     """
+    members, bad = read_members(tar, files.tar)
+    if not members:
+        return rows_of([]), bad
+    with open(tar, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+
+        def read(member: Member) -> bytes:
+            return data[member.offset : member.offset + member.size]
+
+        @cache  # a member may have several segments
+        def info_of(member: Member) -> AudioInfo:
+            return audio_info(read(member))
+
+        if files.manifest is None:
+            samples, problems = find_samples(members, layout, read)
+        elif is_cuts(files.manifest):
+            samples, problems = find_cuts(members, files.manifest, info_of)
+        else:
+            samples, problems = find_entries(members, files.manifest, files.shard_id, layout, info_of)
+        bad.extend(problems)
+        return _rows_of_samples(samples, info_of, bad), bad
+
+
+def sidecar_of(tar: str | Path, manifest: str | None = None, layout: Layout = DEFAULT_LAYOUT) -> Path:
+    """Where the index of a shard is: beside its tar; beside its manifest, where that has the texts.
+
+    Lhotse takes every file in the folder of a Shar for a part of it, so that ours are in a folder beside that.
+    """
+    if manifest is None:
+        return Path(f"{tar}{layout.suffix}.idx")
+    folder = folder_beside_shar(manifest) if is_cuts(manifest) else Path(manifest).parent
+    return folder / f"{os.path.basename(manifest)}.{os.path.basename(tar)}{layout.suffix}.idx"
+
+
+def _rows_of_samples(
+    samples: Sequence[FoundSample], info_of: Callable[[Member], AudioInfo], bad: list[tuple[str, str]]
+) -> Rows:
+    """Rows of the samples whose audio can be read; the others go to `bad`.
+
+    Where a sample is more than audio and text as they stand in the tar, the rows carry a record of each.
+    """
+    with_records = any(text is None or line.extra or line.start or line.end for line, _, text in samples)
     entries: list[Entry] = []
-    bad: list[tuple[str, str]] = []
-    members: dict[str, tarfile.TarInfo] = {}
-    current = ""
-    with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-
-        def finish() -> None:
-            if not members:
-                return
-            try:
-                entries.append(_entry(file, current, members))
-            except AudioError as error:
-                bad.append((current, str(error)))
-
-        for member in tar:
-            if not member.isfile():
-                continue
-            key, _, suffix = member.name.rpartition(".")
-            if key != current:
-                finish()
-                current, members = key, {}
-            members[suffix.lower()] = member
-        finish()
-    return entries, bad
+    records = bytearray()
+    for line, audio, text in samples:
+        try:
+            info = info_of(audio)
+            first, last = segment_samples(info.num_samples, info.sample_rate, line.start, line.end)
+            if last <= first:
+                raise AudioError(f"no audio between {line.start} s and {line.end} s")
+        except AudioError as error:
+            bad.append((line.key, str(error)))
+            continue
+        text_at = (text.offset, text.size) if text else (0, 0)
+        if with_records:
+            record = json.dumps([line.text, line.start, line.end, line.extra], ensure_ascii=False).encode()
+            text_at = len(records), len(record)
+            records += record
+        length = len(line.text.strip())
+        entries.append(Entry(line.key, last - first, info.sample_rate, length, audio.offset, audio.size, *text_at))
+    rows = rows_of(entries)
+    return replace(rows, records=np.frombuffer(bytes(records), np.uint8)) if with_records else rows
 
 
-def sidecar_of(path: str | Path) -> Path:
-    """Where the index of a shard is."""
-    return Path(f"{path}.idx")
-
-
-def _entry(file, key: str, members: dict[str, tarfile.TarInfo]) -> Entry:
-    suffix = next((name for name in members if name in AUDIO_SUFFIXES), None)
-    if suffix is None or "txt" not in members:
-        missing = "text (.txt)" if suffix else "audio"
-        raise AudioError(f"no {missing} among its members: {', '.join(members)}")
-    audio, text = members[suffix], members["txt"]
-    file.seek(audio.offset_data)
-    info = audio_info(file.read(audio.size))
-    file.seek(text.offset_data)
-    length = len(file.read(text.size).decode().strip())
-    return Entry(
-        key, info.num_samples, info.sample_rate, length, audio.offset_data, audio.size, text.offset_data, text.size
-    )
+def _state_of(files: ShardFiles) -> dict[str, Any]:
+    """What tells that an index still fits its files."""
+    state: dict[str, Any] = {"tar_bytes": os.path.getsize(files.tar)}
+    if files.manifest:
+        status = os.stat(files.manifest)
+        state |= {"manifest": [status.st_size, status.st_mtime_ns], "shard_id": files.shard_id}
+    return state
 
 
 def _append(tar, name: str, data: bytes) -> int:
@@ -161,6 +205,6 @@ def _header(name: str, size: int) -> bytes:
     return member.tobuf(tarfile.PAX_FORMAT)
 
 
-def _write_sidecar(path: str | Path, rows: Rows, tar_bytes: int, bad: list[tuple[str, str]]) -> None:
-    with written_aside(sidecar_of(path)) as file:
-        write_columns(file, rows.columns(), {"tar_bytes": tar_bytes, "bad": bad})
+def _write_sidecar(sidecar: Path, rows: Rows, state: dict[str, Any], bad: list[tuple[str, str]]) -> None:
+    with written_aside(sidecar) as file:
+        write_columns(file, rows.columns(), {**state, "bad": bad})

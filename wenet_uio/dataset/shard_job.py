@@ -17,7 +17,8 @@ from wenet_uio.dataset.completeness import require_whole
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.encoding import encode_audio
 from wenet_uio.dataset.indexing import digest_of
-from wenet_uio.dataset.shard import AUDIO_SUFFIXES, END_BYTES, PackedSample, bytes_in_shard, sidecar_of, write_shard
+from wenet_uio.dataset.shard import END_BYTES, PackedSample, bytes_in_shard, sidecar_of, write_shard
+from wenet_uio.dataset.shard_layout import AUDIO_SUFFIXES
 from wenet_uio.files import written_aside
 
 FORM = 1

@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
-from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.corpus import Corpus, RemoteObject
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary
 from wenet_uio.dataset.indexing import locked
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -44,6 +44,16 @@ class TokenCounted(Corpus):
     def read(self, ref: SampleRef) -> Utterance:
         return self.corpus.read(ref)
 
+    @property
+    def is_remote(self) -> bool:
+        return self.corpus.is_remote
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return self.corpus.remote_shards(shards)
+
+    def remote_files(self, shards: np.ndarray, rows: np.ndarray) -> list[RemoteObject]:
+        return self.corpus.remote_files(shards, rows)
+
     def __reduce__(self) -> tuple[Callable, tuple]:
         return TokenCounted, (self.corpus, self.tokenizer)
 
@@ -64,7 +74,8 @@ def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
 def _count(corpus: Corpus, tokenizer: Tokenizer):
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
-            for row in range(samples):
-                utterance = corpus.read(SampleRef(shard, row))
-                yield sum(len(tokenizer.tokenize(text)[0]) for text in (utterance.text, utterance.source or ""))
+            with corpus.at_hand(shard):
+                for row in range(samples):
+                    texts = corpus.texts(SampleRef(shard, row))
+                    yield sum(len(tokenizer.tokenize(text)[0]) for text in texts)
             bar.update(samples)

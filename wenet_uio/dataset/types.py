@@ -94,6 +94,8 @@ class Batch:
     """Audio in the batch."""
     skipped: tuple[Skipped, ...] = ()
     """Samples planned for this batch that turned out bad."""
+    planned: int = 0
+    """Samples planned for this batch: those in it and those skipped."""
     index: int = -1
     """t: the batch's place in the epoch's plan."""
     closes_step: bool = True

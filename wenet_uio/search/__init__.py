@@ -3,9 +3,9 @@
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
-from wenet_uio.search.decode import decode
+from wenet_uio.search.decode import MODES, check_modes, decode
 from wenet_uio.search.rescoring import attention_rescoring
-from wenet_uio.search.types import MODES, DecodeOptions, Hypothesis, NBest, check_modes
+from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 __all__ = [
     "MODES",

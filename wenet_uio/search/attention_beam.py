@@ -1,4 +1,4 @@
-"""Attention beam search: token by token, by the left-to-right decoder alone."""
+"""Attention beam search: token by token, by the left-to-right decoder alone or together with CTC."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import torch
 
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.masks import length_mask
+from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
 from wenet_uio.search.types import Hypothesis, NBest
+
+_CANDIDATES = 2
+"""Tokens that the decoder proposes to joint search, in beams: CTC may then choose otherwise."""
 
 
 def attention_beam_search(
-    model: ASRModel, encoder_out: torch.Tensor, lengths: torch.Tensor, beam_size: int, length_penalty: float = 0.0
+    model: ASRModel,
+    encoder_out: torch.Tensor,
+    lengths: torch.Tensor,
+    beam_size: int,
+    length_penalty: float = 0.0,
+    ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
     """Grow `beam_size` hypotheses of every utterance until all have ended, or are as long as the frames.
 
@@ -18,6 +27,7 @@ def attention_beam_search(
         encoder_out: (B, T', D).
         lengths: (B,) frames.
         length_penalty: hypotheses are compared by score / tokens ** length_penalty.
+        ctc: joins in the choice of every token: joint CTC/attention search.
 
     Returns:
         per utterance at most `beam_size` hypotheses, best first.
@@ -31,18 +41,32 @@ def attention_beam_search(
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
     for _ in range(frames):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
-        best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
+        if ctc is None:
+            best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
+        else:
+            best, candidates = _with_eos(log_probs, min(_CANDIDATES * beam_size, log_probs.size(2)), model.eos)
+            best = ctc.combine(best, candidates, tokens)
         best, candidates = _only_eos(best, candidates, ended, model.eos)
         sums = (scores.unsqueeze(2) + best).flatten(1)
         scores, choice = sums.topk(min(beam_size, sums.size(1)), dim=1)
         parents = choice // best.size(2)
         tokens = candidates.flatten(1).gather(1, choice)
         state = state.reorder(parents)
+        if ctc is not None:
+            ctc.choose(choice)
         history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
         ended = tokens == model.eos
         if bool(ended.all()):
             break
     return _ranked(history, scores, model.eos, length_penalty)
+
+
+def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` best tokens (B, K, N); the last of them gives way to eos where that is not among them."""
+    candidates = log_probs.topk(count, dim=2).indices
+    lacking = (candidates != eos).all(dim=2)
+    candidates[..., -1].masked_fill_(lacking, eos)
+    return log_probs.gather(2, candidates), candidates
 
 
 def _only_eos(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from wenet_uio.search.ctc_path import collapse
@@ -22,4 +24,7 @@ def ctc_greedy_search(log_probs: torch.Tensor, lengths: torch.Tensor, blank: int
     outside = torch.arange(scores.size(1), device=scores.device) >= lengths.unsqueeze(1)
     totals = scores.masked_fill(outside, 0.0).sum(dim=1).tolist()
     paths = collapse(labels, scores, lengths, blank)
-    return [[Hypothesis(tokens, total, frames)] for (tokens, frames), total in zip(paths, totals, strict=True)]
+    return [
+        [Hypothesis(path.tokens, total, path.peaks, tuple(map(math.exp, path.scores)))]
+        for path, total in zip(paths, totals, strict=True)
+    ]

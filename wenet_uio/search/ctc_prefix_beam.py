@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
+from wenet_uio.search.prefix_scorer import PrefixScorer, Scorers
 from wenet_uio.search.types import Hypothesis, NBest
 
 _NOT_A_TOKEN = -1
@@ -35,6 +37,10 @@ class _Beam(NamedTuple):
     """(B, N) 64-bit hash of the prefix: two of the few in a beam agree by chance once in some 10^17 frames."""
     parent_name: torch.Tensor
     """(B, N) hash of the prefix without its last token."""
+    bonus: torch.Tensor
+    """(B, N) what the scorers give it."""
+    states: torch.Tensor
+    """(B, N, S) what they remember of it."""
 
     @property
     def score(self) -> torch.Tensor:
@@ -42,7 +48,11 @@ class _Beam(NamedTuple):
 
 
 def ctc_prefix_beam_search(
-    log_probs: torch.Tensor, lengths: torch.Tensor, beam_size: int, blank: int = 0
+    log_probs: torch.Tensor,
+    lengths: torch.Tensor,
+    beam_size: int,
+    blank: int = 0,
+    scorers: Sequence[PrefixScorer] = (),
 ) -> list[NBest]:
     """Search all utterances together; the only Python loops run over time.
 
@@ -53,9 +63,10 @@ def ctc_prefix_beam_search(
         log_probs: (B, T, V) CTC log-probabilities.
         lengths: (B,) frames.
         beam_size: N.
+        scorers: prefixes are compared by their log-probability and what these give them.
 
     Returns:
-        per utterance at most N hypotheses, best first.
+        per utterance at most N hypotheses, best first; their scores hold what the scorers gave.
 
     Source: Hannun et al. 2014, https://arxiv.org/abs/1408.2873.
     """
@@ -64,12 +75,15 @@ def ctc_prefix_beam_search(
     if steps == 0:
         return [[Hypothesis((), 0.0)] for _ in range(batch)]
     frames = _allowed_labels(log_probs[:, :steps], lengths, min(beam_size, log_probs.size(2)), blank)
-    beam = _empty_prefix(batch, beam_size, log_probs.device)
+    beside = Scorers(scorers)
+    beam = _empty_prefix(batch, beam_size, beside.state_size, log_probs.device)
     history = []
     for step in range(steps):
-        beam, parent, token = _advance(beam, frames.tokens[:, step], frames.scores[:, step], frames.blank[:, step])
+        labels = frames.tokens[:, step], frames.scores[:, step], frames.blank[:, step]
+        beam, parent, token = _advance(beam, *labels, beside)
         history.append((parent, token))
-    return _read_back(history, beam.score)
+    score, order = (beam.score + beam.bonus + beside.end(beam.states)).sort(dim=1, descending=True, stable=True)
+    return _read_back(history, order, score)
 
 
 def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor, count: int, blank: int) -> _Frames:
@@ -81,16 +95,17 @@ def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor, count: int, 
     return _Frames(tokens, scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf), blank_scores)
 
 
-def _empty_prefix(batch: int, size: int, device: torch.device) -> _Beam:
+def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) -> _Beam:
     nothing = torch.full((batch, size), -torch.inf, dtype=torch.float64, device=device)
     ends_in_blank = nothing.clone()
     ends_in_blank[:, 0] = 0.0
     zeros = torch.zeros(batch, size, dtype=torch.int64, device=device)
-    return _Beam(ends_in_blank, nothing, zeros + _NOT_A_TOKEN, zeros, zeros)
+    states = torch.zeros(batch, size, state_size, dtype=torch.int64, device=device)
+    return _Beam(ends_in_blank, nothing, zeros + _NOT_A_TOKEN, zeros, zeros, torch.zeros_like(nothing), states)
 
 
 def _advance(
-    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor
+    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, beside: Scorers
 ) -> tuple[_Beam, torch.Tensor, torch.Tensor]:
     """One frame: tokens and scores (B, K), blank (B,).
 
@@ -98,9 +113,10 @@ def _advance(
         the new beam, and for each of its prefixes (B, N) the place of the prefix it comes from and the token put
         behind that, or -1.
     """
-    size = beam.last.size(1)
+    size, labels = beam.last.size(1), tokens.size(1)
     total = beam.score
     is_last = tokens.unsqueeze(1) == beam.last.unsqueeze(2)  # (B, N, K)
+    repeats, label = is_last.max(dim=2)  # whether the last token is among the labels, and where
 
     # Extend prefix n by token k; a repeated token needs a blank in between.
     before = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
@@ -108,29 +124,43 @@ def _advance(
 
     # An extension that is in the beam already, as prefix m, joins it instead of standing beside it.
     is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N, M)
-    is_child &= (total > -torch.inf).unsqueeze(1)
-    joins = is_child.unsqueeze(3) & is_last.unsqueeze(1)  # (B, N, M, K)
-    joined = extended.unsqueeze(2).masked_fill(~joins, -torch.inf).amax(dim=(1, 3))  # one parent each: a choice, no sum
-    extended = extended.masked_fill(joins.any(dim=2), -torch.inf)
+    is_child &= (total > -torch.inf).unsqueeze(1) & repeats.unsqueeze(1)
+    label_of_child = label.unsqueeze(1).expand_as(is_child)
+    joining = extended.gather(2, label_of_child).masked_fill(~is_child, -torch.inf)
+    joined = joining.amax(dim=1)  # one parent each: a choice, no sum
+    gone = torch.zeros_like(is_last, dtype=torch.uint8).scatter_reduce(2, label_of_child, is_child.byte(), "amax")
+    extended = extended.masked_fill(gone.bool(), -torch.inf)
 
     # A prefix also stays as it is: through a blank, or its last token once more.
-    repeated = scores.unsqueeze(1).masked_fill(~is_last, -torch.inf).amax(dim=2)
+    repeated = scores.gather(1, label).masked_fill(~repeats, -torch.inf)
     stays_in_blank = total + blank.unsqueeze(1)
     stays_in_token = torch.logaddexp(beam.ends_in_token + repeated, joined)
 
-    candidates = torch.cat((torch.logaddexp(stays_in_blank, stays_in_token), extended.flatten(1)), dim=1)
-    score, choice = candidates.topk(size, dim=1)
+    staying = torch.logaddexp(stays_in_blank, stays_in_token) + beam.bonus
+    if beside.state_size:  # an extension that is behind all N that stay, whatever it gains, is not asked about
+        hopeless = extended + (beam.bonus + beside.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
+        extended = extended.masked_fill(hopeless, -torch.inf)
+    states, gain = beside.extend(beam.states, tokens, extended > -torch.inf)
+    candidates = torch.cat((staying, (extended + (beam.bonus.unsqueeze(2) + gain)).flatten(1)), dim=1)
+    choice = candidates.topk(size, dim=1).indices
     stays = choice < size
     extension = (choice - size).clamp(min=0)
-    parent = torch.where(stays, choice, extension // tokens.size(1))
-    token = tokens.gather(1, extension % tokens.size(1)).masked_fill(stays, _NOT_A_TOKEN)
+    parent = torch.where(stays, choice, extension // labels)
+    token = tokens.gather(1, extension % labels).masked_fill(stays, _NOT_A_TOKEN)
     name = beam.name.gather(1, parent)
+    row = extension.unsqueeze(2).expand(-1, -1, beside.state_size)
     beam = _Beam(
         stays_in_blank.gather(1, parent).masked_fill(~stays, -torch.inf),
-        torch.where(stays, stays_in_token.gather(1, parent), score),
+        torch.where(stays, stays_in_token.gather(1, parent), extended.flatten(1).gather(1, extension)),
         torch.where(stays, beam.last.gather(1, parent), token),
         torch.where(stays, name, _extend_name(name, token)),
         torch.where(stays, beam.parent_name.gather(1, parent), name),
+        beam.bonus.gather(1, parent) + gain.flatten(1).gather(1, extension).masked_fill(stays, 0.0),
+        torch.where(
+            stays.unsqueeze(2),
+            beam.states.gather(1, parent.unsqueeze(2).expand_as(row)),
+            states.flatten(1, 2).gather(1, row),
+        ),
     )
     return beam, parent, token
 
@@ -141,9 +171,10 @@ def _extend_name(name: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
     return (mixed ^ (mixed >> 33)) * -4265267296055464877
 
 
-def _read_back(history: list[tuple[torch.Tensor, torch.Tensor]], score: torch.Tensor) -> list[NBest]:
-    """Follow each prefix of the last beam (scores (B, N)) back through time."""
-    place = torch.arange(score.size(1), device=score.device).expand_as(score)
+def _read_back(
+    history: list[tuple[torch.Tensor, torch.Tensor]], place: torch.Tensor, score: torch.Tensor
+) -> list[NBest]:
+    """Follow prefixes (B, N) of the last beam back through time; score (B, N) beside them."""
     backwards = []
     for parent, token in reversed(history):
         backwards.append(token.gather(1, place))

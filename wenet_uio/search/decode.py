@@ -2,18 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
-from wenet_uio.search.ctc_path import token_frames
+from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
+from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
+from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.rescoring import attention_rescoring
-from wenet_uio.search.types import DecodeOptions, NBest, check_modes
+from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
+
+
+class Decoding:
+    """One batch on its way through the modes: what several of them need is computed when the first one asks."""
+
+    def __init__(
+        self,
+        model: ASRModel,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        options: DecodeOptions,
+        scorers: Sequence[PrefixScorer] = (),
+    ) -> None:
+        """feats (B, T, F), feats_lengths (B,) frames."""
+        self.model, self.options, self.scorers = model, options, scorers
+        chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
+        self.encoder_out, self.lengths = model.encode(feats, feats_lengths, *chunks)
+
+    @cached_property
+    def ctc_log_probs(self) -> torch.Tensor:
+        """(B, T', V)."""
+        return self.model.ctc_log_probs(self.encoder_out, self.options.blank_penalty)
+
+    @cached_property
+    def ctc_prefixes(self) -> list[NBest]:
+        """The hypotheses of CTC prefix beam search."""
+        return ctc_prefix_beam_search(
+            self.ctc_log_probs, self.lengths, self.options.beam_size, self.model.blank, self.scorers
+        )
+
+    @property
+    def reverse_weight(self) -> float:
+        """What was asked for, or the model's own."""
+        if self.options.reverse_weight is not None:
+            return self.options.reverse_weight
+        return self.model.reverse_weight if self.model.decoder.bidirectional else 0.0
+
+
+def _ctc_greedy(batch: Decoding) -> list[NBest]:
+    return ctc_greedy_search(batch.ctc_log_probs, batch.lengths, batch.model.blank)
+
+
+def _ctc_prefix_beam(batch: Decoding) -> list[NBest]:
+    return batch.ctc_prefixes
+
+
+def _attention(batch: Decoding) -> list[NBest]:
+    options = batch.options
+    return attention_beam_search(
+        batch.model, batch.encoder_out, batch.lengths, options.beam_size, options.length_penalty
+    )
+
+
+def _joint(batch: Decoding) -> list[NBest]:
+    options, model = batch.options, batch.model
+    if options.ctc_weight == 0:
+        return _attention(batch)
+    ctc = CtcPrefixScore(batch.ctc_log_probs, batch.lengths, options.ctc_weight, model.blank, model.eos)
+    return attention_beam_search(
+        model, batch.encoder_out, batch.lengths, options.beam_size, options.length_penalty, ctc
+    )
+
+
+def _rescoring(batch: Decoding) -> list[NBest]:
+    return attention_rescoring(
+        batch.model,
+        batch.ctc_prefixes,
+        batch.encoder_out,
+        batch.lengths,
+        batch.options.ctc_weight,
+        batch.reverse_weight,
+    )
+
+
+MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
+    "attention": _attention,
+    "attention_rescoring": _rescoring,
+    "ctc_greedy_search": _ctc_greedy,
+    "ctc_prefix_beam_search": _ctc_prefix_beam,
+    "joint_ctc_attention": _joint,
+}
+"""Each gives the hypotheses of every utterance of a batch."""
+
+
+def check_modes(modes: Sequence[str]) -> None:
+    """Raise a ValueError that names the known modes, unless every one of `modes` is among them."""
+    unknown = [mode for mode in modes if mode not in MODES]
+    if unknown or not modes:
+        raise ValueError(f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(MODES)}")
 
 
 @torch.inference_mode()
@@ -23,12 +116,14 @@ def decode(
     feats_lengths: torch.Tensor,
     modes: Sequence[str],
     options: DecodeOptions,
+    scorers: Sequence[PrefixScorer] = (),
 ) -> dict[str, list[NBest]]:
     """Decode a batch in each of `modes`; what modes share is computed once.
 
     Args:
         feats: (B, T, F).
         feats_lengths: (B,) frames.
+        scorers: hot words and language model, for prefix beam search and what builds on it.
 
     Returns:
         {mode: n-best hypotheses of each utterance}, modes in the order given.
@@ -37,56 +132,26 @@ def decode(
         ValueError: for an unknown mode, before any work.
     """
     check_modes(modes)
-    encoder_out, lengths = model.encode(
-        feats,
-        feats_lengths,
-        options.decoding_chunk_size,
-        options.num_decoding_left_chunks,
-        options.simulate_streaming,
-    )
-    results: dict[str, list[NBest]] = {}
-    log_probs = None
-    if set(modes) - {"attention"} or options.token_times:
-        log_probs = model.ctc_log_probs(encoder_out, options.blank_penalty)
-    if "ctc_greedy_search" in modes:
-        results["ctc_greedy_search"] = ctc_greedy_search(log_probs, lengths, model.blank)
-    if "attention" in modes:
-        results["attention"] = attention_beam_search(
-            model, encoder_out, lengths, options.beam_size, options.length_penalty
-        )
-    if not {"ctc_prefix_beam_search", "attention_rescoring"}.isdisjoint(modes):
-        results["ctc_prefix_beam_search"] = ctc_prefix_beam_search(log_probs, lengths, options.beam_size, model.blank)
-    if "attention_rescoring" in modes:
-        results["attention_rescoring"] = attention_rescoring(
-            model,
-            results["ctc_prefix_beam_search"],
-            encoder_out,
-            lengths,
-            options.ctc_weight,
-            _reverse_weight(model, options),
-        )
-    if options.token_times:
-        results = {
-            mode: [
-                _timed(nbest, log_probs[utterance, : lengths[utterance]], model.blank)
-                for utterance, nbest in enumerate(nbests)
-            ]
-            for mode, nbests in results.items()
-        }
-    return {mode: results[mode] for mode in modes}
+    batch = Decoding(model, feats, feats_lengths, options, scorers)
+    return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(MODES[mode](batch))] for mode in modes}
 
 
-def _reverse_weight(model: ASRModel, options: DecodeOptions) -> float:
-    if options.reverse_weight is not None:
-        return options.reverse_weight
-    return model.reverse_weight if model.decoder.bidirectional else 0.0
-
-
-def _timed(nbest: NBest, log_probs: torch.Tensor, blank: int) -> NBest:
-    """The same hypotheses with the frame of each token; log_probs (T', V) of the utterance."""
+def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
+    """As many hypotheses of utterance `row` as were asked for, with the frames of their tokens if those were."""
+    nbest = nbest[: batch.options.nbest]
+    if not batch.options.token_times:
+        return nbest
     return [
-        hypothesis
-        if hypothesis.frames is not None
-        else replace(hypothesis, frames=token_frames(log_probs, hypothesis.tokens, blank))
-        for hypothesis in nbest
+        _timed(hypothesis, batch.ctc_log_probs[row, : batch.lengths[row]], batch.model.blank) for hypothesis in nbest
     ]
+
+
+def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
+    """The hypothesis with frame and confidence of each token; log_probs (T', V) of the utterance."""
+    if hypothesis.frames is not None:
+        return hypothesis
+    aligned = align_tokens(log_probs, hypothesis.tokens, blank)
+    if aligned is None:
+        return hypothesis
+    path, _ = aligned
+    return replace(hypothesis, frames=path.peaks, confidences=tuple(map(math.exp, path.scores)))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wenet_uio.text.char import split_symbols
+from wenet_uio.text.char import IDEOGRAPH, is_ideograph, split_symbols, starts_word
 from wenet_uio.text.symbols import WORD_START
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
-
-_IDEOGRAPH = re.compile("([\u4e00-\u9fff])")
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,10 @@ class BpeSplitter:
             for run in split_ideographs(part.upper() if self._upper else part):
                 tokens.extend([run] if is_ideograph(run) else self._model.encode(run, out_type=str))
         return tokens
+
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether a new word starts with `token`, behind the token (or the word so far) `previous`."""
+        return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
         """Text of the tokens; ▁ is a space again."""
@@ -67,11 +68,6 @@ class BpeSplitter:
         return not any(char.islower() for unit in pieces for char in model.id_to_piece(unit))
 
 
-def is_ideograph(run: str) -> bool:
-    """Whether `run` is a single Chinese character."""
-    return _IDEOGRAPH.fullmatch(run) is not None
-
-
 def split_ideographs(text: str) -> list[str]:
     """Cut text into single Chinese characters and the runs between them; runs of spaces are left out."""
-    return [run for run in _IDEOGRAPH.split(text) if run.strip()]
+    return [run for run in IDEOGRAPH.split(text) if run.strip()]

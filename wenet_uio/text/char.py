@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from wenet_uio.text.symbols import WORD_START
 
+IDEOGRAPH = re.compile("([\u4e00-\u9fff])")
+
 
 @dataclass(frozen=True)
 class CharSplitter:
@@ -34,6 +36,10 @@ class CharSplitter:
                 tokens.extend(WORD_START if char.isspace() else char for char in part.strip())
         return tokens
 
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether a new word starts with `token`, behind the token (or the word so far) `previous`."""
+        return self.split_with_space or starts_word(previous, token, self.non_lang_syms)
+
     def join(self, tokens: Sequence[str]) -> str:
         """Text of the tokens; ▁ is a space again."""
         return (" " if self.split_with_space else "").join(tokens).replace(WORD_START, " ").strip()
@@ -57,3 +63,13 @@ def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool
             yield spelling[part.casefold()], True
         elif part:
             yield part, False
+
+
+def starts_word(previous: str, token: str, symbols: Sequence[str]) -> bool:
+    """Whether a word starts with `token`: behind a space, and with and behind an ideograph or one of `symbols`."""
+    return token.startswith(WORD_START) or any(part in symbols or is_ideograph(part) for part in (previous, token))
+
+
+def is_ideograph(run: str) -> bool:
+    """Whether `run` is a single Chinese character."""
+    return IDEOGRAPH.fullmatch(run) is not None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
+from wenet_uio.text.bootstrap import LEVEL, compare, interval
 from wenet_uio.text.wer import Counts, Pair, align
 from wenet_uio.text.words import WordRules, script_of
 
@@ -62,8 +63,12 @@ def write_report(
     verbose: int = 1,
     words_per_line: int | None = None,
     padding: str = " ",
+    resamples: int = 0,
 ) -> None:
-    """Write the totals, after the alignment of each utterance when verbose is 1, with keys in it when 2."""
+    """Write the totals, after the alignment of each utterance when verbose is 1, with keys in it when 2.
+
+    `resamples` above 0 put the interval of the error rate beneath.
+    """
     if verbose:
         for key, pairs in scores.utterances.items():
             file.write(f"\nutt: {key}\nWER: {Counts.of(pairs)}\n")
@@ -74,10 +79,28 @@ def write_report(
     if scores.extra:
         file.write(f"Extra: {len(scores.extra)} without reference, not scored: {_some(scores.extra)}\n")
     file.write(f"Overall -> {scores.overall}\n")
+    if resamples and scores.utterances:
+        low, high = interval(_counts(scores), resamples)
+        file.write(f"{LEVEL} % interval -> {low:.2f} to {high:.2f} %, {resamples} resamples of the utterances\n")
     if verbose:
         for script, counts in scores.scripts.items():
             file.write(f"{script} -> {counts}\n")
         file.write(f"\n{_RULE}\n")
+
+
+def write_comparison(first: tuple[str, Scores], second: tuple[str, Scores], file: IO[str], resamples: int) -> None:
+    """Write the totals of two systems, each with its name, and what sets the second apart from the first."""
+    for number, (name, scores) in enumerate((first, second), 1):
+        file.write(f"{number}: {name} -> {scores.overall}\n")
+    found = compare(_counts(first[1]), _counts(second[1]), resamples)
+    file.write(
+        f"2 - 1 -> {found.difference:+.2f} points, {LEVEL} % interval {found.low:+.2f} to {found.high:+.2f}, "
+        f"p = {found.p:.3f} ({resamples} paired resamples)\n"
+    )
+
+
+def _counts(scores: Scores) -> list[Counts]:
+    return [Counts.of(pairs) for pairs in scores.utterances.values()]
 
 
 def _write_alignment(pairs: list[Pair], file: IO[str], label: str, words_per_line: int, padding: str) -> None:

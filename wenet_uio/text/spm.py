@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wenet_uio.files import written_aside
-from wenet_uio.text.bpe import is_ideograph, split_ideographs
-from wenet_uio.text.char import split_symbols
+from wenet_uio.text.bpe import split_ideographs
+from wenet_uio.text.char import is_ideograph, split_symbols
 
 MODEL_TYPES = ("unigram", "bpe", "char", "word")
 _THREADS = 8  # fixed: the text is dealt out by thread, so their number takes part in the sums

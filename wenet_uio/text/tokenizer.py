@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wenet_uio.text.bpe import BpeSplitter
@@ -23,6 +24,8 @@ class Splitter(Protocol):
     def exact_length(self) -> bool: ...
 
     def __call__(self, text: str) -> list[str]: ...
+
+    def starts_word(self, previous: str, token: str) -> bool: ...
 
     def join(self, tokens: Sequence[str]) -> str: ...
 
@@ -69,11 +72,31 @@ class Tokenizer:
         Raises:
             ValueError: for an id that no symbol has.
         """
-        ids = list(ids)
+        return self.splitter.join([self.symbol(unit) for unit in ids])
+
+    def symbol(self, unit: int) -> str:
+        """The token of a label id.
+
+        Raises:
+            ValueError: for an id that no symbol has.
+        """
         try:
-            return self.splitter.join([self._symbol_of[unit] for unit in ids])
-        except KeyError as error:
-            raise ValueError(f"id {error} has no symbol; the units end at {self.vocab_size - 1}") from None
+            return self._symbol_of[unit]
+        except KeyError:
+            raise ValueError(f"id {unit} has no symbol; the units end at {self.vocab_size - 1}") from None
+
+    def words(self, ids: Sequence[int]) -> list[tuple[str, int, int]]:
+        """Words of label ids: (text, place of its first id, place behind its last); spaces alone are none."""
+        tokens = [self.symbol(unit) for unit in ids]
+        starts = [
+            place
+            for place, token in enumerate(tokens)
+            if place == 0 or self.splitter.starts_word(tokens[place - 1], token)
+        ]
+        words = [
+            (self.splitter.join(tokens[first:last]), first, last) for first, last in pairwise([*starts, len(tokens)])
+        ]
+        return [(word, first, last) for word, first, last in words if word]
 
 
 def build_splitter(

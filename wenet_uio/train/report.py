@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from wenet_uio.dataset.ledger import Account
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -64,19 +66,18 @@ class Reporter:
             place = f"{self._title()}: step {self._done}/{self._steps}"
             log.info("%s, %s, %s to go", place, _brief(scalars), self._remaining())
 
-    def end_epoch(
-        self, step: int, train: Mapping[str, float], cv: Mapping[str, float], skipped: Mapping[str, int]
-    ) -> None:
-        """Say how the epoch went; `cv` is written as cv/*."""
+    def end_epoch(self, step: int, train: Mapping[str, float], cv: Mapping[str, float], account: Account) -> None:
+        """Say how the epoch went; `cv` is written as cv/*, the account as data/*."""
         if not self.enabled:
             return
         if self._bar is not None:
             self._bar.close()
             self._bar = None
         self._write("cv", cv, step)
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items())) or "none"
+        self._write("data", account.scalars(), step)
         accuracy = f", cv accuracy {cv['th_accuracy']:.3f}" if "th_accuracy" in cv else ""
-        log.info("%s: %s, cv loss %.4g%s, skipped: %s", self._title(), _brief(train), cv["loss"], accuracy, reasons)
+        log.info("%s: %s, cv loss %.4g%s", self._title(), _brief(train), cv["loss"], accuracy)
+        log.info("%s: %s", self._title(), account)
 
     def close(self) -> None:
         if self._bar is not None:

@@ -7,10 +7,11 @@ import math
 import signal
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from wenet_uio.config import Config
+from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.checkpoint import RunFolder, differences
 from wenet_uio.train.engine import DdpEngine, SizedBatches, StepOutcome, steps, timed
@@ -25,6 +26,7 @@ class Loader(SizedBatches, Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None: ...
+    def left_out(self, epoch: int) -> Counter[str]: ...
 
 
 @dataclass
@@ -43,12 +45,12 @@ class Progress:
     """Since the last report."""
     total: Totals = field(default_factory=Totals)
     """Since the start of the epoch."""
-    skipped: Counter[str] = field(default_factory=Counter)
-    """Samples of this epoch left out while reading, by reason: a rank's own, and on rank 0 all up to the last save."""
+    samples: Counter[str] = field(default_factory=Counter)
+    """Tally of this epoch's samples: a rank's own, and on rank 0 that of all up to the last save."""
 
     def state_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in ("epoch", "step", "epoch_step", "nonfinite")}
-        sums = {"interval": self.interval.sums, "total": self.total.sums, "skipped": dict(self.skipped)}
+        sums = {"interval": self.interval.sums, "total": self.total.sums, "samples": dict(self.samples)}
         return {**plain, **sums}
 
     @classmethod
@@ -56,7 +58,7 @@ class Progress:
         sums = {
             "interval": Totals(state["interval"]),
             "total": Totals(state["total"]),
-            "skipped": Counter(state["skipped"]),
+            "samples": Counter(state["samples"]),
         }
         return cls(**{**state, **sums})
 
@@ -90,8 +92,8 @@ class Trainer:
 
     def save(self) -> None:
         """Write the state of the run. A joint act of all ranks."""
-        reasons = self.world.gather(dict(self.progress.skipped))
-        self.progress.skipped = sum(map(Counter, reasons), Counter()) if self.world.rank == 0 else Counter()
+        samples = self._of_all_ranks(self.progress.samples)
+        self.progress.samples = samples if self.world.rank == 0 else Counter()
         if self.world.rank == 0:
             state = {
                 **self.engine.state_dict(),
@@ -110,13 +112,14 @@ class Trainer:
         seed = self.engine.seed
         self.engine.load_state_dict(state)
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
+        starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
         for change in differences(
             {**state["config"], "seed": state["seed"]}, {**self.config.model_dump(mode="json"), "seed": seed}
         ):
             log.info("changed since the run began: %s", change)
         self.progress = Progress.from_state_dict(state["progress"])
-        if self.world.rank:
-            self.progress.skipped = Counter()
+        if self.world.rank or starts_pass_over:
+            self.progress.samples = Counter()
         self.resumed = True
         log.info("going on from step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
@@ -172,7 +175,7 @@ class Trainer:
         progress = self.progress
         progress.step += 1
         progress.epoch_step += 1
-        progress.skipped.update(skipped.reason for batch in micro_batches for skipped in batch.skipped)
+        progress.samples += tally(micro_batches)
         self.reporter.step()
         if outcome.applied:
             progress.nonfinite = 0
@@ -201,23 +204,26 @@ class Trainer:
         validation = Totals(self.engine.validate(self.cv))
         train = {**self._means(progress.total), "lr": self.engine.lr(progress.step)}
         cv = self._means(validation)
-        skipped: Counter[str] = sum(map(Counter, self.world.gather(dict(progress.skipped))), Counter())
-        self.reporter.end_epoch(progress.step, train, cv, skipped)
+        account = reconciled(self._of_all_ranks(progress.samples + self.train.left_out(progress.epoch)))
+        self.reporter.end_epoch(progress.step, train, cv, account)
         if self.world.rank == 0:
             measured = {
                 "step": progress.step,
                 "lrs": [train["lr"]],
                 "loss_dict": validation.losses(),
                 "train_loss_dict": progress.total.losses(),
-                "skipped": dict(skipped),
+                "samples": asdict(account),
             }
             self.folder.save_epoch(progress.epoch, self.engine.model, measured)
         progress.epoch += 1
         progress.epoch_step = 0
-        progress.total, progress.skipped = Totals(), Counter()
+        progress.total, progress.samples = Totals(), Counter()
         self.save()
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
+
+    def _of_all_ranks(self, counts: Counter[str]) -> Counter[str]:
+        return sum(map(Counter, self.world.gather(dict(counts))), Counter())
 
     def _means(self, totals: Totals) -> dict[str, float]:
         return {**totals.losses(), **totals.throughput(self.world.size)}

@@ -3,7 +3,7 @@ import torch
 import torchaudio
 
 from wenet_uio.dataset.measure import resampled_length
-from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb, resample
+from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb, _filters, resample
 from wenet_uio.dataset.types import Example
 
 
@@ -52,3 +52,13 @@ def test_nothing_is_touched_at_the_right_rate_and_speed():
 @pytest.mark.parametrize("samples", [1, 399, 7777])
 def test_the_plan_counts_resampled_samples_right(source, target, samples):
     assert len(resample(torch.ones(samples), source, target)) == resampled_length(samples, source, target)
+
+
+@pytest.mark.parametrize("rate", [44101, 191999, 767999, 1001])
+def test_a_rate_without_a_small_ratio_takes_no_great_filters(rate):
+    waveform = resample(tone(200, rate), rate, 16000)
+    filters, _, source, target = _filters(rate, 16000)
+    assert filters.numel() <= 2**23
+    assert source / target == pytest.approx(rate / 16000, rel=1e-4)
+    assert len(waveform) == resampled_length(rate, rate, 16000) == 16000
+    assert abs(peak_hertz(waveform, 16000) - 200) <= 1

@@ -11,6 +11,9 @@ from torchaudio.transforms import Resample as SincResample
 
 from wenet_uio.dataset.types import Example
 
+MOST_FILTERS, LONGEST_FILTER = 1000, 4000
+"""Bounds on the filters of a resampling: 16 MB. Rates that are in use stay well within."""
+
 
 @dataclass(frozen=True)
 class Resample:
@@ -44,7 +47,7 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
     which takes longer than the work itself.
     """
     filters, width, source, target = _filters(source_rate, target_rate)
-    length = -(-len(waveform) * target // source)
+    length = -(-len(waveform) * target_rate // source_rate)
     blocks = -(-length // target)
     padded = waveform.new_zeros((blocks - 1) * source + len(filters))
     room = padded[width : width + len(waveform)]
@@ -54,7 +57,12 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
 
 @lru_cache(maxsize=64)
 def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int, int]:
-    """Filters (taps, target), taps before the first sample, and both rates without their common divisor."""
-    made = SincResample(source_rate, target_rate)
-    source, target = source_rate // made.gcd, target_rate // made.gcd
-    return made.kernel[:, 0].T.contiguous(), made.width, source, target
+    """Filters (taps, target), taps before the first sample, and both rates without their common divisor.
+
+    There are as many filters as `target`, each longer than `source`: gigabytes for 44101 Hz. For such rates the nearest
+    ratio of smaller numbers stands in.
+    """
+    most = max(1, min(MOST_FILTERS, LONGEST_FILTER * target_rate // source_rate))
+    ratio = Fraction(source_rate, target_rate).limit_denominator(most)
+    made = SincResample(ratio.numerator, ratio.denominator)
+    return made.kernel[:, 0].T.contiguous(), made.width, ratio.numerator, ratio.denominator

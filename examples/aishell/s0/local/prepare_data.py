@@ -5,8 +5,8 @@
 Licence: Apache 2.0. https://www.openslr.org/33
 
 Layout: `data_aishell/wav/{train,dev,test}/S0002/BAC009S0002W0122.wav` (speaker and utterance in the name) and
-`data_aishell/transcript/aishell_transcript_v0.8.txt`, `key words` a line; the words stand between spaces, which are
-taken out. 325 recordings have no transcript. `resource_aishell/` holds a lexicon and the speakers, which no stage needs.
+`data_aishell/transcript/aishell_transcript_v0.8.txt` with lines `key words`, whose spaces between words are taken out.
+325 recordings have no transcript. `resource_aishell/` holds a lexicon and the speakers, which no stage needs.
 """
 
 from __future__ import annotations

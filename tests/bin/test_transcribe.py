@@ -1,0 +1,111 @@
+"""transcribe.py on audio, from the command line."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_uio.bin import transcribe
+from wenet_uio.search import MODES, transcription
+
+RATE = 16000
+
+
+@pytest.fixture
+def audio(folder, monkeypatch):
+    """A recording of five bursts of noise in 12 s, from a folder other than that of the model."""
+    noise = np.random.default_rng(1)
+    samples = noise.normal(0, 0.0003, 12 * RATE)
+    for start in (1, 3, 5, 7, 9):
+        samples[start * RATE : (start + 1) * RATE] += noise.normal(0, 0.1, RATE)
+    (folder / "exp").mkdir()
+    for name, place in (("train.yaml", "exp/train.yaml"), ("model.pt", "exp/avg.pt")):
+        os.rename(name, place)
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for suffix in ("wav", "flac", "mp3"):
+        soundfile.write(f"five.{suffix}", samples, RATE)
+    return elsewhere
+
+
+def call(monkeypatch, capsys, *options):
+    monkeypatch.setattr(sys, "argv", ["transcribe.py", "--model", "../exp", "--device", "cpu", *map(str, options)])
+    status = transcribe.main()
+    captured = capsys.readouterr()
+    assert status == ("error: " in captured.err)
+    return captured
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "attention"])  # untrained, it ends at once
+def test_a_passage_is_printed_for_each_burst_in_every_mode(audio, monkeypatch, capsys, mode):
+    lines = call(monkeypatch, capsys, "five.wav", "--mode", mode).out.splitlines()
+    assert len(lines) == 5
+    assert all(lines)
+
+
+def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch, capsys):
+    text = call(monkeypatch, capsys, "five.wav").out
+    assert call(monkeypatch, capsys, "five.flac", "--batch_size", 1).out == text
+    found = json.loads(call(monkeypatch, capsys, "five.wav", "--format", "json").out)
+    assert found["audio"] == "five.wav"
+    assert [passage["text"] for passage in found["passages"]] == text.splitlines()
+    for start, passage in zip((1, 3, 5, 7, 9), found["passages"], strict=True):
+        assert (passage["start"], passage["end"]) == pytest.approx((start - 0.15, start + 1.15), abs=0.02)
+        for word in passage["words"]:
+            assert passage["start"] <= word["start"] < word["end"] <= passage["end"]
+            assert 0 < word["confidence"] <= 1
+    srt = call(monkeypatch, capsys, "five.wav", "--format", "srt").out
+    assert re.findall(r"^\d\d:\d\d:(\d\d),\d{3} --> ", srt, re.MULTILINE) == ["00", "02", "04", "06", "08"]
+
+
+def test_without_pauses_windows_are_joined_and_only_they_are_read(audio, monkeypatch, capsys):
+    asked, read = [], transcription.read_audio
+
+    def counted(source, start, end, channel):
+        asked.append((round(start, 2), round(end, 2)))
+        return read(source, start, end, channel)
+
+    monkeypatch.setattr(transcription, "read_audio", counted)
+    (text,) = call(monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 5, "--overlap", 2).out.splitlines()
+    assert asked == [(0.0, 4.5), (2.5, 7.0), (5.0, 9.5), (7.5, 12.0)]
+    (whole,) = call(monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 30).out.splitlines()
+    assert abs(len(text) - len(whole)) <= len(whole) // 2
+
+
+def test_several_files_are_told_apart_and_a_bad_one_stops_no_other(audio, monkeypatch, capsys):
+    Path("bad.wav").write_bytes(b"RIFF")
+    captured = call(monkeypatch, capsys, "five.wav", "bad.wav", "none.wav", "five.mp3")
+    names = [line.split("\t")[0] for line in captured.out.splitlines()]
+    assert names == ["five.wav"] * 5 + ["five.mp3"] * 5
+    errors = captured.err.splitlines()
+    assert len(errors) == 2
+    assert errors[0].startswith("error: bad.wav: ")
+    assert errors[1].startswith("error: none.wav: ")
+
+
+def test_files_are_written_one_for_each_audio(audio, monkeypatch, capsys):
+    text = call(monkeypatch, capsys, "five.wav").out
+    assert call(monkeypatch, capsys, "five.wav", "--output_dir", "out").out == ""
+    assert Path("out/five.txt").read_text() == text
+    with pytest.raises(ValueError, match=r"two of the audio files would be written to out/five\.txt"):
+        call(monkeypatch, capsys, "five.wav", "five.mp3", "--output_dir", "out")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--mode", "greedy"], "unknown decode mode greedy; known: "),
+        (["--window", 3], "overlap: expected above 0 and at most half the window"),
+        (["--batch_size", 0], "--batch_size"),
+        (["--model", "."], r"neither avg\.pt nor final\.pt in it"),
+    ],
+)
+def test_options_that_cannot_be_are_named(audio, monkeypatch, capsys, options, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        call(monkeypatch, capsys, "five.wav", *options)

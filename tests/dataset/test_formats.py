@@ -1,0 +1,212 @@
+"""The same utterances in every format of the field give the same batches, bit for bit."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import lhotse
+import pytest
+import soundfile
+import torch
+import webdataset
+
+from tests.dataset.faults.servers import FaultyServer
+from tests.dataset.tars import wav, write_tar
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.mixture import SourceConf
+from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.data_list import RawLine, read_shard_list
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.indexing import build_index
+from wenet_uio.dataset.lhotse_cuts import list_of_cuts
+from wenet_uio.dataset.packing import make_raw_list, make_shard_list
+from wenet_uio.dataset.sources import lists_of
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+PER_SHARD = 20
+FORMATS = ("raw", "wenet", "webdataset", "nemo", "nemo_sharded", "shar", "cuts")
+
+
+class Conf:
+    dataset_conf = DatasetConf(
+        resample_conf={"resample_rate": 8000},
+        speed_perturb=True,
+        fbank_conf={"num_mel_bins": 20, "dither": 1.0},
+        batch_conf={"batch_type": "dynamic", "max_frames_in_batch": 400},
+    )
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory) -> list[RawLine]:
+    """100 recordings of digits where the corpus is there, else noise."""
+    folder = Path(os.environ.get("WENET_UIO_CORPORA", "")) / "fsdd" / "recordings"
+    wavs = sorted(folder.glob("*.wav"))[::30]
+    if not wavs:
+        made = tmp_path_factory.mktemp("wav")
+        wavs = [made / f"{number % 10}_x_{number}.wav" for number in range(100)]
+        for number, path in enumerate(wavs):
+            path.write_bytes(wav(0.2 + number / 100, seed=number))
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    return [RawLine(path.stem, str(path), words[int(path.name[0])]) for path in wavs]
+
+
+def shards_of(lines):
+    return [lines[first : first + PER_SHARD] for first in range(0, len(lines), PER_SHARD)]
+
+
+def audio(line):
+    return Path(line.wav).read_bytes()
+
+
+def write_wenet(lines, folder):
+    for number, shard in enumerate(shards_of(lines)):
+        members = [item for u in shard for item in ((f"{u.key}.txt", u.text), (f"{u.key}.wav", audio(u)))]
+        write_tar(folder / f"shards_{number:09d}.tar", members)
+    return "shards_{000000000..000000004}.tar"
+
+
+def write_webdataset(lines, folder):
+    """With flac, which is as exact, and texts in JSON."""
+    with webdataset.ShardWriter(str(folder / "w-%06d.tar"), maxcount=PER_SHARD, verbose=0) as writer:
+        for line in lines:
+            samples, rate = soundfile.read(line.wav, dtype="int16")
+            soundfile.write(folder / "a.flac", samples, rate)
+            sample = {"audio.flac": (folder / "a.flac").read_bytes(), "json": {"text": line.text}}
+            writer.write({"__key__": line.key, **sample})
+    return "w-{000000..000004}.tar"
+
+
+def write_nemo(lines, folder):
+    manifest = []
+    for number, shard in enumerate(shards_of(lines)):
+        write_tar(folder / f"audio_{number}.tar", [(f"{line.key}.wav", audio(line)) for line in shard])
+        entries = [
+            {"audio_filepath": f"{line.key}.wav", "text": line.text, "duration": seconds(line), "shard_id": number}
+            for line in shard
+        ]
+        (folder / f"manifest_{number}.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        manifest.extend(entries)
+    (folder / "tarred_audio_manifest.json").write_text("".join(json.dumps(entry) + "\n" for entry in manifest))
+
+
+def seconds(line):
+    return round(soundfile.info(line.wav).duration, 2)
+
+
+def cuts_of(lines):
+    cuts = []
+    for line in lines:
+        recording = lhotse.Recording.from_file(line.wav)
+        supervision = lhotse.SupervisionSegment(line.key, line.key, 0, recording.duration, text=line.text)
+        cuts.append(lhotse.MonoCut(line.key, 0, recording.duration, 0, [supervision], recording=recording))
+    return lhotse.CutSet.from_cuts(cuts)
+
+
+def make(form, lines, folder):
+    """Write the utterances in a format; returns a list of them and its data type."""
+    path = str(folder / "data.list")
+    if form == "raw":
+        make_raw_list(lines, path, PER_SHARD)
+        return path, "raw"
+    if form == "cuts":
+        cuts_of(lines).to_file(str(folder / "cuts.jsonl.gz"))
+        path = list_of_cuts(str(folder / "cuts.jsonl.gz"))
+        build_index(path, "raw", PER_SHARD)
+        return path, "raw"
+    if form == "shard":
+        make_shard_list(lines, folder / "shards", path, per_shard=PER_SHARD)
+        return path, "shard"
+    if form == "wenet":
+        content = f"{folder}/{write_wenet(lines, folder)}"
+    elif form == "webdataset":
+        content = f"{folder}/{write_webdataset(lines, folder)}"
+    elif form == "shar":
+        cuts_of(lines).to_shar(str(folder), {"recording": "wav"}, shard_size=PER_SHARD)
+        (folder.parent / "shar.list").write_text(f"{folder}/recording.*.tar\t{folder}/cuts.*.jsonl.gz\n")
+        return str(folder.parent / "shar.list"), "shard"
+    else:
+        write_nemo(lines, folder)
+        manifests = "manifest__OP_0..4_CL_.json" if form == "nemo_sharded" else "tarred_audio_manifest.json"
+        content = f"{folder}/audio__OP_0..4_CL_.tar\t{folder}/{manifests}"
+    Path(path).write_text(content + "\n")
+    return path, "shard"
+
+
+def batches(data_list, data_type):
+    tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "e": 3})
+    loader = build_loader(data_list, data_type, Conf, tokenizer, training=True)
+    loader.set_epoch(1)
+    return list(loader)
+
+
+@pytest.fixture(scope="module")
+def reference(lines, tmp_path_factory):
+    data_list = make("shard", lines, tmp_path_factory.mktemp("reference"))
+    return open_list(*data_list).digest, batches(*data_list)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_gives_the_same_digest_and_the_same_batches(form, lines, reference, tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    data_list = make(form, lines, folder)
+    corpus = open_list(*data_list)
+    digest, expected = reference
+    assert corpus.bad == []
+    assert corpus.digest == digest
+    found = batches(*data_list)
+    assert [batch.keys for batch in found] == [batch.keys for batch in expected]
+    assert sum(len(batch) for batch in found) == len(lines)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours.feats, theirs.feats)
+        assert torch.equal(ours.target, theirs.target)
+        assert ours.texts == theirs.texts
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Serve a folder over HTTP, with a cache of this test's own."""
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    servers = []
+
+    def served(folder):
+        servers.append(FaultyServer(folder))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return servers[-1].url
+
+    yield served
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar"])
+def test_every_format_is_read_from_a_server_too(form, lines, reference, tmp_path, serve):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    data_list, data_type = make(form, lines, folder)
+    shards = "".join(f"{shard}\n" for shard in read_shard_list(data_list))
+    Path(data_list).write_text(shards.replace(str(folder), serve(folder)))
+    corpus = open_list(data_list, data_type)
+    digest, expected = reference
+    assert corpus.bad == []
+    assert corpus.digest == digest
+    for ours, theirs in zip(batches(data_list, data_type), expected, strict=True):
+        assert ours.keys == theirs.keys
+        assert torch.equal(ours.feats, theirs.feats)
+
+
+def test_a_set_of_nemo_on_a_server_is_a_source(lines, reference, tmp_path, serve):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    make("nemo", lines, folder)
+    url = serve(folder)
+    source = {
+        "type": "nemo_tarred",
+        "manifest_filepath": f"{url}/tarred_audio_manifest.json",
+        "tarred_audio_filepaths": f"{url}/audio__OP_0..4_CL_.tar",
+    }
+    (found,) = lists_of(SourceConf(**source))
+    assert open_list(*found).digest == reference[0]

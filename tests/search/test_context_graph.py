@@ -1,0 +1,67 @@
+import random
+
+import pytest
+import torch
+
+from tests.search.plain_search import plain_hot_words
+from wenet_uio.search.context_graph import ContextGraph, read_phrases
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+
+def bonuses(graph, sequence):
+    """The bonus after each token, and at the end."""
+    states, total, found = torch.zeros(1, 1, graph.state_size, dtype=torch.int64), 0.0, []
+    for token in sequence:
+        states, gain = graph.extend(states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool))
+        states, total = states[:, :, 0], total + gain.item()
+        found.append(total)
+    return [*found, total + graph.end(states).item()]
+
+
+def test_a_phrase_earns_as_it_grows_and_gives_back_what_it_does_not_complete():
+    graph = ContextGraph([(1, 2, 3)], 2.0)
+    assert bonuses(graph, (1, 2, 3, 9)) == [2, 4, 6, 6, 6]
+    assert bonuses(graph, (1, 2, 9)) == [2, 4, 0, 0]
+    assert bonuses(graph, (1, 2)) == [2, 4, 0]
+    assert bonuses(graph, (1, 1, 2, 3)) == [2, 2, 4, 6, 6]
+
+
+def test_a_phrase_that_begins_another_is_kept_when_the_longer_one_fails():
+    graph = ContextGraph([(1, 2), (1, 2, 3, 4)], 1.0)
+    assert bonuses(graph, (1, 2, 3, 4)) == [1, 2, 3, 4, 4]
+    assert bonuses(graph, (1, 2, 3, 9)) == [1, 2, 3, 2, 2]
+    assert bonuses(graph, (1, 2, 9)) == [1, 2, 2, 2]
+
+
+def test_a_phrase_within_another_is_found_and_no_token_earns_twice():
+    graph = ContextGraph([(2, 3), (1, 2, 3, 4)], 1.0)
+    assert bonuses(graph, (1, 2, 3, 4)) == [1, 2, 3, 4, 4]
+    assert bonuses(graph, (1, 2, 3, 9)) == [1, 2, 3, 2, 2]
+
+
+def test_any_phrases_and_sequences_earn_what_is_plainly_counted():
+    draw = random.Random(0)
+    for _ in range(300):
+        phrases = [tuple(draw.choices((1, 2, 3), k=draw.randint(1, 5))) for _ in range(draw.randint(1, 6))]
+        graph, plain = ContextGraph(phrases, 1.0), plain_hot_words(phrases, 1.0)
+        sequence = tuple(draw.choices((1, 2, 3, 4), k=20))
+        expected = [plain(sequence[: place + 1], False) for place in range(20)]
+        assert bonuses(graph, sequence) == [*expected, plain(sequence, True)]
+
+
+def test_the_longest_phrase_is_counted_to_its_last_token():
+    phrase = tuple(range(1, 61))
+    assert bonuses(ContextGraph([phrase], 1.0), phrase)[-1] == 60
+    with pytest.raises(ValueError, match="61 tokens; up to 60"):
+        ContextGraph([(*phrase, 61)], 1.0)
+
+
+def test_phrases_are_read_as_tokens_and_those_that_cannot_be_spelt_are_named(tmp_path):
+    tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4})
+    path = tmp_path / "phrases"
+    path.write_text("ab\n\na b\nax\n")
+    assert read_phrases(path, tokenizer) == ([[2, 3], [2, 4, 3]], ["ax"])
+    path.write_text("xx\n")
+    with pytest.raises(ValueError, match="no phrase in it that the units can spell"):
+        read_phrases(path, tokenizer)

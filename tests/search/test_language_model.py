@@ -1,0 +1,57 @@
+import math
+import sys
+
+import pytest
+import torch
+
+from tests.search.plain_search import write_arpa
+from wenet_uio.search.language_model import LanguageModel
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+LETTERS = ["▁", "a", "b", "我", "你"]
+TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)})
+
+
+def total(model, tokens):
+    """The bonus of a complete sequence."""
+    states, bonus = torch.zeros(1, 1, 1, dtype=torch.int64), 0.0
+    for token in tokens:
+        states, gain = model.extend(states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool))
+        states, bonus = states[:, :, 0], bonus + gain.item()
+    return bonus + model.end(states).item()
+
+
+@pytest.mark.parametrize(
+    ("unit", "units"), [("token", ["a", "▁", "b", "a", "我", "你", "a"]), ("word", ["a", "ba", "我", "你", "a"])]
+)
+def test_units_are_tokens_or_words_and_the_end_is_scored(tmp_path, unit, units):
+    kenlm = pytest.importorskip("kenlm")
+    arpa = str(write_arpa(tmp_path / "lm.arpa", [*LETTERS, "ba"]))
+    model = LanguageModel(arpa, TOKENIZER, 0.5, 0.25, unit)
+    expected = 0.5 * math.log(10) * kenlm.Model(arpa).score(" ".join(units)) + 0.25 * len(units)
+    assert total(model, [2, 1, 3, 2, 4, 5, 2]) == pytest.approx(expected)
+
+
+def test_a_table_that_was_dropped_is_made_again(tmp_path, monkeypatch):
+    pytest.importorskip("kenlm")
+    model = LanguageModel(write_arpa(tmp_path / "lm.arpa", LETTERS), TOKENIZER, 0.5, 0.0, "token")
+    before = total(model, [2, 3, 4])
+    monkeypatch.setattr("wenet_uio.search.language_model.REMEMBERED", 2)
+    assert total(model, [2, 3, 4]) == before
+    assert total(model, [2, 3, 4]) == before
+
+
+def test_files_that_are_no_models_are_named(tmp_path):
+    pytest.importorskip("kenlm")
+    with pytest.raises(FileNotFoundError, match="none: no such language model"):
+        LanguageModel(tmp_path / "none", TOKENIZER, 0.5, 0.0, "token")
+    (tmp_path / "text").write_text("no model\n")
+    with pytest.raises(ValueError, match="text: neither an ARPA file nor a KenLM binary"):
+        LanguageModel(tmp_path / "text", TOKENIZER, 0.5, 0.0, "token")
+
+
+def test_without_kenlm_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kenlm", None)
+    with pytest.raises(ValueError, match="pip install kenlm"):
+        LanguageModel("lm.arpa", TOKENIZER, 0.5, 0.0, "token")

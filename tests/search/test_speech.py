@@ -1,0 +1,71 @@
+import itertools
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_uio.search import speech
+from wenet_uio.search.speech import Segment, measure_levels, speech_segments, windows
+
+RATE = 8000
+
+
+def recording(path, stretches, noise=0.0005):
+    """Write tones: (seconds, level) after another, over noise."""
+    random = np.random.default_rng(0)
+    parts = [level * np.sin(0.4 * np.arange(round(seconds * RATE))) for seconds, level in stretches]
+    samples = np.concatenate(parts)
+    soundfile.write(path, samples + random.normal(0, noise, len(samples)), RATE)
+    return str(path)
+
+
+def cut(path, pause=0.3):
+    return [(round(start, 2), round(end, 2)) for start, end in speech_segments(measure_levels(path), pause)]
+
+
+def test_speech_is_cut_at_pauses_and_keeps_a_margin(tmp_path):
+    path = recording(tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.5, 0), (1, 0.1), (0.2, 0), (1, 0.3), (2, 0)])
+    assert cut(path) == [(0.85, 3.15), (3.35, 5.85)]  # the pause of 0.2 s is too short
+    assert cut(path, pause=0.1) == [(0.95, 3.05), (3.45, 4.55), (4.65, 5.75)]
+
+
+def test_the_threshold_follows_noise_and_loudness_from_block_to_block(tmp_path):
+    loud = [(28, 0), (1, 0.5), (1, 0)]
+    quiet = [(10, 0), (1, 0.02), (19, 0)]
+    assert cut(recording(tmp_path / "a.wav", [*loud, *quiet])) == [(27.85, 29.15), (39.85, 41.15)]
+
+
+def test_clicks_are_no_speech_and_silence_has_none(tmp_path):
+    assert cut(recording(tmp_path / "a.wav", [(3, 0), (0.02, 0.5), (3, 0)])) == []
+    assert cut(recording(tmp_path / "b.wav", [(3, 0)])) == []
+    assert cut(recording(tmp_path / "c.wav", [(3, 0.0)], noise=0.0)) == []
+
+
+def test_a_recording_without_a_pause_is_one_segment(tmp_path):
+    assert cut(recording(tmp_path / "a.wav", [(40, 0.2)])) == [(0.0, 40.0)]
+
+
+def test_levels_are_those_of_the_signal_and_audio_is_read_in_blocks(tmp_path, monkeypatch):
+    path = recording(tmp_path / "a.wav", [(70, 0.5)], noise=0.0)
+    asked, read = [], speech.read_audio
+
+    def counted(source, start, end, channel):
+        asked.append(end - start)
+        return read(source, start, end, channel)
+
+    monkeypatch.setattr(speech, "read_audio", counted)
+    levels = measure_levels(path)
+    assert asked == [30, 30, 10]
+    assert levels.shape == (7000,)
+    assert levels == pytest.approx(20 * np.log10(0.5 / 2**0.5), abs=0.5)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 3.9, 4, 19.9, 20, 20.01, 36, 37, 600])
+def test_windows_cover_a_segment_and_overlap(seconds):
+    found = list(windows(Segment(5.0, 5.0 + seconds), 20.0, 4.0))
+    assert found[0].start == 5.0
+    assert found[-1].end == 5.0 + seconds
+    assert max(end - start for start, end in found) <= 20.0 + 1e-6
+    for one, two in itertools.pairwise(found):
+        assert one.end - two.start == pytest.approx(4.0)
+    assert len(found) == max(1, int(np.ceil((seconds - 4) / 16)))

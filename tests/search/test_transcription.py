@@ -1,0 +1,86 @@
+import random
+
+import pytest
+
+from wenet_uio.search.speech import Segment, windows
+from wenet_uio.search.subtitles import subtitles
+from wenet_uio.search.timing import FrameClock
+from wenet_uio.search.transcription import Cutting, Passage, Token, Transcriber, join
+from wenet_uio.search.types import Hypothesis
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+
+def units(tokens):
+    return [token.unit for token in tokens]
+
+
+@pytest.mark.parametrize("vocabulary", [1, 2, 5, 100])
+def test_windows_join_to_what_was_said_whatever_jitters(vocabulary):
+    draw = random.Random(vocabulary)
+    for _ in range(200):
+        times = [0.2 * place + draw.uniform(0, 0.1) + 0.5 for place in range(300) if draw.random() < 0.7]
+        said = [Token(draw.randrange(vocabulary), time, 1.0) for time in times]
+        joined, end = None, 0.0
+        for window in windows(Segment(0.0, 61.0), 20.0, 4.0):
+            heard = [token for token in said if window.start <= token.time < window.end]
+            heard = [token._replace(time=token.time + draw.uniform(-0.02, 0.02)) for token in heard]
+            joined = heard if joined is None else join(joined, heard, Segment(window.start, end))
+            end = window.end
+        assert units(joined) == units(said)
+
+
+def test_errors_at_the_edges_of_windows_are_left_behind():
+    left = [Token(1, 1.0, 1), Token(2, 2.0, 1), Token(3, 3.0, 1), Token(99, 3.9, 1)]  # cut at 4 s
+    right = [Token(98, 2.0, 1), Token(3, 3.0, 1), Token(4, 4.0, 1)]  # begins at 2 s
+    assert units(join(left, right, Segment(2.0, 4.0))) == [1, 2, 3, 4]
+
+
+def test_windows_that_agree_on_nothing_part_at_the_middle():
+    left = [Token(1, 2.5, 1), Token(2, 3.5, 1)]
+    right = [Token(3, 2.6, 1), Token(4, 3.6, 1)]
+    assert units(join(left, right, Segment(2.0, 4.0))) == [1, 4]
+    assert units(join([], right, Segment(2.0, 4.0))) == [4]
+
+
+@pytest.mark.parametrize("bad", [{"overlap": 0}, {"window": 5, "overlap": 3}, {"pause": -1.0}])
+def test_times_that_do_not_fit_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match="pause" if "pause" in bad else "overlap"):
+        Cutting(**bad)
+
+
+class Spelling(Transcriber):
+    """What subtitles need of a transcriber, without a model."""
+
+    def __init__(self):
+        self.tokenizer = Tokenizer(CharSplitter(), {letter: unit for unit, letter in enumerate("▁abcdefgh")})
+        self.clock = FrameClock(step=0.04, offset=0.0, shift=0.01)
+
+
+def said(text, start, step=0.1):
+    letters = Spelling().tokenizer.symbols
+    tokens = [Token(letters[letter.replace(" ", "▁")], start + place * step, 1.0) for place, letter in enumerate(text)]
+    return Passage(Segment(start, start + len(text) * step), tokens)
+
+
+def test_words_have_times_and_confidences():
+    words = Spelling().words(said("ab c", 1.0).tokens)
+    assert [word.text for word in words] == ["ab", "c"]
+    assert [word.start for word in words] == pytest.approx([0.98, 1.18])
+    assert [word.end for word in words] == pytest.approx([1.12, 1.32])
+
+
+def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
+    passages = [said("ab cd", 0.5), said("ef", 1.2), said("gh " * 60, 3600.0)]
+    cues = [cue.split("\n") for cue in subtitles(Spelling(), passages)]
+    assert [cue[0] for cue in cues] == [str(number + 1) for number in range(len(cues))]
+    assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]
+    assert cues[1][1:3] == ["00:00:01,180 --> 00:00:02,180", "ef"]  # a second, though it is said in less
+    assert cues[2][1].startswith("00:59:59,980 --> 01:00:0")
+    assert all(set(cue[2].split()) == {"gh"} and len(cue[2]) <= 80 for cue in cues[2:])
+    assert sum(len(cue[2].split()) for cue in cues[2:]) == 60
+
+
+def test_tokens_without_ctc_times_are_spread_over_their_segment():
+    tokens = Spelling()._tokens(Hypothesis((1, 2), 0.0), Segment(10.0, 14.0))
+    assert [token.time for token in tokens] == [11.0, 13.0]

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Make the indexes of lists that came without: shards of other tools, NeMo's tarred sets, Lhotse's cuts and Shar.
+
+Training makes them too, when it first opens a list; this does it ahead, in parallel, and lists what cannot be used.
+Shards that have an index which fits are not read again, so that a run that was stopped goes on where it was."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.config.mixture import load_mixture
+from wenet_uio.dataset.index_lists import index_list
+from wenet_uio.dataset.mixture import MIXTURE_SUFFIXES
+from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.sources import SourceList, lists_of_sources
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="data list, or a yaml file of sources, whose lists are indexed each")
+    parser.add_argument("--data_type", choices=("raw", "shard"), help="of a data list; a yaml file says it itself")
+    parser.add_argument("--nj", type=int, default=1, help="processes (default: %(default)s)")
+    args = parser.parse_args()
+    if args.nj < 1:
+        raise ValueError(f"--nj must be 1 or more, found {args.nj}")
+    if Path(args.data).suffix in MIXTURE_SUFFIXES:
+        lists = lists_of_sources(load_mixture(args.data).sources)
+    elif args.data_type:
+        lists = [SourceList(args.data, args.data_type, DEFAULT_LAYOUT)]
+    else:
+        raise ValueError(f"{args.data}: say what the list holds, --data_type raw or shard")
+    failed = 0
+    for found in (index_list(source, args.nj) for source in lists):
+        for key, reason in found.bad:
+            print(f"bad: {key}: {reason}", file=sys.stderr)
+        hours = found.summary.seconds / 3600
+        print(f"{found.data_list}: {found.summary.samples} utterances, {hours:.2f} h, {len(found.bad)} bad")
+        failed += len(found.bad)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,44 @@
+"""Distributions of positive numbers in bounded memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LOWEST, HIGHEST = -6.0, 6.0
+"""Powers of ten that are told apart."""
+BINS = 2400
+"""200 a power of ten: quantiles are right to 1.2 %."""
+
+
+class LogHistogram:
+    """Counts in bins of equal width on a scale of logarithms."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(BINS, np.int64)
+
+    def add(self, values: np.ndarray) -> None:
+        """Count some values; what is 0 or less falls into the lowest bin."""
+        logarithms = np.log10(np.maximum(values, 10**LOWEST))
+        places = ((logarithms - LOWEST) * (BINS / (HIGHEST - LOWEST))).astype(np.int64)
+        self.counts += np.bincount(places.clip(0, BINS - 1), minlength=BINS)
+
+    def merge(self, other: LogHistogram) -> None:
+        self.counts += other.counts
+
+    def quantile(self, share: float) -> float:
+        """The value below which this share of all lies; not a number where there are none."""
+        total = int(self.counts.sum())
+        if not total:
+            return float("nan")
+        place = int(np.searchsorted(np.cumsum(self.counts), share * total))
+        return float(self.edges()[place : place + 2].prod() ** 0.5)
+
+    def edges(self) -> np.ndarray:
+        """(bins + 1,) borders of the bins."""
+        return np.logspace(LOWEST, HIGHEST, BINS + 1)
+
+    def summary(self) -> dict[str, float]:
+        """Some quantiles, to three digits."""
+        if not self.counts.any():
+            return {}
+        return {f"{share:g}": float(f"{self.quantile(share):.3g}") for share in (0.01, 0.25, 0.5, 0.75, 0.99)}

@@ -1,0 +1,100 @@
+"""Where the utterances of an epoch went: bad ones by name in a file, all of them by number in an account."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wenet_uio.dataset.types import Batch
+from wenet_uio.files import written_aside
+
+NOT_INDEXED = "not_indexed"
+"""The reason of what an index had to leave out; the details say more."""
+
+
+class Ledger:
+    """A file with a JSON line for each bad sample that was met; the ranks of a run append to the same one.
+
+    A line says in which list, pass over the data and batch it was met, its key, the reason and the details.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._file: int | None = None
+
+    def write(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
+        """Append one line, at once."""
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        place = {"list": data_list, "pass": data_pass, "batch": batch}
+        line = json.dumps({**place, "key": key, "reason": reason, "detail": detail}, ensure_ascii=False)
+        os.write(self._file, f"{line}\n".encode())  # one call: lines of several processes do not mix
+
+    def forget(self, data_list: str, data_pass: int = 0, batch: int = 0) -> None:
+        """Take out what a list said from this place on, which will be read again; for one rank, before others write."""
+        if not self.path.exists():
+            return
+        kept = []
+        for text in self.path.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text) if text.endswith("}") else None  # the last one may be cut short by a kill
+            if line and (line["list"] != data_list or (line["pass"], line["batch"]) < (data_pass, batch)):
+                kept.append(text + "\n")
+        with written_aside(self.path, "w") as file:
+            file.writelines(kept)
+
+
+def tally(batches: Iterable[Batch]) -> Counter[str]:
+    """Samples of some batches: `planned`, `read`, and what was left out as `filtered/reason` and `bad/reason`."""
+    counts: Counter[str] = Counter()
+    for batch in batches:
+        counts["planned"] += batch.planned
+        counts["read"] += len(batch)
+        counts.update(f"{'filtered' if sample.filtered else 'bad'}/{sample.reason}" for sample in batch.skipped)
+    return counts
+
+
+@dataclass(frozen=True)
+class Account:
+    """An epoch over all ranks; read + filtered + bad = all."""
+
+    all: int
+    read: int
+    filtered: dict[str, int]
+    """By reason."""
+    bad: dict[str, int]
+    """By reason."""
+
+    def scalars(self) -> dict[str, float]:
+        """Points for TensorBoard."""
+        parts = {"filtered": self.filtered, "bad": self.bad}
+        totals = {part: sum(reasons.values()) for part, reasons in parts.items()}
+        by_reason = {f"{part}_{reason}": count for part, reasons in parts.items() for reason, count in reasons.items()}
+        return {"all": self.all, "read": self.read, **totals, **by_reason}
+
+    def __str__(self) -> str:
+        parts = [f"{self.all} utterances: {self.read} read"]
+        for name, reasons in (("filtered", self.filtered), ("bad", self.bad)):
+            named = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+            parts.append(f"{sum(reasons.values())} {name}" + (f" ({named})" if named else ""))
+        return ", ".join(parts)
+
+
+def reconciled(counts: Mapping[str, int]) -> Account:
+    """The account of an epoch, from the counts of all ranks: `tally` of its batches, and `Loader.left_out` at its end.
+
+    Raises:
+        RuntimeError: the totals do not agree, so that an utterance was lost or came twice: a bug in this project.
+    """
+    parts = {
+        part: {name.split("/", 1)[1]: count for name, count in counts.items() if name.startswith(f"{part}/") and count}
+        for part in ("filtered", "bad")
+    }
+    account = Account(counts.get("all", counts["planned"]), counts["read"], **parts)
+    if account.all != account.read + sum(account.filtered.values()) + sum(account.bad.values()):
+        raise RuntimeError(f"an epoch does not add up, which is a bug in wenet_uio; please report it: {dict(counts)}")
+    return account

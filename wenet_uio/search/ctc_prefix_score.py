@@ -1,0 +1,80 @@
+"""CTC's opinion of the hypotheses of an attention beam search, token by token."""
+
+from __future__ import annotations
+
+import torch
+
+_IMPOSSIBLE = -1e4
+"""Log-probability that stands for none: cumulative sums and their differences stay exact enough, -inf gives NaN."""
+
+
+class CtcPrefixScore:
+    """ln P(all token sequences that begin with a prefix), for N hypotheses of each of B utterances as they grow.
+
+    The forward variables of a longer prefix are recurrences in time of the form r[t] = (r[t-1] + a[t]) p[t]. Divided
+    by the product of p they are cumulative sums, so all frames are computed at once. In float64.
+
+    Source: Watanabe et al. 2017, https://doi.org/10.1109/JSTSP.2017.2763455, algorithm 2.
+    """
+
+    def __init__(self, log_probs: torch.Tensor, lengths: torch.Tensor, weight: float, blank: int, eos: int) -> None:
+        """log_probs (B, T, V), lengths (B,) frames; `weight`: of CTC beside the decoder."""
+        self._blank, self._eos, self._weight = blank, eos, weight
+        outside = torch.arange(log_probs.size(1), device=log_probs.device) >= lengths.unsqueeze(1)
+        self._scores = log_probs.double().clamp(min=_IMPOSSIBLE).transpose(1, 2).contiguous()  # (B, V, T)
+        self._scores.masked_fill_(outside.unsqueeze(1), _IMPOSSIBLE)
+        self._scores[:, blank].masked_fill_(outside, 0.0)  # behind the end nothing but blanks, at no cost
+        blanks = self._scores[:, blank].unsqueeze(1)  # (B, 1, T)
+        self._blanks = blanks.unsqueeze(1)
+        self._prefix = torch.zeros_like(blanks[..., 0])
+        """(B, N) score of each hypothesis."""
+        self._in_blank = blanks.cumsum(dim=2)
+        """(B, N, T) its paths up to each frame that end in a blank."""
+        self._in_token = torch.full_like(blanks, -torch.inf)
+        """(B, N, T) those that end in its last token."""
+        self._start = 0.0
+        """ln P of the hypothesis before the first frame: that of the empty one is 1."""
+
+    def combine(self, best: torch.Tensor, candidates: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+        """Add CTC's opinion to the decoder's.
+
+        Args:
+            best, candidates: (B, N, M) log-probabilities of tokens that may come next, by the decoder.
+            last: (B, N) last token of each hypothesis.
+
+        Returns:
+            (B, N, M) what the joint score of each longer hypothesis has more than that of the hypothesis.
+        """
+        earlier = self._in_blank.new_full((*self._prefix.shape, 1), self._start)
+        any_before = torch.logaddexp(self._in_blank, self._in_token)
+        blank_before = torch.cat((earlier, self._in_blank[..., :-1]), dim=2).unsqueeze(2)  # (B, N, 1, T)
+        before = torch.cat((earlier, any_before[..., :-1]), dim=2).unsqueeze(2)
+        repeats = (candidates == last.unsqueeze(2)).unsqueeze(3)
+        entering = torch.where(repeats, blank_before, before)  # (B, N, M, T)
+
+        rows = torch.arange(len(candidates), device=candidates.device).view(-1, 1, 1)
+        scores = self._scores[rows, candidates]
+        prefix = (entering + scores).logsumexp(dim=3)
+        self._new_in_token = _recur(entering, scores)
+        after_token = torch.nn.functional.pad(self._new_in_token[..., :-1], (1, 0), value=-torch.inf)
+        self._new_in_blank = _recur(after_token, self._blanks)
+
+        prefix = torch.where(candidates == self._eos, any_before[..., -1:], prefix)
+        self._new_prefix = prefix.masked_fill(candidates == self._blank, -torch.inf)
+        prefix = self._prefix.unsqueeze(2)
+        gain = torch.where(prefix > -torch.inf, self._new_prefix - prefix, -torch.inf)
+        return (1.0 - self._weight) * best + self._weight * gain.to(best.dtype)
+
+    def choose(self, choice: torch.Tensor) -> None:
+        """Go on with the candidates (B, K) of `combine`, counted over hypotheses and their candidates."""
+        self._prefix = self._new_prefix.flatten(1).gather(1, choice)
+        rows = choice.unsqueeze(2).expand(-1, -1, self._scores.size(2))
+        self._in_blank = self._new_in_blank.flatten(1, 2).gather(1, rows)
+        self._in_token = self._new_in_token.flatten(1, 2).gather(1, rows)
+        self._start = -torch.inf
+
+
+def _recur(entering: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """r[t] = logaddexp(r[t-1], entering[t]) + scores[t] along the last axis, r[-1] = -inf."""
+    products = scores.cumsum(dim=-1)
+    return products + (entering - (products - scores)).logcumsumexp(dim=-1)

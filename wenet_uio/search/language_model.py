@@ -1,0 +1,130 @@
+"""An n-gram language model beside the recogniser: shallow fusion in CTC prefix beam search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from wenet_uio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import kenlm
+
+LmUnit = Literal["token", "word"]
+REMEMBERED = 2_000_000
+"""Extensions that are kept from one batch to the next."""
+
+
+class LanguageModel:
+    """A PrefixScorer: `weight` x ln P(unit | units before) + `bonus` for each unit, and ln P(</s>) at the end.
+
+    Units are the model's tokens as the units file spells them, or words. A word is scored when the next one starts, or
+    at the end. The n-gram model is asked once for an extension that comes up again and again.
+    """
+
+    state_size = 1
+
+    def __init__(self, path: str | Path, tokenizer: Tokenizer, weight: float, bonus: float, unit: LmUnit) -> None:
+        """`path`: an ARPA file or a KenLM binary.
+
+        Raises:
+            ValueError: the package is missing, or the file is not such a model. OSError: there is no such file.
+        """
+        self._weight, self._bonus, self._unit = weight * math.log(10.0), bonus, unit
+        self._symbol_of, self._splitter = tokenizer.symbol, tokenizer.splitter
+        self.most = max(0.0, bonus) if weight >= 0 else torch.inf  # ln P is never above 0
+        self._model = _load(path)
+        self._forget()
+
+    def extend(
+        self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As PrefixScorer.extend."""
+        keys = (states << 32 | tokens.unsqueeze(1))[wanted].tolist()
+        found = list(map(self._extensions.__getitem__, keys))  # Python runs only for what is not in the table
+        next_states = torch.zeros(wanted.shape, dtype=torch.int64, device=states.device)
+        gains = torch.zeros(wanted.shape, dtype=torch.float64, device=states.device)
+        if found:
+            numbers, scores = zip(*found, strict=True)
+            next_states[wanted] = torch.tensor(numbers, device=states.device)
+            gains[wanted] = torch.tensor(scores, dtype=torch.float64, device=states.device)
+        return next_states.unsqueeze(3), gains
+
+    def end(self, states: torch.Tensor) -> torch.Tensor:
+        """As PrefixScorer.end; a batch ends here, so this is where a table that has grown large is dropped."""
+        gains = torch.tensor([self._end(state) for state in states.flatten().tolist()], dtype=torch.float64)
+        if len(self._extensions) > REMEMBERED:
+            self._forget()
+        return gains.view(states.shape[:2]).to(states.device)
+
+    def _forget(self) -> None:
+        import kenlm
+
+        start = kenlm.State()
+        self._model.BeginSentenceWrite(start)
+        self._states: list[tuple[kenlm.State, str]] = [(start, "")]  # and the word begun
+        self._numbers = {self._states[0]: 0}
+        self._extensions = _Memo(self._extend)
+
+    def _extend(self, key: int) -> tuple[int, float]:
+        context, word = self._states[key >> 32]
+        symbol = self._symbol_of(key & 0xFFFFFFFF)
+        gain = 0.0
+        if self._unit == "token":
+            context, gain = self._score(context, symbol)
+        else:
+            if word and self._splitter.starts_word(word, symbol):
+                if unit := self._splitter.join([word]):
+                    context, gain = self._score(context, unit)
+                word = ""
+            word += symbol
+        state = (context, word)
+        number = self._numbers.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
+        return number, gain
+
+    def _end(self, number: int) -> float:
+        context, word = self._states[number]
+        gain = 0.0
+        if unit := self._splitter.join([word]):
+            context, gain = self._score(context, unit)
+        return gain + self._score(context, "</s>")[1] - self._bonus
+
+    def _score(self, context: kenlm.State, unit: str) -> tuple[kenlm.State, float]:
+        import kenlm
+
+        following = kenlm.State()
+        log10 = self._model.BaseScore(context, unit, following)
+        return following, self._weight * log10 + self._bonus
+
+
+class _Memo(dict):
+    """A function's table of results: what is not there is worked out."""
+
+    def __init__(self, function: Callable[[int], tuple[int, float]]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, key: int) -> tuple[int, float]:
+        self[key] = value = self._function(key)
+        return value
+
+
+def _load(path: str | Path) -> kenlm.Model:
+    try:
+        import kenlm
+    except ModuleNotFoundError:
+        raise ValueError("--lm_path needs the package kenlm: pip install kenlm (or wenet_uio[lm])") from None
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such language model")
+    config = kenlm.Config()
+    config.show_progress, config.arpa_complain = False, kenlm.ARPALoadComplain.NONE
+    try:
+        return kenlm.Model(str(path), config)
+    except OSError as error:
+        raise ValueError(f"{path}: neither an ARPA file nor a KenLM binary ({' '.join(str(error).split())})") from None

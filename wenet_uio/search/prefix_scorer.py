@@ -1,0 +1,66 @@
+"""What may add to the score of a prefix in CTC prefix beam search: hot words, a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+
+class PrefixScorer(Protocol):
+    """Gives every token sequence a bonus (natural log), told token by token.
+
+    What it remembers of a sequence is a few integers, S of them; those of the empty sequence are zeros.
+    """
+
+    state_size: int
+    """S."""
+    most: float
+    """What the bonus grows by with one token, at most."""
+
+    def extend(
+        self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Put each of K tokens behind each of N sequences.
+
+        Args:
+            states: (B, N, S) int64.
+            tokens: (B, K).
+            wanted: (B, N, K) bool; the others may be left undone.
+
+        Returns:
+            states (B, N, K, S) of the longer sequences, and what the bonus grows by (B, N, K) float64.
+        """
+        ...
+
+    def end(self, states: torch.Tensor) -> torch.Tensor:
+        """What the bonus grows by (B, N) when the sequences are complete."""
+        ...
+
+
+class Scorers:
+    """Several scorers as one: bonuses add up, states lie side by side."""
+
+    def __init__(self, scorers: Sequence[PrefixScorer]) -> None:
+        self._scorers = tuple(scorers)
+        self._sizes = [scorer.state_size for scorer in scorers]
+        self.state_size = sum(self._sizes)
+        self.most = sum(scorer.most for scorer in scorers)
+
+    def extend(
+        self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As PrefixScorer.extend."""
+        extended = [scorer.extend(part, tokens, wanted) for scorer, part in self._parts(states)]
+        if not extended:
+            return states.new_empty(*wanted.shape, 0), torch.zeros_like(wanted, dtype=torch.float64)
+        return torch.cat([part for part, _ in extended], dim=3), torch.stack([gain for _, gain in extended]).sum(dim=0)
+
+    def end(self, states: torch.Tensor) -> torch.Tensor:
+        """As PrefixScorer.end."""
+        gains = [scorer.end(part) for scorer, part in self._parts(states)]
+        return sum(gains, torch.zeros(states.shape[:2], dtype=torch.float64, device=states.device))
+
+    def _parts(self, states: torch.Tensor) -> list[tuple[PrefixScorer, torch.Tensor]]:
+        return list(zip(self._scorers, states.split(self._sizes, dim=2), strict=True)) if self._scorers else []

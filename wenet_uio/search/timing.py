@@ -1,0 +1,37 @@
+"""Encoder frames on the clock of the audio."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.measure import frame_count
+from wenet_uio.models.asr_model import ASRModel
+
+
+@dataclass(frozen=True)
+class FrameClock:
+    """Encoder frame t stands for the `step` seconds around the middle of the audio that its input layer sees."""
+
+    step: float
+    """Seconds from one frame to the next."""
+    offset: float
+    """Seconds before the first."""
+    shift: float
+    """Seconds from one feature frame to the next."""
+
+    @classmethod
+    def of(cls, model: ASRModel, conf: DatasetConf) -> FrameClock:
+        count, embed = frame_count(conf), model.encoder.embed
+        step = embed.subsampling_rate * count.shift
+        seen = embed.right_context * count.shift + count.window
+        offset = max(0.0, (seen - step) / 2 / count.sample_rate)
+        return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
+
+    def edge(self, frame: int) -> float:
+        """Seconds to where frame `frame` starts and the one before it ends."""
+        return self.offset + frame * self.step
+
+    def middle(self, frame: int) -> float:
+        """Seconds to the middle of frame `frame`."""
+        return self.edge(frame) + self.step / 2
