@@ -19,24 +19,16 @@ parse_options "$@"
 for test in $tests; do require "data/$test/data.list"; done
 require "$dir/train.yaml"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
-<<<<<<< HEAD
+[[ -n $nproc ]] || nproc=$(num_gpus)
 for test in $tests; do
   out=$dir
   if [[ $tests != "$test" ]]; then
     log "$test"
     out=$dir/$test
   fi
-  # shellcheck disable=SC2086 # a list
+  # shellcheck disable=SC2086 # lists
   python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
     --data_type "$data_type" --test_data "data/$test/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-    --result_dir "$out"
+    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" $options
   score.sh --ref "data/$test/text" --dir "$out" --modes "$modes" --char "$char"
 done
-=======
-[[ -n $nproc ]] || nproc=$(num_gpus)
-# shellcheck disable=SC2086 # lists
-python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
-  --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-  --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$dir" $options
-score.sh --ref data/test/text --dir "$dir" --modes "$modes" --char "$char"
->>>>>>> main

@@ -31,7 +31,8 @@ def train_sentencepiece(
     """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab (`piece<tab>log-probability`).
 
     Chinese characters and non-language symbols are left out of the training text: BpeSplitter makes them tokens. The
-    same text, options and seed give the same model. `input_sentence_size` above 0 trains on so many texts drawn at random.
+    same text, options and seed give the same model. `input_sentence_size` above 0 trains on so many texts drawn at
+    random.
 
     Raises:
         ValueError: when the text has nothing to learn from, or not for this vocab_size.
