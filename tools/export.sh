@@ -8,7 +8,7 @@ set -euo pipefail
 
 dir=                      # of the experiment
 data_type=raw             # of the list
-test=test                 # part of data/ that the exported model is checked on
+test="test"               # part of data/ that the exported model is checked on
 parse_options "$@"
 
 require "data/$test/data.list" "$dir/avg.pt"
