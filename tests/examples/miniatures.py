@@ -26,7 +26,7 @@ def lines(path: Path, *rows: str) -> None:
 
 
 def yesno(root: Path) -> Texts:
-    """Names are transcripts; ten recordings that begin with 0, of which the ninth is for development, and two with 1."""
+    """Names are transcripts; ten recordings that begin with 0, the ninth for development, and two that begin with 1."""
     names = [f"0_0_0_0_{i // 4}_{i // 2 % 2}_{i % 2}_1" for i in range(8)] + ["0_1_0_0_0_0_0_0", "0_1_1_1_1_1_1_1"]
     for name in [*names, "1_0_0_0_0_0_0_0", "1_1_1_1_1_1_1_1"]:
         noise(root / "waves_yesno" / f"{name}.wav", 8000)

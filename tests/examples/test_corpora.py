@@ -56,14 +56,14 @@ def recipe(tmp_path):
     return copy
 
 
-def listed_texts(data_list: Path, data_type: str) -> dict[str, str]:
+def listed_texts(recipe: Path, part: str, data_type: str) -> dict[str, str]:
     """key -> text of a raw list, or of the tars of a shard list."""
-    entries = data_list.read_text(encoding="utf-8").splitlines()
+    entries = (recipe / "data" / part / "data.list").read_text(encoding="utf-8").splitlines()
     if data_type == "raw":
         return {entry["key"]: entry["txt"] for entry in map(json.loads, entries)}
     texts = {}
     for entry in entries:
-        with tarfile.open(entry) as tar:
+        with tarfile.open(recipe / entry) as tar:
             texts |= {
                 Path(name).stem: tar.extractfile(name).read().decode()
                 for name in tar.getnames()
@@ -87,7 +87,7 @@ def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
         assert result.returncode == 0, result.stderr
         for part, texts in expected.items():
             assert read_table(folder / "data" / part / "text") == texts
-            assert listed_texts(folder / "data" / part / "data.list", data_type) == texts
+            assert listed_texts(folder, part, data_type) == texts
         (units,) = folder.glob("data/dict*/units.txt")
         assert len(read_symbols(units)) > 3
         assert json.loads((folder / "data" / "train" / "global_cmvn").read_text())["frame_num"] > 0
