@@ -26,17 +26,15 @@ def lines(path: Path, *rows: str) -> None:
 
 
 def yesno(root: Path) -> Texts:
-    """Names are transcripts; ten recordings that begin with 0, the ninth for development, and two that begin with 1."""
-    names = [f"0_0_0_0_{i // 4}_{i // 2 % 2}_{i % 2}_1" for i in range(8)] + ["0_1_0_0_0_0_0_0", "0_1_1_1_1_1_1_1"]
-    for name in [*names, "1_0_0_0_0_0_0_0", "1_1_1_1_1_1_1_1"]:
+    """Names are transcripts; in their order the 1st, 5th and 9th are for the test, the second for development."""
+    names = [f"{number >> 3 & 1}_0_0_0_1_{number >> 2 & 1}_{number >> 1 & 1}_{number & 1}" for number in range(12)]
+    for name in names:
         noise(root / "waves_yesno" / f"{name}.wav", 8000)
     lines(root / "waves_yesno" / "README", "a file that is no recording")
     said = {name: name.replace("_", " ").replace("0", "NO").replace("1", "YES") for name in names}
-    return {
-        "train": {name: said[name] for name in (*names[:8], names[9])},
-        "dev": {names[8]: said[names[8]]},
-        "test": {"1_0_0_0_0_0_0_0": "YES" + " NO" * 7, "1_1_1_1_1_1_1_1": "YES" + " YES" * 7},
-    }
+    test, dev = [names[0], names[4], names[8]], [names[1]]
+    train = [name for name in names if name not in test + dev]
+    return {part: {name: said[name] for name in of} for part, of in (("train", train), ("dev", dev), ("test", test))}
 
 
 def dspspeech20(root: Path) -> Texts:
@@ -229,10 +227,10 @@ def hub5(root: Path) -> Texts:
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "yesno": ("--data", "{}/waves_yesno"),
-    "librispeech": ("--train_parts", "train-clean-100", "--bpe", "40"),
-    "an4": ("--bpe", "22"),
+    "librispeech": ("--train_parts", "train-clean-100", "--bpe", "24"),
+    "an4": ("--bpe", "15"),
     "wenetspeech": ("--subset", "S"),
     "fisher": ("--bpe", "24", "--min_slice_duration", "10"),
-    "hub5": ("--bpe", "20", "--fisher", "{}/fisher"),
+    "hub5": ("--bpe", "14", "--fisher", "{}/fisher"),
 }
 """What a recipe is run with, beside --data; {} is the corpus."""

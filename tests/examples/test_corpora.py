@@ -96,7 +96,7 @@ def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "folder", "counts"),
     [
-        ("yesno", "yesno", (28, 3, 29)),
+        ("yesno", "yesno", (40, 5, 15)),
         ("dspspeech20", "dspspeech20_zh", (624, 96, 96)),
         ("speechocean762", "speechocean762", (440, 80, 200)),
     ],
