@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ./path.sh
-need_packages tests/requirements.txt examples/espeak/s0/requirements.txt
+need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt
 
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tests run small models, and several processes at a time
 ruff check .

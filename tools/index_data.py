@@ -14,16 +14,15 @@ from wenet_uio.dataset.index_lists import index_list
 from wenet_uio.dataset.mixture import MIXTURE_SUFFIXES
 from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.sources import SourceList, lists_of_sources
+from wenet_uio.executor import add_executor_options, executor_of
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="data list, or a yaml file of sources, whose lists are indexed each")
     parser.add_argument("--data_type", choices=("raw", "shard"), help="of a data list; a yaml file says it itself")
-    parser.add_argument("--nj", type=int, default=1, help="processes (default: %(default)s)")
+    add_executor_options(parser, "--nj")
     args = parser.parse_args()
-    if args.nj < 1:
-        raise ValueError(f"--nj must be 1 or more, found {args.nj}")
     if Path(args.data).suffix in MIXTURE_SUFFIXES:
         lists = lists_of_sources(load_mixture(args.data).sources)
     elif args.data_type:
@@ -31,7 +30,7 @@ def main() -> int:
     else:
         raise ValueError(f"{args.data}: say what the list holds, --data_type raw or shard")
     failed = 0
-    for found in (index_list(source, args.nj) for source in lists):
+    for found in (index_list(source, executor_of(args)) for source in lists):
         for key, reason in found.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
         hours = found.summary.seconds / 3600

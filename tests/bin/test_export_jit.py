@@ -46,20 +46,13 @@ def trained(tmp_path: Path) -> Path:
 
 def export(folder: Path, *more: object) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "wenet_uio.bin.export_jit", "--config", folder / "train.yaml"]
-    command += ["--checkpoint", folder / "final.pt", "--output_file", folder / "final.zip", *more]
+    command += ["--checkpoint", folder / "final.pt", "--output_file", folder / "final.zip"]
+    command += ["--check_data", folder / "data.list", "--num_check", 2, *more]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
 def test_both_files_are_written_and_checked(trained):
-    done = export(
-        trained,
-        "--output_quant_file",
-        trained / "final_quant.zip",
-        "--check_data",
-        trained / "data.list",
-        "--num_check",
-        2,
-    )
+    done = export(trained, "--output_quant_file", trained / "final_quant.zip")
     assert done.returncode == 0, done.stderr
     assert "final.zip: 2 of 2 utterances as the checkpoint decodes them" in done.stdout
     assert "of 2 utterances as the checkpoint decodes them" in done.stdout.split("final_quant.zip", 1)[1]
@@ -82,3 +75,10 @@ def test_weights_of_another_model_are_one_line(trained):
     assert done.returncode == 1
     assert "not the weights of this model" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_what_is_past_the_tolerance_is_not_written(trained):
+    done = export(trained, "--tolerance", -1)
+    assert done.returncode == 1
+    assert "final.zip: not written: log-probabilities differ by more than -1" in done.stderr
+    assert not list(trained.glob("*final.zip*"))

@@ -1,6 +1,9 @@
 import json
+import os
 import pickle
 import tarfile
+import time
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +98,20 @@ def test_a_shard_replaced_behind_its_index_is_refused(make_lists):
         file.write(open(second, "rb").read() + bytes(512))
     with pytest.raises(ListError, match="not the shard that was indexed"):
         corpus.rows(0)
+
+
+def test_a_shard_of_equal_size_that_is_newer_than_its_index_is_refused(make_lists):
+    shard_list = make_lists(20)["shard"]
+    first, _ = open(shard_list).read().split()
+    content = bytearray(Path(first).read_bytes())
+    content[: len(b"utt0000")] = b"utt9000"  # the first key; the checksum of the header goes with the sum of its bytes
+    content[148:156] = b"%06o\0 " % (int(content[148:154], 8) + ord("9") - ord("0"))
+    Path(first).write_bytes(content)
+    assert len(open_list(shard_list, "shard").rows(0)) == 10  # as old as its index: taken for what was indexed
+    os.utime(first, (time.time() + 3600,) * 2)
+    with pytest.raises(ListError, match="not the shard that was indexed"):
+        open_list(shard_list, "shard").rows(0)
+    assert open_list(shard_list, "shard").rows(1).key(0) == "utt0010"
 
 
 @pytest.mark.parametrize(("kind", "other"), [("raw", "shard"), ("shard", "raw")])

@@ -26,11 +26,12 @@ def make_model() -> Callable[..., ASRModel]:
         encoder_conf: dict[str, Any] | None = None,
         model_conf: dict[str, Any] | None = None,
         decoder_conf: dict[str, Any] | None = None,
+        defaults: dict[str, Any] = SMALL,
     ) -> ASRModel:
         torch.manual_seed(0)
         values = {
             "encoder": encoder,
-            "encoder_conf": {**SMALL, **(encoder_conf or {})},
+            "encoder_conf": {**defaults, **(encoder_conf or {})},
             "decoder": decoder,
             "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 2, **(decoder_conf or {})},
             "model_conf": {"ctc_weight": 0.3, "reverse_weight": 0.3, "lsm_weight": 0.1, **(model_conf or {})},
@@ -39,6 +40,18 @@ def make_model() -> Callable[..., ASRModel]:
             "output_dim": VOCAB,
         }
         return build_model(parse_config(values, "test")).eval()
+
+    return make
+
+
+@pytest.fixture
+def make_encoder_model(make_model: Callable[..., ASRModel]) -> Callable[..., ASRModel]:
+    """make_encoder_model(encoder, encoder_conf) -> as make_model, with no key of the encoder but width and heads."""
+
+    def make(encoder: str, encoder_conf: dict[str, Any]) -> ASRModel:
+        blocks = {} if encoder == "squeezeformer" else {"num_blocks": 2}
+        conf = {"output_size": 16, "attention_heads": 2, **blocks, **encoder_conf}
+        return make_model(encoder, "transformer", conf, {"reverse_weight": 0.0}, defaults={})
 
     return make
 

@@ -13,7 +13,16 @@ from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.decoder import reversed_hypotheses
 from wenet_uio.models.masks import length_mask
 
-MODELS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer")
+MODELS = (
+    "transformer",
+    "conformer",
+    "conformer_conv2d6",
+    "conformer_conv2d8",
+    "u2pp_conformer",
+    "branchformer",
+    "e_branchformer",
+    "squeezeformer",
+)
 TOLERANCE = 1e-4
 
 # WeNet draws a chunk size in evaluation mode too where none is given. For the model with dynamic chunks it drew these

@@ -47,7 +47,8 @@ def _batch():
 
 @pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
 def test_text_without_audio_trains_the_decoder_alone(make_model, decoder):
-    model = make_model(decoder=decoder, model_conf={"ctc_weight": 0.3, "text_weight": 0.5})
+    model = make_model(decoder=decoder, model_conf={"ctc_weight": 0.3})
+    model.text_weight = 0.5
     _, _, target, target_lengths = _batch()
     losses = model(torch.zeros(2, 0, 40), torch.zeros(2, dtype=torch.int64), target, target_lengths)
     assert losses["loss_ctc"] is None
@@ -66,6 +67,18 @@ def test_loss_weighs_its_parts(make_model):
     only_ctc = make_model(model_conf={"ctc_weight": 1.0})(*batch)
     assert only_ctc["loss_att"] is None
     torch.testing.assert_close(only_ctc["loss"], only_ctc["loss_ctc"])
+
+
+@pytest.mark.parametrize(
+    ("ctc_weight", "names"),
+    [
+        (0.0, {"loss", "loss_att", "th_accuracy"}),
+        (0.3, {"loss", "loss_att", "th_accuracy", "loss_ctc"}),
+        (1.0, {"loss", "loss_ctc"}),
+    ],
+)
+def test_a_loss_of_weight_0_is_not_named(make_model, ctc_weight, names):
+    assert set(make_model(model_conf={"ctc_weight": ctc_weight}).loss_names) == names
 
 
 def test_every_parameter_learns(make_model):

@@ -10,9 +10,11 @@ from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
 from wenet_uio.search.context_graph import ContextGraph
+from wenet_uio.search.decode import check_parts
 
 WENETS = ("attention", "attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search")
-KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer")
+KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer", "squeezeformer")
+KINDS += ("branchformer", "e_branchformer")
 
 
 @pytest.fixture
@@ -207,3 +209,23 @@ def test_hot_words_and_language_models_reach_prefix_beam_search_and_rescoring(st
 
 def holds(tokens, phrase):
     return any(tokens[start : start + len(phrase)] == phrase for start in range(len(tokens)))
+
+
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+@pytest.mark.parametrize(
+    ("weights", "mode", "message"),
+    [
+        ({}, "rnnt_greedy_search", "trained with transducer_weight 0; it can do attention, attention_rescoring, ctc"),
+        ({"attention_weight": 0.0}, "attention_rescoring", "trained with attention_weight 0; it can do ctc_greedy_s"),
+        ({"ctc_weight": 0.0}, "ctc_prefix_beam_search", "trained with ctc_weight 0; it can do attention$"),
+    ],
+)
+def test_a_mode_that_the_model_was_not_trained_for_is_refused(stored, weights, mode, message):
+    model, outputs = stored
+    for name, weight in weights.items():
+        setattr(model, name, weight)
+    with pytest.raises(ValueError, match=f"decode mode {mode}: the model was {message}"):
+        check_parts(model, ["attention"] * (mode == "rnnt_greedy_search") + [mode])
+    if mode == "rnnt_greedy_search":
+        with pytest.raises(ValueError, match=message):
+            decode(model, outputs["feats"], outputs["feats_lengths"], [mode], DecodeOptions())

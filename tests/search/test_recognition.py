@@ -12,6 +12,7 @@ class Recogniser(torch.nn.Module):
     """Stands for a model whose posteriors are its features; counts the passes through its encoder."""
 
     blank = 0
+    ctc_weight = 1.0
     passes = 0
 
     def encode(self, feats, feats_lengths, *chunks):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.train.tiny import tiny_batch
-from wenet_uio.train.metrics import Totals, count, loss_names, loss_sums
+from wenet_uio.train.metrics import Totals, count, loss_sums
 
 
 def test_count_adds_up_what_micro_batches_hold() -> None:
@@ -28,18 +28,6 @@ def test_losses_weigh_by_utterances_and_accuracy_by_tokens_with_the_end_of_each_
     batch.target_lengths = torch.tensor([4, 2, 1])
     losses = {"loss": torch.tensor(2.0), "th_accuracy": torch.tensor(0.5)}
     assert loss_sums(losses, batch, ("loss", "th_accuracy")).tolist() == [6.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    ("ctc_weight", "names"),
-    [
-        (0.0, {"loss", "loss_att", "th_accuracy"}),
-        (0.3, {"loss", "loss_att", "th_accuracy", "loss_ctc"}),
-        (1.0, {"loss", "loss_ctc"}),
-    ],
-)
-def test_a_loss_of_weight_0_is_not_reported(ctc_weight: float, names: set[str]) -> None:
-    assert set(loss_names(ctc_weight)) == names
 
 
 def test_totals_give_means_and_throughput_of_all_ranks() -> None:

@@ -23,7 +23,8 @@ class TinyModel(nn.Module):
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.ctc_weight, self.reverse_weight = 0.3, 0.0
+        self.ctc_weight, self.attention_weight, self.reverse_weight = 0.3, 0.7, 0.0
+        self.loss_names = ("loss", "loss_att", "loss_ctc", "th_accuracy")
         self.decoder = nn.Identity()
         self.hidden = nn.Linear(FEATURES, 8)
         self.dropout = nn.Dropout(dropout)

@@ -33,7 +33,7 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.types import SampleRef, Skipped
 from wenet_uio.models import build_model
-from wenet_uio.search import MODES, DecodeOptions, check_modes
+from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
 from wenet_uio.search.recognition import Recognition, recognize, write_recognition
 from wenet_uio.search.timing import FrameClock
@@ -47,7 +47,7 @@ SHOWN = 5
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--modes", nargs="+", required=True, metavar="MODE", help=", ".join(MODES))
+    parser.add_argument("--modes", nargs="+", required=True, metavar="MODE", help=", ".join(ALL_MODES))
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="keys of it to change")
     parser.add_argument("--checkpoint", required=True, help="weights")

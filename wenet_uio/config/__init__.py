@@ -8,27 +8,55 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import create_model, field_validator
+from pydantic import Field, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.encoder import (
+    BranchformerEncoderConf,
+    ChunkConf,
+    ConformerEncoderConf,
+    EBranchformerEncoderConf,
+    TransformerEncoderConf,
+)
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.config.model import DECODER_CONFS, ENCODER_CONFS, CmvnConf, CtcConf, ModelConf
+from wenet_uio.config.model import DECODER_CONFS, CmvnConf, CtcConf, HybridConf, ModelConf
+from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
+from wenet_uio.config.transducer import JOINT_CONFS, PREDICTOR_CONFS, JointConf, PredictorConf, TransducerConf
 from wenet_uio.files import written_aside
 
 __all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
 
-CHOICES = {"encoder": ENCODER_CONFS, "decoder": DECODER_CONFS, "optim": OPTIM_CONFS, "scheduler": SCHEDULER_CONFS}
+ENCODER_CONFS: dict[str, type[ChunkConf]] = {
+    "transformer": TransformerEncoderConf,
+    "conformer": ConformerEncoderConf,
+    "branchformer": BranchformerEncoderConf,
+    "e_branchformer": EBranchformerEncoderConf,
+    "squeezeformer": SqueezeformerEncoderConf,
+}
+MODEL_CONFS: dict[str, type[HybridConf]] = {
+    "asr_model": ModelConf,
+    "asrmodel": ModelConf,
+    "transducer": TransducerConf,
+}
+CHOICES = {
+    "encoder": ENCODER_CONFS,
+    "decoder": DECODER_CONFS,
+    "predictor": PREDICTOR_CONFS,
+    "joint": JOINT_CONFS,
+    "model": MODEL_CONFS,
+    "optim": OPTIM_CONFS,
+    "scheduler": SCHEDULER_CONFS,
+}
 """Roles whose `_conf` has the keys of what the yaml names."""
 
 
 class Config(TrainKeys):
     """Everything one training run is made of.
 
-    `encoder_conf` and `decoder_conf` hold the keys of the encoder and decoder named beside them, as do
-    `optim_conf` and `scheduler_conf`.
+    `encoder_conf` holds the keys of the encoder named beside it, and so do the other `_conf` of CHOICES.
     """
 
     encoder: str = "conformer"
@@ -39,14 +67,22 @@ class Config(TrainKeys):
     ctc_conf: CtcConf = CtcConf()
     cmvn: str | None = None
     cmvn_conf: CmvnConf = CmvnConf()
+    predictor: str | None = None
+    """Of a transducer, as the next three: what sees the tokens so far; rnn where absent."""
+    predictor_conf: PredictorConf | None = None
+    joint: str | None = None
+    """How encoder frames and tokens meet; transducer_joint where absent."""
+    joint_conf: JointConf | None = None
     model: str = "asr_model"
-    model_conf: ModelConf = ModelConf()
+    model_conf: Section = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"
     dataset_conf: DatasetConf = DatasetConf()
     data: str | MixtureConf | None = None
     """What is trained on: a data list, a yaml file of sources, or sources; --train_data goes before it."""
+    text_weight: float = Field(1.0, ge=0)
+    """Of the decoder's loss on text without audio. Not in model_conf, whose keys WeNet hands to its model."""
     input_dim: int | None = None
     """Width of the features; derived from dataset_conf where absent."""
     output_dim: int | None = None
@@ -54,15 +90,17 @@ class Config(TrainKeys):
     vocab_size: int | None = None
     """WeNet's second name of output_dim."""
 
-    @field_validator("encoder", "decoder", "ctc", "cmvn", "model", "tokenizer", "dataset")
+    @field_validator("encoder", "decoder", "predictor", "joint", "ctc", "cmvn", "model", "tokenizer", "dataset")
     @classmethod
     def _is_known(cls, name: str | None, info: Any) -> str | None:
         known = {
             "encoder": list(ENCODER_CONFS),
             "decoder": list(DECODER_CONFS),
+            "predictor": list(PREDICTOR_CONFS),
+            "joint": list(JOINT_CONFS),
             "ctc": ["ctc"],
             "cmvn": ["global_cmvn"],
-            "model": ["asr_model", "asrmodel"],
+            "model": list(MODEL_CONFS),
             "tokenizer": ["char", "bpe"],
             "dataset": ["asr"],
         }[info.field_name]
@@ -78,13 +116,27 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: naming every unknown key, wrong type and impossible value at once.
     """
+    if values.get("model") == "transducer":
+        values = {"predictor": "rnn", "joint": "transducer_joint", **values}
+    else:
+        stray = [key for key in ("predictor", "predictor_conf", "joint", "joint_conf") if values.get(key) is not None]
+        if stray:
+            raise ConfigError(f"{where}: {stray[0]}: only a transducer has one; for that, say `model: transducer`")
     chosen: dict[str, Any] = {}
     for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
         if isinstance(name, str) and name in sections:
             chosen[f"{role}_conf"] = (sections[name], ...)
             values = {f"{role}_conf": {}, **values}
-    return parse(create_model("Config", __base__=Config, **chosen), values, where)
+    config: Config = parse(create_model("Config", __base__=Config, **chosen), values, where)
+    if config.joint_conf is None or config.predictor_conf is None:
+        return config
+    # WeNet wants the widths of what meets in the yaml; here they follow from the rest.
+    widths = {
+        "enc_output_size": config.joint_conf.enc_output_size or config.encoder_conf.output_size,
+        "pred_output_size": config.joint_conf.pred_output_size or config.predictor_conf.output_size,
+    }
+    return config.model_copy(update={"joint_conf": config.joint_conf.model_copy(update=widths)})
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:

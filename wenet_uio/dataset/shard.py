@@ -28,6 +28,10 @@ from wenet_uio.files import written_aside
 END_BYTES = 2 * BLOCK
 """Zeros that end a tar."""
 
+COPY_SECONDS = 60.0
+"""By which a tar may be newer than its index: copies of both are dated as they are made. Tars are padded to 10 KB, so
+their size alone does not tell one from another."""
+
 
 class PackedSample(NamedTuple):
     """A sample ready to be written into a shard."""
@@ -99,7 +103,7 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list
     tar, manifest = (path and storage.without_scheme(path) for path in files[:2])
     files = files._replace(tar=tar, manifest=manifest)
     sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
-    if is_index(sidecar):
+    if is_index(sidecar) and os.path.getmtime(tar) <= os.path.getmtime(sidecar) + COPY_SECONDS:
         columns, meta = read_columns(sidecar)
         if all(meta.get(name) == value for name, value in state.items()):
             return Rows(**columns), [tuple(item) for item in meta["bad"]]

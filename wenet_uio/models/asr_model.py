@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.model import ModelConf
+from wenet_uio.config.transducer import TransducerConf
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
 from wenet_uio.models.encoder import Encoder
@@ -25,7 +26,7 @@ class ASRModel(nn.Module):
         vocab_size: int,
         sos: int,
         eos: int,
-        conf: ModelConf,
+        conf: ModelConf | TransducerConf,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -37,8 +38,10 @@ class ASRModel(nn.Module):
         self.blank = ctc.blank
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
+        self.attention_weight = conf.attention_weight
+        self.transducer_weight = 0.0
         self.reverse_weight = conf.reverse_weight
-        self.text_weight = conf.text_weight
+        self.text_weight = 1.0
         self.attention_loss = LabelSmoothingLoss(
             vocab_size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
@@ -55,20 +58,37 @@ class ASRModel(nn.Module):
             target_lengths: (B,).
 
         Returns:
-            0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + (1 - ctc_weight) * `loss_att`,
+            0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + attention_weight * `loss_att`,
             `th_accuracy` (share of the tokens predicted right, teacher-forced). A part of weight 0 is None.
         """
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths)
         encoder_out, lengths = self.encoder(feats, feats_lengths)
+        return self._losses(encoder_out, lengths, target, target_lengths)
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """What `forward` returns of a part whose weight is above 0, the loss in front."""
+        weights = {
+            "loss_att": self.attention_weight,
+            "th_accuracy": self.attention_weight,
+            "loss_ctc": self.ctc_weight,
+            "loss_rnnt": self.transducer_weight,
+        }
+        return ("loss", *(name for name, weight in weights.items() if weight > 0.0))
+
+    def _losses(
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+    ) -> dict[str, torch.Tensor | None]:
+        """See `forward`: encoder_out (B, T', D), lengths (B,)."""
         loss_ctc = loss_att = th_accuracy = None
-        loss = feats.new_zeros(())
+        loss = encoder_out.new_zeros((), dtype=torch.float32)
         if self.ctc_weight > 0.0:
             loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
             loss = loss + self.ctc_weight * loss_ctc
-        if self.ctc_weight < 1.0:
+        if self.attention_weight > 0.0:
             loss_att, th_accuracy = self._attention_loss(encoder_out, lengths, target, target_lengths)
-            loss = loss + (1.0 - self.ctc_weight) * loss_att
+            loss = loss + self.attention_weight * loss_att
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": th_accuracy}
 
     def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> dict[str, torch.Tensor | None]:
@@ -135,8 +155,8 @@ class ASRModel(nn.Module):
         chunk_size = decoding_chunk_size if self.encoder.static_chunk_size == 0 else self.encoder.static_chunk_size
         if chunk_size < 0:
             raise ValueError("simulate_streaming needs decoding_chunk_size > 0")
-        if not self.encoder.causal:
-            raise ValueError("simulate_streaming: this model's convolution sees future frames; train with causal: true")
+        if self.encoder.obstacle:
+            raise ValueError(f"simulate_streaming: {self.encoder.obstacle}")
         outputs = [
             self.encoder.forward_chunk_by_chunk(utterance[:length].unsqueeze(0), chunk_size, num_decoding_left_chunks)[
                 0

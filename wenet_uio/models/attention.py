@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
-from wenet_uio.config.model import AttentionConf
+from wenet_uio.config.encoder import AttentionConf
 
 
 class MultiHeadedAttention(nn.Module):
@@ -99,6 +99,33 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
             position_bias = position_bias + bias
         query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
         return self.attend(query, key + position, value, position_bias), present
+
+
+class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
+    """The same with the shift of Transformer-XL, over positions 0 .. K - 1 alone, as WeNet's squeezeformer does it.
+
+    The position of query i and key j is (K - 1) - (i - j) up to j = i: it counts from the end of the padded batch, so
+    what an utterance becomes depends on how far it is padded.
+    """
+
+    def forward(
+        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """As MultiHeadedAttention.forward."""
+        key, value, present = self.remember(x, past)
+        position = self.split_heads(self.linear_pos(pos_emb))
+        query = self.linear_q(x)
+        scores = torch.matmul(self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3))
+        shifted = self.shift(scores) * self.head_dim**-0.5
+        if bias is not None:
+            shifted = shifted + bias
+        return self.attend(self.split_heads(query + self.pos_bias_u.flatten()), key, value, shifted), present
+
+    def shift(self, scores: torch.Tensor) -> torch.Tensor:
+        """(B, H, Q, K): each row starts one place further to the left than the one below (Dai et al. 2019, B)."""
+        batch, heads, queries, keys = scores.shape
+        rows = pad(scores, (1, 0)).view(batch, heads, keys + 1, queries)
+        return rows[:, :, 1:].reshape(batch, heads, queries, keys)
 
 
 SELF_ATTENTIONS: dict[str, type[MultiHeadedAttention]] = {

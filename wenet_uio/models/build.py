@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from wenet_uio.config import Config
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import DECODERS
-from wenet_uio.models.encoder import ENCODERS
+from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
+from wenet_uio.models.joint import TransducerJoint
+from wenet_uio.models.predictor import PREDICTORS
+from wenet_uio.models.squeezeformer import SqueezeformerEncoder
+from wenet_uio.models.transducer import Transducer
 from wenet_uio.text.symbols import SOS_EOS
 from wenet_uio.text.tokenizer import build_tokenizer
+
+ENCODERS: dict[str, type[Encoder]] = {
+    "transformer": TransformerEncoder,
+    "conformer": ConformerEncoder,
+    "branchformer": BranchformerEncoder,
+    "e_branchformer": EBranchformerEncoder,
+    "squeezeformer": SqueezeformerEncoder,
+}
 
 
 def build_model(config: Config) -> ASRModel:
@@ -31,7 +44,15 @@ def build_model(config: Config) -> ASRModel:
     encoder = ENCODERS[config.encoder](feature_dim, config.encoder_conf, _cmvn(config, feature_dim))
     decoder = DECODERS[config.decoder](vocab_size, width, config.decoder_conf)
     ctc = CTC(vocab_size, width, blank)
-    return ASRModel(encoder, decoder, ctc, vocab_size, sos, eos, config.model_conf)
+    parts = (encoder, decoder, ctc, vocab_size, sos, eos, config.model_conf)
+    if config.model == "transducer":
+        predictor = PREDICTORS[config.predictor](vocab_size, config.predictor_conf)
+        joint = TransducerJoint(vocab_size, width, config.predictor_conf.output_size, config.joint_conf)
+        model = Transducer(*parts, predictor, joint)
+    else:
+        model = ASRModel(*parts)
+    model.text_weight = config.text_weight
+    return model
 
 
 def _cmvn(config: Config, feature_dim: int) -> GlobalCMVN | None:

@@ -48,7 +48,7 @@ class RelPositionalEncoding(nn.Module):
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
         """(1, size, dim) for positions from `offset`, with the type and device of `like`."""
-        if offset + size <= self.pe.size(1):
+        if offset >= 0 and offset + size <= self.pe.size(1):  # a cache of one size starts before the first frame
             return self.pe[:, offset : offset + size].to(like.dtype)
         return sinusoids(offset, size, self.dim, like.device).to(like.dtype)
 

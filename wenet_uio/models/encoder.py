@@ -7,37 +7,56 @@ from torch import nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from wenet_uio.config.model import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
+from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
 from wenet_uio.models.embedding import POSITION_ENCODINGS
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
-from wenet_uio.models.subsampling import INPUT_LAYERS
+from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
+
+SEES_FUTURE = "this model's convolution sees future frames; train with causal: true"
+
+
+def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
+    """What `input_layer` names, with the position encoding that `pos_enc_layer_type` names."""
+    pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
+    return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
+
+
+def frames_to_forget(seen: int, required_cache_size: int) -> int:
+    """Of `seen` frames the oldest, which the next chunk does not need; a negative `required_cache_size` needs all."""
+    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
 
 
 class Encoder(nn.Module):
     """CMVN, input layer, then a stack of layers with one interface (see encoder_layer.py).
 
-    `causal`: whether chunk by chunk gives what one pass with a chunk mask gives. `cnn_cache_frames`: frames that the
-    convolution of each layer remembers between chunks.
+    `obstacle`: why chunk by chunk does not give what one pass with a chunk mask gives; empty where it does.
+    `width`, `cnn_cache_frames`: shape of what the convolutions of a layer remember between chunks.
+    `drop_rates`: share of the training batches that skip each layer.
     """
 
     def __init__(
-        self, input_size: int, conf: EncoderConf, layers: list[nn.Module], global_cmvn: nn.Module | None
+        self,
+        embed: Subsampling,
+        conf: EncoderConf,
+        layers: list[nn.Module],
+        global_cmvn: nn.Module | None,
+        normalize_before: bool = True,
     ) -> None:
         super().__init__()
         self.global_cmvn = global_cmvn
-        pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
-        self.embed = INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
-        self.normalize_before = conf.normalize_before
-        self.after_norm = nn.LayerNorm(conf.output_size, eps=conf.norm_eps)
+        self.embed = embed
+        self.normalize_before = normalize_before
+        self.after_norm: nn.Module = nn.LayerNorm(conf.output_size, eps=conf.norm_eps).requires_grad_(normalize_before)
         self.encoders = nn.ModuleList(layers)
-        self.output_size = conf.output_size
+        self.output_size = self.width = conf.output_size
         self.heads = conf.attention_heads
         self.use_dynamic_chunk = conf.use_dynamic_chunk
         self.use_dynamic_left_chunk = conf.use_dynamic_left_chunk
         self.static_chunk_size = conf.static_chunk_size
         self.gradient_checkpointing = conf.gradient_checkpointing
-        self.causal = True
+        self.drop_rates = [0.0] * len(layers)
+        self.obstacle = ""
         self.cnn_cache_frames = 0
 
     @torch.jit.unused
@@ -62,18 +81,30 @@ class Encoder(nn.Module):
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, pos_emb = self.embed(feats)
-        lengths = self.embed.output_lengths(feats_lengths)
+        lengths = self.embed.output_lengths(feats_lengths, x.size(1))
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
-        padded = ~valid.unsqueeze(2)
-        for layer in self.encoders:
-            if self.gradient_checkpointing and self.training:
-                x = checkpoint(layer, x, bias, pos_emb, padded, use_reentrant=False)[0]
-            else:
-                x = layer(x, bias, pos_emb, padded)[0]
-        if self.normalize_before:
-            x = self.after_norm(x)
-        return x, lengths
+        return self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2)), lengths
+
+    @torch.jit.unused
+    def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+        """All layers, one pass; arguments as those of a layer."""
+        for place in range(len(self.encoders)):
+            x = self._block(place, x, bias, pos_emb, padded)
+        return self.after_norm(x) if self.normalize_before else x
+
+    @torch.jit.unused
+    def _block(
+        self, place: int, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
+        """One layer as training has it: skipped at its rate, recomputed where memory is short."""
+        layer = self.encoders[place]
+        if self.training and self.drop_rates[place] > 0.0 and bool(torch.rand(()) < self.drop_rates[place]):
+            # All ranks exchange all gradients: those of a layer that is skipped are 0.
+            return x + 0.0 * sum(weight.sum() for weight in layer.parameters() if weight.requires_grad)
+        if self.gradient_checkpointing and self.training:
+            return checkpoint(layer, x, bias, pos_emb, padded, use_reentrant=False)[0]
+        return layer(x, bias, pos_emb, padded)[0]
 
     @torch.jit.unused
     def _attention_mask(self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
@@ -96,6 +127,7 @@ class Encoder(nn.Module):
         required_cache_size: int,
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
+        att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encode one chunk of one utterance.
 
@@ -104,29 +136,23 @@ class Encoder(nn.Module):
             offset: encoder frames that came before this chunk.
             required_cache_size: encoder frames to remember for the next chunk; negative: all, 0: none.
             att_cache: (layers, H, C, 2 D / H) keys and values of the C frames before; (0, 0, 0, 0) at the start.
-            cnn_cache: (layers, 1, D, kernel - 1) input of the convolutions; (0, 0, 0, 0) at the start.
+            cnn_cache: (layers, 1, D, cnn_cache_frames) input of the convolutions, for a conformer kernel - 1 frames;
+                (0, 0, 0, 0) at the start.
+            att_mask: (1, 1, C + chunk or more) bool, False for what is in att_cache but was never heard: runtimes with
+                a cache of one size need it at the start. None: all was heard.
 
         Returns:
             (1, chunk, D) and both caches for the next chunk.
         """
-        if self.global_cmvn is not None:
-            xs = self.global_cmvn(xs)
-        x, _ = self.embed(xs, offset)
-        cached = att_cache.size(2)
-        seen = cached + x.size(1)
-        pos_emb = self.embed.position_encoding(offset - cached, seen, x)
-        forget = 0
-        if required_cache_size >= 0:
-            forget = max(seen - required_cache_size, 0)
-
+        x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
+        forget = frames_to_forget(pos_emb.size(1), required_cache_size)
+        bias: torch.Tensor | None = None
+        if att_mask is not None:
+            bias = additive(att_mask[:, :, : pos_emb.size(1)], x.dtype)
         att_pasts: list[torch.Tensor] = []
         cnn_pasts: list[torch.Tensor] = []
-        no_att_past = torch.zeros(1, self.heads, 0, 2 * self.output_size // self.heads, dtype=x.dtype, device=x.device)
-        no_cnn_past = torch.zeros(1, self.output_size, self.cnn_cache_frames, dtype=x.dtype, device=x.device)
         for i, layer in enumerate(self.encoders):
-            att_past = no_att_past if att_cache.size(0) == 0 else att_cache[i : i + 1]
-            cnn_past = no_cnn_past if cnn_cache.size(0) == 0 else cnn_cache[i]
-            x, att_present, cnn_present = layer(x, None, pos_emb, None, att_past, cnn_past)
+            x, att_present, cnn_present = layer(x, bias, pos_emb, None, att_cache[i : i + 1], cnn_cache[i])
             if att_present is not None:
                 att_pasts.append(att_present[:, :, forget:])
             if cnn_present is not None:
@@ -134,6 +160,20 @@ class Encoder(nn.Module):
         if self.normalize_before:
             x = self.after_norm(x)
         return x, torch.cat(att_pasts), torch.stack(cnn_pasts)
+
+    def _begin_chunk(
+        self, xs: torch.Tensor, offset: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Input of the layers (1, T', D), positions (1, C + T', D) of what they see, the caches in their full shape."""
+        if self.global_cmvn is not None:
+            xs = self.global_cmvn(xs)
+        x, _ = self.embed(xs, offset)
+        if att_cache.size(0) == 0:
+            att_cache = x.new_zeros(len(self.encoders), self.heads, 0, 2 * self.width // self.heads)
+        if cnn_cache.size(0) == 0:
+            cnn_cache = x.new_zeros(len(self.encoders), 1, self.width, self.cnn_cache_frames)
+        cached = att_cache.size(2)
+        return x, self.embed.position_encoding(offset - cached, cached + x.size(1), x), att_cache, cnn_cache
 
     @torch.jit.unused
     def forward_chunk_by_chunk(self, feats: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
@@ -157,7 +197,7 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, input_size: int, conf: TransformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [TransformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
-        super().__init__(input_size, conf, layers, global_cmvn)
+        super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
 
 
 class ConformerEncoder(Encoder):
@@ -165,9 +205,6 @@ class ConformerEncoder(Encoder):
 
     def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
-        super().__init__(input_size, conf, layers, global_cmvn)
-        self.causal = conf.causal or not conf.use_cnn_module
+        super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
+        self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else ""
         self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0
-
-
-ENCODERS: dict[str, type[Encoder]] = {"transformer": TransformerEncoder, "conformer": ConformerEncoder}

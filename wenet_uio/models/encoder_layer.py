@@ -12,19 +12,28 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from wenet_uio.config.model import ConformerEncoderConf, EncoderConf
+from wenet_uio.config.encoder import (
+    ConformerEncoderConf,
+    EBranchformerEncoderConf,
+    EncoderConf,
+    TransformerEncoderConf,
+)
 from wenet_uio.models.activation import ACTIVATIONS
-from wenet_uio.models.attention import SELF_ATTENTIONS
+from wenet_uio.models.attention import SELF_ATTENTIONS, MultiHeadedAttention
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
 
 
-def _self_attention(conf: EncoderConf) -> nn.Module:
+def self_attention(conf: EncoderConf) -> MultiHeadedAttention:
+    """What `selfattention_layer_type` names."""
     attention = SELF_ATTENTIONS[conf.selfattention_layer_type]
     return attention(conf.output_size, conf.attention_dropout_rate, conf)
 
 
-def _feed_forward(conf: EncoderConf) -> PositionwiseFeedForward:
+def feed_forward(
+    conf: TransformerEncoderConf | ConformerEncoderConf | EBranchformerEncoderConf,
+) -> PositionwiseFeedForward:
+    """A feed-forward module of this encoder."""
     activation = ACTIVATIONS[conf.activation_type]()
     return PositionwiseFeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
 
@@ -36,10 +45,10 @@ def _norm(conf: EncoderConf) -> nn.LayerNorm:
 class TransformerEncoderLayer(nn.Module):
     """Self-attention and feed-forward."""
 
-    def __init__(self, conf: EncoderConf) -> None:
+    def __init__(self, conf: TransformerEncoderConf) -> None:
         super().__init__()
-        self.self_attn = _self_attention(conf)
-        self.feed_forward = _feed_forward(conf)
+        self.self_attn = self_attention(conf)
+        self.feed_forward = feed_forward(conf)
         self.norm1 = _norm(conf)
         self.norm2 = _norm(conf)
         self.dropout = nn.Dropout(conf.dropout_rate)
@@ -71,9 +80,9 @@ class ConformerEncoderLayer(nn.Module):
 
     def __init__(self, conf: ConformerEncoderConf) -> None:
         super().__init__()
-        self.self_attn = _self_attention(conf)
-        self.feed_forward = _feed_forward(conf)
-        self.feed_forward_macaron = _feed_forward(conf) if conf.macaron_style else None
+        self.self_attn = self_attention(conf)
+        self.feed_forward = feed_forward(conf)
+        self.feed_forward_macaron = feed_forward(conf) if conf.macaron_style else None
         self.conv_module = ConvolutionModule(conf) if conf.use_cnn_module else None
         self.norm_ff = _norm(conf)
         self.norm_mha = _norm(conf)

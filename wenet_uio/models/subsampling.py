@@ -19,10 +19,10 @@ class Subsampling(nn.Module):
         self.subsampling_rate = subsampling_rate
         self.right_context = right_context
 
-    def output_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Input frames (B,) -> output frames (B,); 0 where the input is shorter than one window."""
-        frames = torch.div(lengths - self.right_context - 1, self.subsampling_rate, rounding_mode="floor") + 1
-        return frames.clamp(min=0)
+    def output_lengths(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
+        """Input frames (B,) -> output frames (B,), of `frames` in the batch; 0 where shorter than one window."""
+        windows = torch.div(lengths - self.right_context - 1, self.subsampling_rate, rounding_mode="floor") + 1
+        return windows.clamp(min=0, max=frames)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
         """(1, size, D) encodings of output frames from `offset`."""
@@ -110,6 +110,36 @@ class Conv2dSubsampling8(Conv2dSubsampling6):
 
     SHAPES = ((3, 2), (3, 2), (3, 2))
     RIGHT_CONTEXT = 14
+
+
+class DepthwiseConv2dSubsampling4(Subsampling):
+    """Two convolutions of stride 2, the second one depthwise with `dw_stride` (Kim et al. 2022).
+
+    Scaled and encoded before the projection, not behind it as in the other input layers.
+    """
+
+    SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (3, 2))
+
+    def __init__(
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: nn.Module, dw_stride: bool
+    ) -> None:
+        super().__init__(pos_enc, subsampling_rate=4, right_context=6)
+        groups = output_size if dw_stride else 1
+        self.pw_conv = nn.Conv2d(1, output_size, 3, 2).to(memory_format=torch.channels_last)
+        self.dw_conv = nn.Conv2d(output_size, output_size, 3, 2, groups=groups).to(memory_format=torch.channels_last)
+        width = output_size * _width_after(input_size, self.SHAPES)
+        self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
+        """As Subsampling.output_lengths, but WeNet's squeezeformer counts windows that reach into the padding too."""
+        windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths <= self.right_context, 0)
+
+    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
+        x = self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu()
+        x, positions = self.pos_enc(_spread(x), offset)
+        return self.input_proj(x), positions
 
 
 INPUT_LAYERS: dict[str, type[Subsampling]] = {

@@ -17,6 +17,8 @@ from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.rescoring import attention_rescoring
+from wenet_uio.search.rnnt_beam import rnnt_beam_search
+from wenet_uio.search.rnnt_greedy import rnnt_greedy_search
 from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 
@@ -92,6 +94,18 @@ def _rescoring(batch: Decoding) -> list[NBest]:
     )
 
 
+def _rnnt_greedy(batch: Decoding) -> list[NBest]:
+    return rnnt_greedy_search(batch.model, batch.encoder_out, batch.lengths)
+
+
+def _rnnt_beam(batch: Decoding) -> list[NBest]:
+    options = batch.options
+    log_probs = batch.ctc_log_probs if options.transducer_weight < 1 else None
+    return rnnt_beam_search(
+        batch.model, batch.encoder_out, batch.lengths, options.beam_size, log_probs, options.transducer_weight
+    )
+
+
 MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "attention": _attention,
     "attention_rescoring": _rescoring,
@@ -100,13 +114,48 @@ MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "joint_ctc_attention": _joint,
 }
 """Each gives the hypotheses of every utterance of a batch."""
+TRANSDUCER_MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
+    "rnnt_beam_search": _rnnt_beam,
+    "rnnt_greedy_search": _rnnt_greedy,
+}
+"""As MODES, of a model with predictor and joint network."""
+ALL_MODES = MODES | TRANSDUCER_MODES
+PARTS = {
+    "attention": ("attention_weight",),
+    "attention_rescoring": ("ctc_weight", "attention_weight"),
+    "ctc_greedy_search": ("ctc_weight",),
+    "ctc_prefix_beam_search": ("ctc_weight",),
+    "joint_ctc_attention": ("ctc_weight", "attention_weight"),
+    "rnnt_beam_search": ("transducer_weight",),
+    "rnnt_greedy_search": ("transducer_weight",),
+}
+"""Weights of model_conf that must be above 0 for each mode."""
 
 
 def check_modes(modes: Sequence[str]) -> None:
     """Raise a ValueError that names the known modes, unless every one of `modes` is among them."""
-    unknown = [mode for mode in modes if mode not in MODES]
+    unknown = [mode for mode in modes if mode not in ALL_MODES]
     if unknown or not modes:
-        raise ValueError(f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(MODES)}")
+        raise ValueError(f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(ALL_MODES)}")
+
+
+def possible_modes(model: ASRModel) -> list[str]:
+    """Decode modes for which `model` has been trained: the weight of each part that they need is above 0."""
+    return [mode for mode, parts in PARTS.items() if all(getattr(model, part) > 0.0 for part in parts)]
+
+
+def check_parts(model: ASRModel, modes: Sequence[str], transducer_weight: float = 1.0) -> None:
+    """Raise a ValueError unless `model` has been trained for every one of `modes`."""
+    for mode in modes:
+        parts = PARTS[mode]
+        if mode == "rnnt_beam_search" and transducer_weight < 1.0:
+            parts = (*parts, "ctc_weight")
+        for part in parts:
+            if getattr(model, part) == 0.0:
+                raise ValueError(
+                    f"decode mode {mode}: the model was trained with {part} 0; it can do "
+                    + ", ".join(possible_modes(model))
+                )
 
 
 @torch.inference_mode()
@@ -129,11 +178,12 @@ def decode(
         {mode: n-best hypotheses of each utterance}, modes in the order given.
 
     Raises:
-        ValueError: for an unknown mode, before any work.
+        ValueError: for an unknown mode, and one of transducers where the model is none, before any work.
     """
     check_modes(modes)
+    check_parts(model, [mode for mode in modes if mode in TRANSDUCER_MODES], options.transducer_weight)
     batch = Decoding(model, feats, feats_lengths, options, scorers)
-    return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(MODES[mode](batch))] for mode in modes}
+    return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))] for mode in modes}
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:

@@ -30,6 +30,12 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         "--reverse_weight", type=float, help="rescoring: of the right-to-left decoder (default: the model's)"
     )
     group.add_argument(
+        "--transducer_weight",
+        type=float,
+        default=defaults.transducer_weight,
+        help="rnnt_beam_search: of the transducer beside CTC (%(default)s)",
+    )
+    group.add_argument(
         "--blank_penalty", type=float, default=defaults.blank_penalty, help="above 0: fewer blanks (%(default)s)"
     )
     group.add_argument(
@@ -71,6 +77,7 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
         "beam_size",
         "ctc_weight",
         "reverse_weight",
+        "transducer_weight",
         "blank_penalty",
         "length_penalty",
         "decoding_chunk_size",

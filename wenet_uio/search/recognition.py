@@ -14,7 +14,7 @@ from tqdm import tqdm
 from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.files import written_aside
 from wenet_uio.models import ASRModel
-from wenet_uio.search.decode import decode
+from wenet_uio.search.decode import check_parts, decode
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions, Hypothesis
@@ -61,7 +61,11 @@ def recognize(
     Args:
         clock: asks for `nbests`, and puts tokens on the clock of the audio.
         utterances: how many there are in all, for the progress bar.
+
+    Raises:
+        ValueError: for a mode that the model was not trained for.
     """
+    check_parts(model, modes, options.transducer_weight)
     recognition = Recognition({mode: {} for mode in modes}, {mode: {} for mode in modes} if clock else {})
     model.to(device).eval()
     with tqdm(total=utterances, desc="decoding", unit="utt", disable=None if progress else True) as bar:

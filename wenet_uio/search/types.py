@@ -14,9 +14,10 @@ class Hypothesis:
     score: float
     """Log-probability under the rule of the search that made it."""
     frames: tuple[int, ...] | None = None
-    """Encoder frame at which CTC finds each token most probable; None where not asked for, or on no CTC path."""
+    """Encoder frame at which CTC finds each token most probable, or at which the transducer gives it; None where not
+    asked for, or on no CTC path."""
     confidences: tuple[float, ...] | None = None
-    """CTC's probability of each token at that frame."""
+    """Probability of each token at that frame."""
 
     @property
     def confidence(self) -> float | None:
@@ -43,6 +44,8 @@ class DecodeOptions:
     """Rescoring and joint search: weight of the CTC score beside that of the decoder."""
     reverse_weight: float | None = None
     """Rescoring: share of the right-to-left decoder in the decoder's score; None: the model's own."""
+    transducer_weight: float = 1.0
+    """rnnt_beam_search: share of the transducer in the probability of each frame; CTC has the rest."""
     blank_penalty: float = 0.0
     """Taken from the blank's logit: above 0 for fewer deletions."""
     length_penalty: float = 0.0
@@ -67,3 +70,5 @@ class DecodeOptions:
             weight = getattr(self, name)
             if weight is not None and not 0 <= weight <= 1:
                 raise ValueError(f"{name}: expected 0 to 1, found {weight}")
+        if not 0 < self.transducer_weight <= 1:
+            raise ValueError(f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}")

@@ -28,7 +28,7 @@ from wenet_uio.models import ASRModel
 from wenet_uio.models.decoder import BiTransformerDecoder
 from wenet_uio.train.checkpoint import fill
 from wenet_uio.train.distributed import World
-from wenet_uio.train.metrics import count, loss_names, loss_sums
+from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.optimizer import build_optimizer, build_schedule
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -84,7 +84,7 @@ class DdpEngine:
         self.seed = seed
         self.model = model.to(world.device)
         freeze_idle(self.model)
-        self.names = loss_names(model.ctc_weight)
+        self.names = model.loss_names
         self.grad_clip = config.grad_clip
         self.schedule = build_schedule(config)
         self.base_lr: float = config.optim_conf.lr
@@ -200,7 +200,7 @@ def freeze_idle(model: ASRModel) -> None:
     """Freeze what has no part in the loss, so that DDP need not search every step for weights without a gradient."""
     if model.ctc_weight == 0:
         model.ctc.requires_grad_(False)
-    if model.ctc_weight == 1:
+    if model.attention_weight == 0:
         model.decoder.requires_grad_(False)
     elif model.reverse_weight == 0 and isinstance(model.decoder, BiTransformerDecoder):
         model.decoder.right_decoder.requires_grad_(False)

@@ -9,12 +9,6 @@ import torch
 from wenet_uio.dataset.types import Batch
 
 
-def loss_names(ctc_weight: float) -> tuple[str, ...]:
-    """What a model with this `ctc_weight` reports for a batch, the loss in front."""
-    attention = ("loss_att", "th_accuracy") if ctc_weight < 1 else ()
-    return ("loss", *attention, *(("loss_ctc",) if ctc_weight > 0 else ()))
-
-
 def count(batches: Sequence[Batch]) -> dict[str, float]:
     """What there is in some micro-batches, by name."""
     return {
@@ -59,7 +53,7 @@ class Totals:
     def losses(self) -> dict[str, float]:
         """Mean losses over the utterances and mean accuracy over the tokens."""
         heard = self.sums["utterances"] - self.sums.get("texts", 0.0)
-        counts = {"th_accuracy": self.sums["tokens"], "loss_ctc": heard}
+        counts = {"th_accuracy": self.sums["tokens"], "loss_ctc": heard, "loss_rnnt": heard}
         return {
             name: value / max(counts.get(name, self.sums["utterances"]), 1)
             for name, value in self.sums.items()

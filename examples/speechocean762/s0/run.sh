@@ -28,6 +28,7 @@ nproc=                    # training processes; default: one a GPU, or one
 num_workers=1             # of each training process, for data
 average_num=5             # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
+onnx=false                # true: export to ONNX too
 parse_options "$@"
 dict=data/dict${bpe:+_bpe$bpe}
 if [[ -n $bpe ]]; then
@@ -71,5 +72,5 @@ if stage 5 "average, decode, score"; then
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type"
+  export.sh --dir "$dir" --data_type "$data_type" --onnx "$onnx"
 fi

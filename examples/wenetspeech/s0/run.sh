@@ -29,6 +29,7 @@ nproc=                    # training processes; default: one a GPU, or one
 num_workers=1             # of each training process, for data
 average_num=10            # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
+onnx=false                # true: export to ONNX too
 parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)}
 
@@ -68,5 +69,5 @@ if stage 5 "average, decode, score"; then
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type" --test test_net
+  export.sh --dir "$dir" --data_type "$data_type" --test test_net --onnx "$onnx"
 fi

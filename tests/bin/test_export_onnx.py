@@ -1,0 +1,214 @@
+"""export_onnx.py from checkpoint to checked files, and what sherpa-onnx makes of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import numpy
+import pytest
+import sherpa_onnx
+import soundfile
+import torch
+import yaml
+
+from wenet_uio.config import load_config
+from wenet_uio.models import build_model
+from wenet_uio.text.table import read_table
+
+CHUNK, LEFT = 16, 4
+FIRST, SHIFT = 7 + 4 * (CHUNK - 1), 4 * CHUNK
+"""Feature frames of the first chunk, and of every further one."""
+GAIN = 1e5
+"""Offline, sherpa-onnx adds noise of one step of int16 to what it hears, whatever its `dither` says, and a model with
+random weights hears that. So the audio is made so loud that the noise drowns."""
+FILES = ["ctc.onnx", "decoder.onnx", "encoder.onnx", "model.onnx", "tokens.txt"]
+LETTERS = [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "▁"]
+WORDS = [f"{tens}{ones}" for tens in ("", "twenty-", "thirty-", "forty-") for ones in ("one", "two", "three", "four")]
+
+
+def call(tool: str, *arguments: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", f"wenet_uio.bin.{tool}", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def write_list(folder: Path, utterances: dict[str, tuple[numpy.ndarray, int]]) -> None:
+    with (folder / "data.list").open("w") as file:
+        for key, (samples, rate) in utterances.items():
+            soundfile.write(folder / f"{key}.wav", samples, rate, subtype="FLOAT")
+            file.write(json.dumps({"key": key, "wav": str(folder / f"{key}.wav"), "txt": ""}) + "\n")
+
+
+def write_model(folder: Path, units: list[str], rate: int, *, words: bool, streaming: bool = True) -> None:
+    """train.yaml, units.txt, global_cmvn and random weights, with features as sherpa-onnx computes them."""
+    symbols = ["<blank>", "<unk>", "<sos/eos>", *units]
+    (folder / "units.txt").write_text("".join(f"{symbol} {unit}\n" for unit, symbol in enumerate(symbols)))
+    mean, spread = 9.0 + 2 * math.log(GAIN), 4.0  # about those of speech
+    stats = {"mean_stat": [mean] * 40, "var_stat": [mean**2 + spread**2] * 40, "frame_num": 1}
+    (folder / "global_cmvn").write_text(json.dumps(stats))
+    encoder_conf = {"output_size": 32, "attention_heads": 2, "linear_units": 64, "num_blocks": 2}
+    if streaming:
+        encoder_conf |= {"causal": True, "cnn_module_kernel": 8, "cnn_module_norm": "layer_norm"}
+        encoder_conf |= {"use_dynamic_chunk": True}
+    config = {
+        "encoder": "conformer",
+        "encoder_conf": encoder_conf,
+        "decoder": "bitransformer",
+        "decoder_conf": {"attention_heads": 2, "linear_units": 64, "num_blocks": 1, "r_num_blocks": 1},
+        "model_conf": {"reverse_weight": 0.3},
+        "tokenizer": "char",
+        "tokenizer_conf": {"symbol_table_path": str(folder / "units.txt"), "split_with_space": words},
+        "cmvn": "global_cmvn",
+        "cmvn_conf": {"cmvn_file": str(folder / "global_cmvn"), "is_json_cmvn": True},
+        "dataset_conf": {
+            "resample_conf": {"resample_rate": rate},
+            "fbank_conf": {"num_mel_bins": 40, "high_freq": -400, "snip_edges": False},
+        },
+    }
+    (folder / "train.yaml").write_text(yaml.safe_dump(config))
+    torch.manual_seed(0)
+    model = build_model(load_config(folder / "train.yaml"))
+    torch.nn.init.normal_(model.ctc.ctc_lo.weight)  # frames far from one another: few ties, and texts of many tokens
+    torch.save(model.state_dict(), folder / "final.pt")
+
+
+def export(folder: Path, *more: object) -> subprocess.CompletedProcess:
+    return call(
+        "export_onnx",
+        *("--config", folder / "train.yaml", "--checkpoint", folder / "final.pt", "--output_dir", folder / "onnx"),
+        *("--check_data", folder / "data.list", "--num_check", 3, "--num_decoding_left_chunks", LEFT, *more),
+    )
+
+
+@pytest.fixture
+def noise(tmp_path: Path) -> Path:
+    """A folder with a small model and a list of three utterances of noise."""
+    random = numpy.random.default_rng(0)
+    samples = {f"utt{i}": (0.1 * random.standard_normal(16000 + 3000 * i), 16000) for i in range(3)}
+    write_list(tmp_path, samples)
+    write_model(tmp_path, LETTERS, 16000, words=False)
+    return tmp_path
+
+
+def digits(corpora: Path):
+    """FSDD: 8 kHz."""
+    for path in sorted((corpora / "fsdd" / "recordings").glob("*_0.wav")):
+        yield path.stem, path
+
+
+def sentences(corpora: Path):
+    """speechocean762: 16 kHz."""
+    root = corpora / "speechocean762"
+    for key, path in read_table(root / "test" / "wav.scp").items():
+        yield key, root / path
+
+
+def whole_chunks(samples: numpy.ndarray, rate: int) -> numpy.ndarray:
+    """The samples with silence behind them up to a number of whole chunks; sherpa-onnx leaves a last part out.
+
+    It also waits for one frame more than it needs. A frame is there for every 10 ms, with edges that are not snipped.
+    """
+    shift = rate // 100
+    chunks = max(0, -(-(len(samples) // shift - FIRST) // SHIFT)) + 1
+    frames = FIRST + SHIFT * chunks + 1
+    samples = numpy.pad(samples, (0, frames * shift - len(samples)))
+    silence = numpy.random.default_rng(0).standard_normal(len(samples)) / 32768
+    return (GAIN * (samples + silence)).astype(numpy.float32)
+
+
+CORPORA = {"fsdd": (digits, 8000, WORDS), "speechocean762": (sentences, 16000, LETTERS)}
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
+    find, rate, units = CORPORA[corpus]
+    audio = {key: whole_chunks(*soundfile.read(path)) for key, path in islice(find(corpora), 20)}
+    write_list(tmp_path, {key: (samples, rate) for key, samples in audio.items()})
+    write_model(tmp_path, units, rate, words=units is WORDS)
+    exported = export(tmp_path, "--runtimes", "sherpa")
+    assert exported.returncode == 0, exported.stderr
+    assert exported.stderr == ""
+    for way, chunks in (("offline", (-1, -1)), ("streaming", (CHUNK, LEFT))):
+        recognized = call(
+            "recognize",
+            *("--modes", "ctc_greedy_search", "--config", tmp_path / "train.yaml", "--result_dir", tmp_path / way),
+            *("--checkpoint", tmp_path / "final.pt", "--test_data", tmp_path / "data.list", "--device", "cpu"),
+            *("--batch_size", 1, "--decoding_chunk_size", chunks[0], "--num_decoding_left_chunks", chunks[1]),
+        )
+        assert recognized.returncode == 0, recognized.stderr
+        expected = read_table(tmp_path / way / "ctc_greedy_search" / "text")
+        decode = sherpa_offline if way == "offline" else sherpa_streaming
+        texts = decode(tmp_path / "onnx" / way, audio, rate)
+        assert texts == expected
+        assert len(set(texts.values())) > 10  # nothing that a dead model would say too
+
+
+def sherpa_offline(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -> dict[str, str]:
+    recognizer = sherpa_onnx.OfflineRecognizer.from_wenet_ctc(
+        model=str(folder / "model.onnx"), tokens=str(folder / "tokens.txt"), sample_rate=rate, feature_dim=40
+    )
+    texts = {}
+    for key, samples in audio.items():
+        stream = recognizer.create_stream()
+        stream.accept_waveform(rate, samples)
+        recognizer.decode_stream(stream)
+        texts[key] = stream.result.text.strip()
+    return texts
+
+
+def sherpa_streaming(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -> dict[str, str]:
+    recognizer = sherpa_onnx.OnlineRecognizer.from_wenet_ctc(
+        model=str(folder / "model.onnx"),
+        tokens=str(folder / "tokens.txt"),
+        chunk_size=CHUNK,
+        num_left_chunks=LEFT,
+        sample_rate=rate,
+        feature_dim=40,
+    )
+    texts = {}
+    for key, samples in audio.items():
+        stream = recognizer.create_stream()
+        for start in range(0, len(samples), rate // 4):  # as from a microphone
+            stream.accept_waveform(rate, samples[start : start + rate // 4])
+            while recognizer.is_ready(stream):
+                recognizer.decode_stream(stream)
+        stream.input_finished()
+        while recognizer.is_ready(stream):
+            recognizer.decode_stream(stream)
+        texts[key] = recognizer.get_result(stream).strip()
+    return texts
+
+
+def test_every_file_is_checked_and_written(noise):
+    done = export(noise)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8
+    for way, line in zip(("offline", "offline_int8", "streaming", "streaming_int8"), lines[::2], strict=True):
+        assert sorted(path.name for path in (noise / "onnx" / way).iterdir()) == FILES
+        assert f"onnx/{way}/encoder.onnx, ctc.onnx, decoder.onnx: " in line
+        assert " of 3 utterances as the checkpoint decodes them; largest difference of a log-probability" in line
+
+
+def test_what_is_past_the_tolerance_is_not_written(noise):
+    done = export(noise, "--tolerance", 1e-12)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "not written: log-probabilities differ by more than 1e-12" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list((noise).glob("onnx/**/*.onnx"))
+
+
+def test_a_model_that_cannot_stream_is_exported_offline_and_says_why(noise):
+    write_model(noise, LETTERS, 16000, words=False, streaming=False)
+    reason = "this model's convolution sees future frames; train with causal: true"
+    done = export(noise, "--runtimes", "sherpa")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f"\nno streaming model: {reason}\n")
+    assert sorted(path.name for path in (noise / "onnx").iterdir()) == ["offline", "offline_int8"]
+    asked = export(noise, "--chunk_size", CHUNK)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (1, "", f"error: {reason}\n")

@@ -1,0 +1,64 @@
+"""Small models with random weights, and features for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from wenet_uio.config import parse_config
+from wenet_uio.models import ASRModel, build_model
+
+VOCAB = 12
+STREAMING = {"causal": True, "cnn_module_kernel": 8, "cnn_module_norm": "layer_norm", "use_dynamic_chunk": True}
+IN_CHUNKS = {"causal": True, "use_dynamic_chunk": True}
+GATED = {"cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
+SQUEEZED = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
+CASES = {
+    "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
+    "conformer": ("conformer", "transformer", {}),
+    "u2pp": ("conformer", "bitransformer", STREAMING),
+    "branchformer": ("branchformer", "transformer", {**GATED, "merge_method": "learned_ave"}),
+    "e_branchformer": ("e_branchformer", "transformer", GATED),
+    "squeezeformer": ("squeezeformer", "transformer", SQUEEZED),
+    "streaming_branchformer": ("branchformer", "transformer", {**GATED, **IN_CHUNKS}),
+    "streaming_e_branchformer": ("e_branchformer", "transformer", {**GATED, **IN_CHUNKS}),
+    "streaming_squeezeformer": (
+        "squeezeformer",
+        "transformer",
+        {**SQUEEZED, **IN_CHUNKS, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
+    ),
+}
+
+
+@pytest.fixture
+def make_model() -> Callable[[str], ASRModel]:
+    """The model of a case: transformer, conformer (whole context only), u2pp (streaming, two decoders)."""
+
+    def make(case: str) -> ASRModel:
+        encoder, decoder, encoder_conf = CASES[case]
+        torch.manual_seed(0)
+        small = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
+        if encoder in ("transformer", "conformer", "e_branchformer"):
+            small["linear_units"] = 32
+        values = {
+            "encoder": encoder,
+            "encoder_conf": {**small, **encoder_conf},
+            "decoder": decoder,
+            "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1},
+            "model_conf": {"reverse_weight": 0.3 if decoder == "bitransformer" else 0.0},
+            "tokenizer_conf": {"special_tokens": {"<sos>": VOCAB - 1, "<eos>": VOCAB - 1}},
+            "input_dim": 40,
+            "output_dim": VOCAB,
+        }
+        return build_model(parse_config(values, "test")).eval()
+
+    return make
+
+
+@pytest.fixture
+def examples() -> list[tuple[str, torch.Tensor]]:
+    """Keys and features (1, T, 40) of five utterances of 60 to 88 frames."""
+    generator = torch.Generator().manual_seed(1)
+    return [(f"utterance{i}", torch.randn(1, 60 + 7 * i, 40, generator=generator)) for i in range(5)]

@@ -1,0 +1,85 @@
+"""The check notices what is wrong with an export."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from wenet_uio.export.check import INT8, Agreement, Difference, Limits, compare, judge, recognise_all
+from wenet_uio.export.exported import ExportedModel
+from wenet_uio.export.torchscript import from_torchscript, to_torchscript
+from wenet_uio.search import DecodeOptions
+
+OPTIONS = DecodeOptions()
+DIFFERENCE = Difference("utt7", "ctc_greedy_search", (3, 4, 5), (3, 5))
+
+
+def detokenize(tokens):
+    return " ".join(map(str, tokens))
+
+
+def test_a_wrong_export_is_noticed(make_model, examples):
+    model = make_model("conformer")
+    exported = ExportedModel(from_torchscript(to_torchscript(make_model("conformer"))), model)
+    with torch.no_grad():
+        model.ctc.ctc_lo.weight.neg_()
+    agreement = compare(exported, recognise_all(model, examples, 2, OPTIONS), OPTIONS)
+    assert agreement.differing == 2
+    assert agreement.token_errors > 10
+    assert agreement.largest > 0.1
+
+
+def test_nan_is_noticed(make_model, examples):
+    model = make_model("conformer")
+    broken = make_model("conformer")
+    with torch.no_grad():
+        broken.ctc.ctc_lo.bias[3] = math.nan
+    exported = ExportedModel(from_torchscript(to_torchscript(broken)), model)
+    agreement = compare(exported, recognise_all(model, examples, 2, OPTIONS), OPTIONS, modes=("ctc_greedy_search",))
+    with pytest.raises(ValueError, match="not written"):
+        judge("final.zip", Agreement(2, (), agreement.largest, 10), INT8, detokenize)
+
+
+def test_nothing_to_check_is_an_error(make_model):
+    with pytest.raises(ValueError, match="no utterance"):
+        recognise_all(make_model("transformer"), [("short", torch.randn(1, 3, 40))], 5, OPTIONS)
+
+
+def test_judge_names_what_differs_and_where():
+    agreement = Agreement(20, (DIFFERENCE,), 2.5, tokens=40)
+    assert agreement.token_errors == 2.5
+    said = judge("final_quant.zip", agreement, INT8, detokenize)
+    assert said.startswith("final_quant.zip: 19 of 20 utterances as the checkpoint decodes them; largest difference")
+    assert said.endswith("2.50 % of the tokens; utt7 in ctc_greedy_search: '3 4 5' became '3 5'")
+
+
+@pytest.mark.parametrize(
+    ("agreement", "limits", "message"),
+    [
+        (Agreement(20, (DIFFERENCE,), 1e-5, 40), Limits(), "more than 0 % of the tokens"),
+        (Agreement(20, (DIFFERENCE,), 2.5, 40), Limits(math.inf, 2.0), "more than 2 % of the tokens"),
+        (Agreement(20, (), 0.01, 40), Limits(), "differ by more than 0.001"),
+        (Agreement(20, (), math.nan, 40), INT8, "differ by more than inf"),
+        (Agreement(20, (DIFFERENCE,), math.nan, 4), INT8, "more than 10 % of the tokens"),
+        (Agreement(20, (DIFFERENCE,), 1.1, 4), INT8, "more than 10 % of the tokens"),
+    ],
+)
+def test_judge_refuses_what_is_past_the_limits(agreement, limits, message):
+    with pytest.raises(ValueError, match=message):
+        judge("model.onnx", agreement, limits, detokenize)
+
+
+def test_judge_lets_near_ties_of_int8_models_pass():
+    assert "25.00 % of the tokens" in judge("final_quant.zip", Agreement(20, (DIFFERENCE,), 0.1, 4), INT8, detokenize)
+
+
+def test_a_wrong_decoder_is_noticed_where_no_token_shows_it(make_model, examples):
+    model, broken = make_model("u2pp"), make_model("u2pp")
+    with torch.no_grad():
+        broken.decoder.right_decoder.output_layer.bias[0] += 0.5
+    exported = ExportedModel(from_torchscript(to_torchscript(broken)), model)
+    references = recognise_all(model, examples, 2, OPTIONS)
+    assert compare(exported, references, OPTIONS, modes=("ctc_greedy_search",)).largest < 1e-4
+    assert compare(exported, references, OPTIONS).largest > 1e-3

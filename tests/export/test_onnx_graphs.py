@@ -1,0 +1,150 @@
+"""ONNX graphs, run by onnxruntime as the runtimes run them: the checkpoint's numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from wenet_uio.export.check import compare, recognise_all
+from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
+from wenet_uio.export.onnx_files import to_int8, to_onnx
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.search import DecodeOptions
+
+WAYS = [
+    ("transformer", OFFLINE),
+    ("conformer", OFFLINE),
+    ("u2pp", OFFLINE),
+    ("transformer", Chunks(4, 2)),
+    ("u2pp", Chunks(4, 2)),
+    ("u2pp", Chunks(4, 0)),
+    ("u2pp", Chunks(1, 4)),
+    ("branchformer", OFFLINE),
+    ("e_branchformer", OFFLINE),
+    ("squeezeformer", OFFLINE),
+    ("streaming_branchformer", Chunks(4, 2)),
+    ("streaming_e_branchformer", Chunks(4, 2)),
+    ("streaming_squeezeformer", Chunks(4, 2)),
+]
+
+
+def options_of(chunks):
+    return DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
+
+
+def wenet_contents(model, chunks):
+    return {name: to_onnx(graph) for name, graph in wenet_graphs(model, 40, chunks).items()}
+
+
+@pytest.mark.parametrize(("case", "chunks"), [*WAYS, ("u2pp", Chunks(4, -1))])
+def test_wenets_graphs_decode_as_the_checkpoint(make_model, examples, case, chunks):
+    model, options = make_model(case), options_of(chunks)
+    exported = ExportedModel(WenetOnnx(wenet_contents(model, chunks)), model)
+    agreement = compare(exported, recognise_all(model, examples, 3, options), options)
+    assert agreement.differences == ()
+    assert agreement.largest < 1e-4
+
+
+@pytest.mark.parametrize(("case", "chunks"), WAYS)
+def test_sherpas_graph_gives_the_checkpoints_log_probabilities(make_model, examples, case, chunks):
+    model, options = make_model(case), options_of(chunks)
+    exported = SherpaOnnx(to_onnx(sherpa_graph(model, 40, chunks)), model)
+    references = recognise_all(model, examples, 3, options)
+    agreement = compare(exported, references, options, modes=("ctc_greedy_search",))
+    assert agreement.differences == ()
+    assert agreement.largest < 1e-4
+
+
+def test_metadata_are_what_the_runtimes_read(make_model):
+    model = make_model("u2pp")
+    encoder = OnnxModel(to_onnx(wenet_graphs(model, 40, Chunks(4, 2))["encoder.onnx"])).metadata
+    streaming = {"chunk_size": "4", "left_chunks": "2", "head": "2", "num_blocks": "2", "output_size": "16"}
+    streaming |= {"cnn_module_kernel": "8", "right_context": "6", "vocab_size": "12"}
+    assert encoder == streaming | {
+        "batch": "1",
+        "feature_size": "40",
+        "subsampling_rate": "4",
+        "sos_symbol": "11",
+        "eos_symbol": "11",
+        "is_bidirectional_decoder": "1",
+        "reverse_weight": "0.3",
+    }
+    always = {"model_type": "wenet_ctc", "version": "1", "model_author": "wenet_uio", "subsampling_factor": "4"}
+    sherpa = OnnxModel(to_onnx(sherpa_graph(model, 40, Chunks(4, 2)))).metadata
+    assert sherpa == streaming | always | {"comment": "streaming"}
+    offline = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE))).metadata
+    assert offline == always | {"comment": "non-streaming", "vocab_size": "12"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", ["transformer", "conformer", "u2pp"])
+def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(make_model, case):
+    model = make_model(case)
+    feats, lengths = torch.randn(3, 93, 40), torch.tensor([93, 71, 5])
+    found, found_lengths = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))(x=feats, x_lens=lengths)
+    encoder_out, expected_lengths = model.encode(feats, lengths)
+    assert found_lengths.tolist() == expected_lengths.tolist() == [22, 17, 0]
+    expected = model.ctc_log_probs(encoder_out)
+    for row, length in enumerate(expected_lengths.tolist()):
+        torch.testing.assert_close(found[row, :length], expected[row, :length], atol=1e-4, rtol=1e-4)
+    short = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))(x=feats[:1, :3], x_lens=torch.tensor([3]))
+    assert short[1].tolist() == [0]
+
+
+@torch.no_grad()
+def test_streams_go_on_beyond_the_table_of_positions(make_model):
+    model = make_model("u2pp")
+    encoder = OnnxModel(to_onnx(wenet_graphs(model, 40, Chunks(4, 2))["encoder.onnx"]))
+    cache, _, cnn_cache = encoder.start()
+    att_cache, xs, offset = torch.randn(2, 2, cache, 16), torch.randn(1, 19, 40), 6000
+    expected = model.encoder.forward_chunk(xs, offset, cache, att_cache, cnn_cache)
+    found = encoder(
+        chunk=xs,
+        offset=torch.tensor(cache + offset),
+        required_cache_size=torch.tensor(cache),
+        att_cache=att_cache,
+        cnn_cache=cnn_cache,
+        att_mask=encoder.heard(offset, cache),
+    )
+    for theirs, ours in zip(found, expected, strict=True):
+        torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)
+
+
+def test_int8_graphs_stay_near_the_checkpoint(make_model, examples):
+    model, options = make_model("u2pp"), options_of(OFFLINE)
+    contents = wenet_contents(model, OFFLINE)
+    int8 = {name: to_int8(content) for name, content in contents.items()}
+    exported = ExportedModel(WenetOnnx(int8), model)
+    agreement = compare(exported, recognise_all(model, examples, 3, options), options)
+    assert 0 < agreement.largest < 0.2
+
+
+def test_exporting_leaves_the_model_as_it_was(make_model, examples):
+    model, other = make_model("u2pp"), make_model("u2pp")
+    wenet_contents(model, Chunks(4, 2))
+    to_onnx(sherpa_graph(model, 40, OFFLINE))
+    assert not model.training
+    feats = examples[0][1]
+    with torch.no_grad():
+        results = [each.encode(feats, torch.tensor([feats.size(1)]), 4, 2)[0] for each in (model, other)]
+    assert torch.equal(*results)
+
+
+def test_chunks_that_a_model_cannot_do_are_an_error(make_model):
+    with pytest.raises(ValueError, match="future frames; train with causal: true"):
+        check_chunks(make_model("conformer"), Chunks(16, 4))
+    with pytest.raises(ValueError, match="--chunk_size: expected 1 or more"):
+        check_chunks(make_model("u2pp"), Chunks(-1, 4))
+    fixed = make_model("u2pp")
+    fixed.encoder.static_chunk_size = 8
+    check_chunks(fixed, Chunks(8, 4))
+    with pytest.raises(ValueError, match="--chunk_size 8"):
+        check_chunks(fixed, Chunks(16, 4))
+    check_chunks(make_model("transformer"), Chunks(16, 4))
+    check_chunks(make_model("streaming_squeezeformer"), Chunks(16, 4))
+    with pytest.raises(ValueError, match="--chunk_size 5 is not a multiple of 2"):
+        check_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
+    wide = make_model("streaming_squeezeformer")
+    wide.encoder.output_size = 24
+    with pytest.raises(ValueError, match="train with both the same"):
+        check_chunks(wide, Chunks(4, 4))

@@ -1,0 +1,36 @@
+"""What sherpa-onnx needs beside a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from wenet_uio.config.dataset import DatasetConf, FbankConf
+from wenet_uio.export.sherpa import feature_differences, tokens_file
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+UNITS = {"<blank>": 0, "b": 2, "a": 1}
+
+
+def test_tokens_are_in_the_order_of_their_ids():
+    assert tokens_file(Tokenizer(CharSplitter(), UNITS), blank=0) == "<blank> 0\na 1\nb 2\n"
+
+
+def test_words_begin_with_the_mark_of_a_space():
+    words = Tokenizer(CharSplitter(split_with_space=True), UNITS)
+    assert tokens_file(words, blank=0) == "<blank> 0\n▁a 1\n▁b 2\n"
+
+
+def test_a_blank_of_another_name_is_an_error():
+    with pytest.raises(ValueError, match="unit 2 is 'b'"):
+        tokens_file(Tokenizer(CharSplitter(), UNITS), blank=2)
+
+
+def test_settings_that_give_other_features_are_named():
+    assert feature_differences(DatasetConf()) == [
+        "fbank_conf.high_freq: 0.0, -400.0 in sherpa-onnx",
+        "fbank_conf.snip_edges: True, False in sherpa-onnx",
+    ]
+    same = FbankConf(num_mel_bins=80, dither=0.1, high_freq=-400, snip_edges=False)
+    assert feature_differences(DatasetConf(fbank_conf=same)) == []
+    assert feature_differences(DatasetConf(feats_type="mfcc")) == ["feats_type: mfcc, fbank in sherpa-onnx"]

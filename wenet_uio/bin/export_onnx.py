@@ -1,0 +1,136 @@
+"""Export a trained model to ONNX, for WeNet's C++ runtime and for sherpa-onnx, offline and streaming, float and int8.
+
+    python -m wenet_uio.bin.export_onnx --config exp/u2++/train.yaml --checkpoint exp/u2++/avg.pt \\
+      --output_dir exp/u2++/onnx --check_data data/test/data.list
+
+writes to OUTPUT_DIR/offline and offline_int8, and, of a model that can stream, streaming and streaming_int8:
+
+    encoder.onnx, ctc.onnx, decoder.onnx    WeNet's C++ runtime: the folder is its --onnx_dir
+    model.onnx, tokens.txt                  sherpa-onnx: from_wenet_ctc(model=, tokens=)
+
+Needs onnx and onnxruntime: pip install onnx onnxruntime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.export.check import Reference, compare, judge
+from wenet_uio.export.command import Trained, add_options, load_trained
+from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
+from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.sherpa import feature_differences, tokens_file
+from wenet_uio.files import written_aside
+from wenet_uio.search.types import DecodeOptions
+
+RUNTIMES = ("wenet", "sherpa")
+DEFAULT_CHUNK = 16
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
+    parser.add_argument("--output_dir", required=True, help="folder to write to")
+    parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="(both)")
+    parser.add_argument(
+        "--chunk_size",
+        type=int,
+        help=f"streaming: encoder frames of a chunk ({DEFAULT_CHUNK} if the model can stream); 0: offline only",
+    )
+    parser.add_argument(
+        "--num_decoding_left_chunks",
+        type=int,
+        default=4,
+        help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx cannot",
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    require_onnx()
+    trained = load_trained(arguments)
+    if "sherpa" in arguments.runtimes:
+        for difference in feature_differences(trained.config.dataset_conf):
+            print(f"warning: train with sherpa-onnx's features to use it there: {difference}", file=sys.stderr)
+    chunks, reason = chunks_of(trained, arguments)
+    export(trained, OFFLINE, "offline")
+    if chunks is not None:
+        export(trained, chunks, "streaming")
+    elif reason:
+        print(f"no streaming model: {reason}")
+
+
+def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks | None, str]:
+    """The chunks to stream with; None and the reason where the model cannot, and nobody asked for it.
+
+    Raises:
+        ValueError: for chunks that the model, or a runtime, cannot do.
+    """
+    if arguments.chunk_size == 0:
+        return None, ""
+    left = arguments.num_decoding_left_chunks
+    chunks = Chunks(arguments.chunk_size or trained.model.encoder.static_chunk_size or DEFAULT_CHUNK, left)
+    try:
+        check_chunks(trained.model, chunks)
+    except ValueError as error:
+        if arguments.chunk_size is None:
+            return None, str(error)
+        raise
+    if left < 0 and "sherpa" in arguments.runtimes:
+        raise ValueError("sherpa-onnx needs --num_decoding_left_chunks of 0 or more; all (-1) needs --runtimes wenet")
+    return chunks, ""
+
+
+def export(trained: Trained, chunks: Chunks, folder: str) -> None:
+    """Write OUTPUT_DIR/FOLDER and FOLDER_int8, once each has passed its check."""
+    model, arguments = trained.model, trained.arguments
+    feature_dim = trained.config.input_dim or trained.config.dataset_conf.feature_dim
+    graphs = wenet_graphs(model, feature_dim, chunks) if "wenet" in arguments.runtimes else {}
+    if "sherpa" in arguments.runtimes:
+        graphs["model.onnx"] = sherpa_graph(model, feature_dim, chunks)
+    contents = {name: to_onnx(graph) for name, graph in graphs.items()}
+    options = DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
+    references = trained.references(options)
+    for int8 in (False, True):
+        if int8:
+            contents = {name: to_int8(content) for name, content in contents.items()}
+        path = Path(arguments.output_dir, f"{folder}_int8" if int8 else folder)
+        check(trained, contents, references, options, path, int8)
+        for name, content in contents.items():
+            with written_aside(path / name) as file:
+                file.write(content)
+        if "sherpa" in arguments.runtimes:
+            with written_aside(path / "tokens.txt", "w") as file:
+                file.write(tokens_file(trained.tokenizer, model.blank))
+
+
+def check(
+    trained: Trained,
+    contents: dict[str, bytes],
+    references: list[Reference],
+    options: DecodeOptions,
+    path: Path,
+    int8: bool,
+) -> None:
+    """Print how the models of a folder agree with the checkpoint.
+
+    Raises:
+        ValueError: when one does not.
+    """
+    limits, detokenize = trained.limits(int8), trained.tokenizer.detokenize
+    if "encoder.onnx" in contents:
+        agreement = compare(ExportedModel(WenetOnnx(contents), trained.model), references, options)
+        print(judge(f"{path}/encoder.onnx, ctc.onnx, decoder.onnx", agreement, limits, detokenize))
+    if "model.onnx" in contents:
+        sherpa = SherpaOnnx(contents["model.onnx"], trained.model)
+        agreement = compare(sherpa, references, options, modes=("ctc_greedy_search",))
+        print(judge(f"{path}/model.onnx", agreement, limits, detokenize))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,201 @@
+"""`encoder_conf` of every encoder but the squeezeformer. Keys and defaults are WeNet's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field, model_validator
+
+from wenet_uio.config.base import Section
+
+Positive = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
+Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
+PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos"]
+SelfAttention = Literal["selfattn", "rel_selfattn"]
+PerBlock = Probability | tuple[Probability, ...]
+
+
+class AttentionConf(Section):
+    """What every stack of attention layers has."""
+
+    attention_heads: Positive = 4
+    num_blocks: Positive = 6
+    dropout_rate: DropoutRate = 0.1
+    positional_dropout_rate: DropoutRate = 0.1
+    query_bias: bool = True
+    key_bias: bool = True
+    value_bias: bool = True
+    norm_eps: float = Field(1e-5, gt=0)
+    """Epsilon of the layer normalisations; that of branchformers is of the last one alone, as WeNet's."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+    use_sdpa: bool = True
+    """Read for compatibility: attention always goes through scaled_dot_product_attention."""
+
+
+class FeedForwardConf(Section):
+    """Of the feed-forward modules."""
+
+    linear_units: Positive = 2048
+    """Width inside."""
+    activation_type: Activation = "relu"
+
+
+class ChunkConf(Section):
+    """How an encoder is cut for streaming."""
+
+    static_chunk_size: NotNegative = 0
+    """Encoder frames of a chunk in training and decoding; 0: none."""
+    use_dynamic_chunk: bool = False
+    """Train with a chunk size drawn for each batch."""
+    use_dynamic_left_chunk: bool = False
+    """Train with a number of left chunks drawn for each batch."""
+
+    @model_validator(mode="after")
+    def _chunks_agree(self) -> ChunkConf:
+        if self.use_dynamic_chunk and self.static_chunk_size:
+            raise ValueError("use_dynamic_chunk and static_chunk_size exclude each other")
+        if self.use_dynamic_left_chunk and not self.use_dynamic_chunk:
+            raise ValueError("use_dynamic_left_chunk needs use_dynamic_chunk")
+        return self
+
+
+class EncoderConf(AttentionConf, ChunkConf):
+    """What every encoder has but the squeezeformer, whose keys have other names."""
+
+    output_size: Positive = 256
+    attention_dropout_rate: DropoutRate = 0.0
+    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
+    """Subsampling by 4, 6, 8 or none."""
+    pos_enc_layer_type: PositionEncoding = "rel_pos"
+    selfattention_layer_type: SelfAttention = "rel_selfattn"
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> EncoderConf:
+        heads_divide(self.attention_heads, "output_size", self.output_size)
+        if self.output_size % 2 and self.pos_enc_layer_type != "no_pos":
+            raise ValueError(f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even width")
+        return self
+
+
+class TransformerEncoderConf(EncoderConf, FeedForwardConf):
+    """Vaswani et al. 2017."""
+
+    pos_enc_layer_type: PositionEncoding = "abs_pos"
+    selfattention_layer_type: SelfAttention = "selfattn"
+    normalize_before: bool = True
+    """Layer normalisation in front of each module (True) or behind it."""
+
+
+class ConformerEncoderConf(EncoderConf, FeedForwardConf):
+    """Gulati et al. 2020."""
+
+    activation_type: Activation = "swish"
+    normalize_before: bool = True
+    macaron_style: bool = True
+    """A second feed-forward module, in front of the attention; both count half."""
+    use_cnn_module: bool = True
+    cnn_module_kernel: Positive = 15
+    """Encoder frames."""
+    causal: bool = False
+    """The convolution sees no future frames: needed for streaming."""
+    cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
+    conv_bias: bool = True
+    conv_norm_eps: float = Field(1e-5, gt=0)
+
+    @model_validator(mode="after")
+    def _kernel_is_centred(self) -> ConformerEncoderConf:
+        if self.use_cnn_module:
+            odd_or_causal(self.causal, cnn_module_kernel=self.cnn_module_kernel)
+        return self
+
+
+class BranchEncoderConf(EncoderConf):
+    """What both branchformers have: attention beside a multi-layer perceptron with convolutional gating (cgMLP)."""
+
+    selfattention_layer_type: SelfAttention = Field(
+        "rel_selfattn", validation_alias=AliasChoices("selfattention_layer_type", "attention_layer_type")
+    )
+    """`attention_layer_type` was its name in WeNet's recipes of 2022 and 2023."""
+    num_blocks: Positive = 12
+    cgmlp_linear_units: Annotated[int, Field(gt=0, multiple_of=2)] = 2048
+    """Width inside the cgMLP, of which one half gates the other."""
+    cgmlp_conv_kernel: Positive = 31
+    """Encoder frames."""
+    use_linear_after_conv: bool = False
+    """A linear layer behind the convolution of the gate."""
+    gate_activation: Literal["identity", Activation] = "identity"
+    causal: bool = False
+    """The convolutions see no future frames: needed for streaming."""
+    stochastic_depth_rate: PerBlock = 0.0
+    """Share of the training batches that skip a block; one number, or one for each block."""
+
+    @model_validator(mode="after")
+    def _one_for_each_block(self) -> BranchEncoderConf:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, tuple) and len(value) != self.num_blocks:
+                raise ValueError(f"{name} has {len(value)} numbers for num_blocks {self.num_blocks}")
+        if max(self.of_blocks("stochastic_depth_rate")) == 1:
+            raise ValueError("stochastic_depth_rate 1 leaves nothing of a block")
+        odd_or_causal(self.causal, cgmlp_conv_kernel=self.cgmlp_conv_kernel)
+        return self
+
+    def of_blocks(self, name: str) -> tuple[float, ...]:
+        """The key `name` of each block."""
+        value = getattr(self, name)
+        return value if isinstance(value, tuple) else (value,) * self.num_blocks
+
+
+class BranchformerEncoderConf(BranchEncoderConf):
+    """Peng et al. 2022."""
+
+    use_attn: bool = True
+    use_cgmlp: bool = True
+    merge_method: Literal["concat", "learned_ave", "fixed_ave"] = "concat"
+    """How the branches become one: a projection of both, or of their mean with learned or given weights."""
+    cgmlp_weight: PerBlock = 0.5
+    """fixed_ave: share of the cgMLP; one number, or one for each block."""
+    attn_branch_drop_rate: PerBlock = 0.0
+    """learned_ave: share of the training batches without the attention; one number, or one for each block."""
+
+    @model_validator(mode="after")
+    def _has_a_branch(self) -> BranchformerEncoderConf:
+        if not self.use_attn and not self.use_cgmlp:
+            raise ValueError("use_attn and use_cgmlp are both false: a block needs a branch")
+        return self
+
+
+class EBranchformerEncoderConf(BranchEncoderConf, FeedForwardConf):
+    """Kim et al. 2022."""
+
+    activation_type: Activation = "swish"
+    use_ffn: bool = True
+    """A feed-forward module behind the branches."""
+    macaron_style: bool = True
+    """use_ffn: another in front of them; both count half."""
+    merge_conv_kernel: Positive = 3
+    """Encoder frames of the convolution over both branches."""
+    conv_bias: bool = True
+    """Read for compatibility: a key of the conformer, which WeNet's e_branchformer takes and does not use."""
+
+    @model_validator(mode="after")
+    def _merge_kernel_is_centred(self) -> EBranchformerEncoderConf:
+        odd_or_causal(self.causal, merge_conv_kernel=self.merge_conv_kernel)
+        return self
+
+
+def heads_divide(heads: int, name: str, width: int) -> None:
+    """Raise a ValueError unless `width` can be cut into `heads`."""
+    if width % heads:
+        raise ValueError(f"{name} {width} is not divisible by attention_heads {heads}")
+
+
+def odd_or_causal(causal: bool, **kernels: int) -> None:
+    """Raise a ValueError for a kernel without a frame in its middle, unless it looks back alone."""
+    for name, kernel in kernels.items():
+        if not causal and kernel % 2 == 0:
+            raise ValueError(f"{name} {kernel} is even: without `causal: true` it must be odd")

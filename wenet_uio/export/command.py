@@ -1,0 +1,74 @@
+"""What export_jit.py and export_onnx.py share: the model they load, and how they check what they make of it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+
+from wenet_uio.config import Config, load_config
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
+from wenet_uio.models import ASRModel, build_model
+from wenet_uio.search.types import DecodeOptions
+from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.train.checkpoint import load_weights
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """--config, --checkpoint, and those of the check."""
+    parser.add_argument("--config", required=True, help="train.yaml of the run")
+    parser.add_argument("--checkpoint", required=True, help="weights, such as final.pt or avg.pt")
+    group = parser.add_argument_group(
+        "check", "nothing is written that does not recognise real audio as the checkpoint does"
+    )
+    group.add_argument("--check_data", required=True, help="data list of the audio, such as data/test/data.list")
+    group.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="of --check_data (%(default)s)")
+    group.add_argument("--num_check", type=int, default=20, help="utterances (%(default)s)")
+    group.add_argument(
+        "--tolerance",
+        type=float,
+        default=Limits.log_prob,
+        help="float models: largest difference of a log-probability (%(default)s); no token may differ",
+    )
+    group.add_argument(
+        "--int8_tolerance",
+        type=float,
+        default=INT8.token_errors,
+        help=f"int8 models: tokens that differ, in %% (%(default)s); any where no log-probability is {INT8.tie:g} off",
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The model to export, and how its exports are checked."""
+
+    config: Config
+    model: ASRModel
+    tokenizer: Tokenizer
+    arguments: argparse.Namespace
+
+    def limits(self, int8: bool) -> Limits:
+        """How far an export may be from the checkpoint."""
+        if int8:
+            return replace(INT8, token_errors=self.arguments.int8_tolerance)
+        return Limits(self.arguments.tolerance)
+
+    def references(self, options: DecodeOptions) -> list[Reference]:
+        """What the checkpoint makes of the audio of the check."""
+        arguments = self.arguments
+        loader = build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
+        return recognise_all(self.model, utterances(loader), arguments.num_check, options)
+
+
+def load_trained(arguments: argparse.Namespace) -> Trained:
+    """Load what the arguments name.
+
+    Raises:
+        ValueError: for an argument, a config or weights that do not fit. OSError: for a file that cannot be read.
+    """
+    if arguments.num_check < 1:
+        raise ValueError(f"--num_check: expected 1 or more, found {arguments.num_check}")
+    config = load_config(arguments.config)
+    model = build_model(config).eval()
+    load_weights(model, arguments.checkpoint)
+    return Trained(config, model, build_tokenizer(config), arguments)

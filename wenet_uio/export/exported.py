@@ -1,0 +1,206 @@
+"""Exported models, called as their runtimes call them, behind the interface that the searches know.
+
+One utterance at a time, as the runtimes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from wenet_uio.export.onnx_files import open_session
+from wenet_uio.models.asr_model import ASRModel
+
+_NOTHING = torch.zeros(0, 0, 0, 0)
+
+
+def windows(feats: torch.Tensor, chunk_size: int, rate: int, right_context: int) -> Iterator[torch.Tensor]:
+    """Cut features (1, T, F) as runtimes do: windows that give `chunk_size` encoder frames each, the last one fewer."""
+    if chunk_size <= 0:
+        yield feats
+        return
+    for start in range(0, feats.size(1) - right_context, rate * chunk_size):
+        yield feats[:, start : start + (chunk_size - 1) * rate + right_context + 1]
+
+
+class ExportedDecoder:
+    """The runtime's `forward_attention_decoder` in the place of a model's decoder."""
+
+    def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx) -> None:
+        self.runtime = runtime
+        self.bidirectional = runtime.is_bidirectional_decoder()
+
+    def __call__(
+        self,
+        memory: torch.Tensor,
+        memory_mask: torch.Tensor,
+        ys_in_pad: torch.Tensor,
+        ys_in_lens: torch.Tensor,
+        r_ys_in_pad: torch.Tensor,
+        reverse_weight: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As Decoder.forward; the runtime makes mask and reversed tokens itself."""
+        return self.runtime.forward_attention_decoder(ys_in_pad, ys_in_lens, memory[:1], reverse_weight)
+
+
+class ExportedModel:
+    """What has the methods of WeNet's C++ runtime: `final.zip`, or `WenetOnnx`."""
+
+    def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
+        self.runtime = runtime
+        self.decoder = ExportedDecoder(runtime)
+        self.sos, self.eos = runtime.sos_symbol(), runtime.eos_symbol()
+        self.blank, self.reverse_weight = model.blank, model.reverse_weight
+
+    def encode(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
+        simulate_streaming: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One utterance (1, T, F) in chunks -> (1, T', D), lengths (1,)."""
+        runtime = self.runtime
+        att_cache = cnn_cache = _NOTHING
+        outputs: list[torch.Tensor] = []
+        offset = 0
+        keep = decoding_chunk_size * num_decoding_left_chunks if decoding_chunk_size > 0 else -1
+        for window in windows(feats, decoding_chunk_size, runtime.subsampling_rate(), runtime.right_context()):
+            output, att_cache, cnn_cache = runtime.forward_encoder_chunk(window, offset, keep, att_cache, cnn_cache)
+            outputs.append(output)
+            offset += output.size(1)
+        return torch.cat(outputs, dim=1), torch.tensor([offset])
+
+    def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
+        """(1, T', D) -> (1, T', V)."""
+        return self.runtime.ctc_activation(encoder_out)
+
+
+class OnnxModel:
+    """One ONNX file: tensors in and out by name, and its metadata."""
+
+    def __init__(self, content: bytes) -> None:
+        self.session = open_session(content)
+        self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
+        self.inputs = [node.name for node in self.session.get_inputs()]
+
+    def __call__(self, **inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Outputs in the order of the file; inputs that the file does not have are left out."""
+        given = {name: inputs[name].numpy() for name in self.inputs}
+        return [torch.from_numpy(output) for output in self.session.run(None, given)]
+
+    def start(self) -> tuple[int, torch.Tensor, torch.Tensor]:
+        """Frames of the cache at the start of an utterance, and both caches, as C++ makes them from the metadata."""
+        chunk, left, blocks, heads, width, kernel = (
+            int(self.metadata[name])
+            for name in ("chunk_size", "left_chunks", "num_blocks", "head", "output_size", "cnn_module_kernel")
+        )
+        cache = chunk * max(left, 0)
+        return (
+            cache,
+            torch.zeros(blocks, heads, cache, 2 * width // heads),
+            torch.zeros(blocks, 1, width, kernel - 1),
+        )
+
+    def heard(self, offset: int, cache: int) -> torch.Tensor:
+        """(1, 1, cache + chunk) bool, False for what is in the cache but was not yet heard after `offset` frames."""
+        mask = torch.ones(1, 1, cache + max(int(self.metadata["chunk_size"]), 0), dtype=torch.bool)
+        mask[:, :, : max(cache - offset, 0)] = False
+        return mask
+
+
+class WenetOnnx:
+    """encoder.onnx, ctc.onnx and decoder.onnx, called as WeNet's C++ runtime does, behind the methods of final.zip."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self.encoder, self.ctc, self.decoder = (
+            OnnxModel(contents[name]) for name in ("encoder.onnx", "ctc.onnx", "decoder.onnx")
+        )
+
+    def _number(self, name: str) -> int:
+        return int(self.encoder.metadata[name])
+
+    def subsampling_rate(self) -> int:
+        return self._number("subsampling_rate")
+
+    def right_context(self) -> int:
+        return self._number("right_context")
+
+    def sos_symbol(self) -> int:
+        return self._number("sos_symbol")
+
+    def eos_symbol(self) -> int:
+        return self._number("eos_symbol")
+
+    def is_bidirectional_decoder(self) -> bool:
+        return bool(self._number("is_bidirectional_decoder"))
+
+    def forward_encoder_chunk(
+        self, xs: torch.Tensor, offset: int, required_cache_size: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As RuntimeModel.forward_encoder_chunk; the cache's size is that of the export."""
+        cache, att_start, cnn_start = self.encoder.start()
+        first = offset == 0
+        output, att_cache, cnn_cache = self.encoder(
+            chunk=xs,
+            offset=torch.tensor(cache + offset),
+            required_cache_size=torch.tensor(cache),
+            att_cache=att_start if first else att_cache,
+            cnn_cache=cnn_start if first else cnn_cache,
+            att_mask=self.encoder.heard(offset, cache),
+        )
+        return output, att_cache, cnn_cache
+
+    def ctc_activation(self, xs: torch.Tensor) -> torch.Tensor:
+        """As RuntimeModel.ctc_activation."""
+        return self.ctc(hidden=xs)[0]
+
+    def forward_attention_decoder(
+        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As RuntimeModel.forward_attention_decoder; both decoders run, the caller weighs them."""
+        score, r_score = self.decoder(hyps=hyps, hyps_lens=hyps_lens, encoder_out=encoder_out)
+        return score, r_score
+
+
+class SherpaOnnx:
+    """model.onnx, called as sherpa-onnx does; what it encodes to are log-probabilities already."""
+
+    def __init__(self, content: bytes, model: ASRModel) -> None:
+        self.graph = OnnxModel(content)
+        self.blank = model.blank
+        self.rate, self.right_context = model.encoder.embed.subsampling_rate, model.encoder.embed.right_context
+
+    def encode(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
+        simulate_streaming: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One utterance (1, T, F) -> log-probabilities (1, T', V), lengths (1,)."""
+        if decoding_chunk_size <= 0:
+            log_probs, lengths = self.graph(x=feats, x_lens=feats_lengths)
+            return log_probs[:, : int(lengths[0])], lengths
+        cache, att_cache, cnn_cache = self.graph.start()
+        outputs: list[torch.Tensor] = []
+        offset = 0
+        for window in windows(feats, decoding_chunk_size, self.rate, self.right_context):
+            output, att_cache, cnn_cache = self.graph(
+                x=window,
+                offset=torch.tensor([cache + offset]),
+                required_cache_size=torch.tensor([cache]),
+                attn_cache=att_cache,
+                conv_cache=cnn_cache,
+                attn_mask=self.graph.heard(offset, cache),
+            )
+            outputs.append(output)
+            offset += output.size(1)
+        return torch.cat(outputs, dim=1), torch.tensor([offset])
+
+    def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
+        """(1, T', V) as it is."""
+        return encoder_out

@@ -1,0 +1,53 @@
+"""Joint network of a transducer: an encoder frame and the tokens so far -> scores of the next token or blank."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from wenet_uio.config.transducer import JointConf
+from wenet_uio.models.activation import ACTIVATIONS
+
+
+class TransducerJoint(nn.Module):
+    """Graves 2012; with hat_joint the factorised one of Variani et al. 2020.
+
+    Raises:
+        ValueError: for widths that do not fit one another.
+    """
+
+    def __init__(self, vocab_size: int, encoder_dim: int, predictor_dim: int, conf: JointConf) -> None:
+        super().__init__()
+        dim = conf.join_dim
+        for name, said, width in (
+            ("enc_output_size", conf.enc_output_size, encoder_dim),
+            ("pred_output_size", conf.pred_output_size, predictor_dim),
+        ):
+            if said not in (None, width):
+                raise ValueError(f"joint_conf.{name} {said}, but it is {width}; leave it out")
+        if not conf.prejoin_linear and not encoder_dim == predictor_dim == dim:
+            raise ValueError(
+                f"joint_conf.prejoin_linear false needs one width, found encoder {encoder_dim}, predictor "
+                f"{predictor_dim}, join_dim {dim}"
+            )
+        self.enc_ffn = nn.Linear(encoder_dim, dim) if conf.prejoin_linear else nn.Identity()
+        self.pred_ffn = nn.Linear(predictor_dim, dim) if conf.prejoin_linear else nn.Identity()
+        self.post_ffn = nn.Linear(dim, dim) if conf.postjoin_linear else nn.Identity()
+        self.hat_joint = conf.hat_joint
+        if conf.hat_joint:
+            dropout = nn.Dropout(conf.dropout_rate)
+            self.blank_pred = nn.Sequential(nn.Tanh(), dropout, nn.Linear(dim, 1))
+            activation = ACTIVATIONS[conf.hat_activation]()
+            self.token_pred = nn.Sequential(activation, dropout, nn.Linear(dim, vocab_size - 1))
+        else:
+            self.activation = ACTIVATIONS[conf.activation]()
+            self.ffn_out = nn.Linear(dim, vocab_size)
+
+    def forward(self, encoder_out: torch.Tensor, predictor_out: torch.Tensor) -> torch.Tensor:
+        """(..., E) and (..., P), broadcast to one another -> scores (..., V), of which log_softmax is to be taken."""
+        x = self.post_ffn(self.enc_ffn(encoder_out) + self.pred_ffn(predictor_out))
+        if not self.hat_joint:
+            return self.ffn_out(self.activation(x))
+        blank = self.blank_pred(x)
+        tokens = self.token_pred(x).log_softmax(dim=-1) + nn.functional.logsigmoid(-blank)
+        return torch.cat((nn.functional.logsigmoid(blank), tokens), dim=-1)

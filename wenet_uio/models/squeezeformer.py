@@ -1,0 +1,206 @@
+"""Squeezeformer: one module after another, at half the rate in the middle of the stack (Kim et al. 2022).
+
+Frames at a lower rate are those whose number, counted from the start of the utterance, is a multiple of `factor`. A
+chunk may hold any number of them, none included, so that chunks of every size give what one pass gives.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import conv1d, linear
+
+from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
+from wenet_uio.models.attention import RelPositionMultiHeadedAttention, ShiftedRelPositionMultiHeadedAttention
+from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.embedding import RelPositionalEncoding
+from wenet_uio.models.encoder import SEES_FUTURE, Encoder, frames_to_forget
+from wenet_uio.models.encoder_layer import feed_forward
+from wenet_uio.models.masks import additive
+from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
+
+KERNELS = {"conv1d": 5, "stream": 1}
+"""Frames that each `time_reduction_layer_type` makes one of two from."""
+POSITIONAL_DROPOUT_RATE = 0.1
+"""WeNet has no key for it."""
+
+
+class TimeReduction(nn.Module):
+    """Every second frame, depthwise and then pointwise convolved."""
+
+    def __init__(self, dim: int, kernel: int) -> None:
+        super().__init__()
+        self.dw_conv = nn.Conv1d(dim, dim, kernel, stride=2, padding=max(kernel - 2, 0), groups=dim)
+        self.pw_conv = nn.Conv1d(dim, dim, 1)
+        self.groups, self.padding = dim, max(kernel - 2, 0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, T, D) -> (B, ceil(T / 2), D)."""
+        if x.size(1) == 0:
+            return x
+        half = conv1d(x.transpose(1, 2), self.dw_conv.weight, self.dw_conv.bias, 2, self.padding, 1, self.groups)
+        half = half.transpose(1, 2)[:, : (x.size(1) + 1) // 2]
+        return linear(half, self.pw_conv.weight.squeeze(2), self.pw_conv.bias)
+
+
+class SqueezeformerEncoderLayer(nn.Module):
+    """Attention, feed-forward, convolution, feed-forward, each with a learned scale and bias in front.
+
+    It has the interface of encoder_layer.py.
+    """
+
+    def __init__(self, conf: SqueezeformerEncoderConf) -> None:
+        super().__init__()
+        dim, blocks = conf.encoder_dim, conf.blocks
+        attention = ShiftedRelPositionMultiHeadedAttention if conf.do_rel_shift else RelPositionMultiHeadedAttention
+        self.self_attn = attention(dim, conf.attention_dropout_rate, blocks)
+        self.ffn1 = feed_forward(blocks)
+        self.conv_module = ConvolutionModule(blocks)
+        self.ffn2 = feed_forward(blocks)
+        self.layer_norm1 = nn.LayerNorm(dim)
+        self.layer_norm2 = nn.LayerNorm(dim)
+        self.layer_norm3 = nn.LayerNorm(dim)
+        self.layer_norm4 = nn.LayerNorm(dim)
+        for module in (self.self_attn, self.ffn1, self.conv_module, self.ffn2):
+            module.ada_scale = nn.Parameter(torch.ones(1, 1, dim), requires_grad=conf.adaptive_scale)
+            module.ada_bias = nn.Parameter(torch.zeros(1, 1, dim), requires_grad=conf.adaptive_scale)
+        self.dropout = nn.Dropout(conf.dropout)
+        self.normalize_before = conf.normalize_before
+        self.adaptive_scale = conf.adaptive_scale
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor | None,
+        att_past: torch.Tensor | None = None,
+        cnn_past: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """See the top of encoder_layer.py."""
+        before = self.normalize_before
+        scaled = self._scale(self.layer_norm1(x) if before else x, self.self_attn.ada_scale, self.self_attn.ada_bias)
+        attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past)
+        x = x + self.dropout(attended)
+        if not before:
+            x = self.layer_norm1(x)
+
+        scaled = self._scale(self.layer_norm2(x) if before else x, self.ffn1.ada_scale, self.ffn1.ada_bias)
+        x = x + self.dropout(self.ffn1(scaled))
+        if not before:
+            x = self.layer_norm2(x)
+
+        scaled = self._scale(
+            self.layer_norm3(x) if before else x, self.conv_module.ada_scale, self.conv_module.ada_bias
+        )
+        convolved, cnn_present = self.conv_module(scaled, padded, cnn_past)
+        x = x + self.dropout(convolved)
+        if not before:
+            x = self.layer_norm3(x)
+
+        scaled = self._scale(self.layer_norm4(x) if before else x, self.ffn2.ada_scale, self.ffn2.ada_bias)
+        x = x + self.dropout(self.ffn2(scaled))
+        if not before:
+            x = self.layer_norm4(x)
+        return x, att_present, cnn_present
+
+    def _scale(self, x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return scale * x + bias if self.adaptive_scale else x
+
+
+class SqueezeformerEncoder(Encoder):
+    """Kim et al. 2022, https://arxiv.org/abs/2206.00888."""
+
+    def __init__(self, input_size: int, conf: SqueezeformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
+        dim, blocks = conf.encoder_dim, conf.blocks
+        pos_enc = RelPositionalEncoding(dim, POSITIONAL_DROPOUT_RATE)
+        embed = DepthwiseConv2dSubsampling4(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
+        layers: list[nn.Module] = [SqueezeformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
+        super().__init__(embed, blocks, layers, global_cmvn)
+        self.after_norm = nn.Identity()
+        self.preln = nn.LayerNorm(dim)
+        self.reduce_before = list(conf.reduce_before)
+        self.recover_before = list(conf.recover_before)
+        reduces = len(self.reduce_before) > 0
+        self.time_reduction_layer = TimeReduction(dim, KERNELS[conf.time_reduction_layer_type]).requires_grad_(reduces)
+        self.time_recover_layer = nn.Linear(dim, dim).requires_grad_(reduces)
+        self.final_proj = nn.Linear(dim, conf.output_size) if conf.output_size != dim else None
+        self.output_size = conf.output_size
+        self.left_frames = conf.cnn_module_kernel - 1 if conf.causal else 0
+        self.cnn_cache_frames = self.left_frames + 1  # the last place is for the last output of the layer
+        if not conf.causal:
+            self.obstacle = SEES_FUTURE
+        elif conf.do_rel_shift:
+            self.obstacle = (
+                "do_rel_shift counts positions from the end of the utterance; train with do_rel_shift: false"
+            )
+        elif reduces and conf.time_reduction_layer_type != "stream":
+            self.obstacle = "time_reduction_layer_type conv1d sees future frames; train with stream"
+
+    @torch.jit.unused
+    def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+        x = self.preln(x)
+        finer: list[tuple[torch.Tensor, ...]] = []
+        for place in range(len(self.encoders)):
+            if place in self.reduce_before:
+                finer.append((x, bias, pos_emb, padded))
+                x = self.time_reduction_layer(x.masked_fill(padded, 0.0))
+                bias, pos_emb, padded = bias[:, :, ::2, ::2], pos_emb[:, ::2], padded[:, ::2]
+            if place in self.recover_before:
+                skipped, bias, pos_emb, padded = finer.pop()
+                doubled = x.repeat_interleave(2, dim=1)[:, : skipped.size(1)]
+                x = (skipped + self.time_recover_layer(doubled)).masked_fill(padded, 0.0)
+            x = self._block(place, x, bias, pos_emb, padded)
+        return x if self.final_proj is None else self.final_proj(x)
+
+    @torch.jit.export
+    def forward_chunk(
+        self,
+        xs: torch.Tensor,
+        offset: int,
+        required_cache_size: int,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
+        att_mask: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As Encoder.forward_chunk. A layer at a lower rate fills one place of its attention cache in `factor`."""
+        x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
+        x = self.preln(x)
+        cached, seen = att_cache.size(2), pos_emb.size(1)
+        att_presents = torch.zeros(
+            len(self.encoders), self.heads, seen, att_cache.size(3), dtype=x.dtype, device=x.device
+        )
+        cnn_presents: list[torch.Tensor] = []
+        finer: list[torch.Tensor] = []
+        finer_first: list[int] = []
+        factor, first = 1, offset  # first: number of the first frame of x, at the present rate
+        for i, layer in enumerate(self.encoders):
+            if i in self.reduce_before:
+                finer.append(x)
+                finer_first.append(first)
+                x = self.time_reduction_layer(x[:, first % 2 :])
+                factor, first = 2 * factor, (first + 1) // 2
+            if i in self.recover_before:
+                skipped, was_first = finer.pop(), finer_first.pop()
+                # Frame n of the finer rate stands on frame n // 2 of this one, which may be of an earlier chunk.
+                doubled = torch.cat((cnn_cache[i - 1, :, :, -1:].transpose(1, 2), x), dim=1).repeat_interleave(2, dim=1)
+                start = was_first - 2 * (first - 1)
+                x = skipped + self.time_recover_layer(doubled[:, start : start + skipped.size(1)])
+                factor, first = factor // 2, was_first
+            place = (factor - (offset - cached) % factor) % factor  # of the first frame that is seen at this rate
+            att_past = att_cache[i : i + 1, :, place::factor]
+            memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
+            if x.size(1) > 0:
+                bias: torch.Tensor | None = None
+                if att_mask is not None:
+                    bias = additive(att_mask[:, :, place:seen:factor], x.dtype)
+                x, att_present, cnn_present = layer(x, bias, pos_emb[:, place::factor], None, att_past, memory)
+                if att_present is not None and cnn_present is not None:
+                    att_past, memory = att_present, cnn_present
+                last = x[:, -1:].transpose(1, 2)
+            att_presents[i : i + 1, :, place::factor] = att_past
+            cnn_presents.append(torch.cat((memory, last), dim=2))
+        if self.final_proj is not None:
+            x = self.final_proj(x)
+        forget = frames_to_forget(seen, required_cache_size)
+        return x, att_presents[:, :, forget:], torch.stack(cnn_presents)

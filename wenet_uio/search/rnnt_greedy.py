@@ -1,0 +1,61 @@
+"""Greedy search of a transducer: the best of every step, several tokens a frame included."""
+
+from __future__ import annotations
+
+import torch
+
+from wenet_uio.models.transducer import Transducer
+from wenet_uio.search.types import Hypothesis, NBest
+
+MAX_TOKENS_A_FRAME = 64
+"""As in WeNet: ends the loop of a model that never gives a blank."""
+
+
+def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: torch.Tensor) -> list[NBest]:
+    """Take the best token of a frame until it is blank, then go to the next frame; all utterances side by side.
+
+    Args:
+        encoder_out: (B, T', D).
+        lengths: (B,) frames.
+
+    Returns:
+        per utterance one hypothesis, with frame and confidence of each token; its score is the log-probability of the
+        path taken.
+    """
+    batch = len(lengths)
+    rows = torch.arange(batch, device=lengths.device)
+    frame, in_frame = torch.zeros_like(lengths), torch.zeros_like(lengths)
+    scores = encoder_out.new_zeros(batch)
+    state = model.predictor.start(batch)
+    predicted, state = model.predictor(torch.full((batch, 1), model.blank, device=lengths.device), state)
+    steps: list[torch.Tensor] = []
+    while bool((active := frame < lengths).any()):
+        here = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
+        best, token = model.joint(here, predicted[:, 0]).log_softmax(dim=1).max(dim=1)
+        scores += best.masked_fill(~active, 0.0)
+        grows = active & (token != model.blank)
+        steps.append(torch.stack((token.masked_fill(~grows, -1).double(), frame.double(), best.double().exp()), dim=1))
+        after, state_after = model.predictor(token.unsqueeze(1), state)
+        predicted = choose(grows, after, predicted)
+        state = [choose(grows, new, old) for new, old in zip(state_after, state, strict=True)]
+        in_frame = (in_frame + 1).masked_fill(~grows, 0)
+        moves = active & (~grows | (in_frame == MAX_TOKENS_A_FRAME))
+        in_frame = in_frame.masked_fill(moves, 0)
+        frame = frame + moves.to(frame.dtype)
+    if not steps:
+        return [[Hypothesis((), 0.0, (), ())] for _ in range(batch)]
+    nbests: list[NBest] = []
+    for path, score in zip(torch.stack(steps, dim=2).cpu(), scores.tolist(), strict=True):
+        tokens, frames, confidences = path[:, path[0] >= 0]
+        nbests.append([Hypothesis(whole(tokens), score, whole(frames), tuple(confidences.tolist()))])
+    return nbests
+
+
+def whole(numbers: torch.Tensor) -> tuple[int, ...]:
+    """Integers out of a tensor of any type."""
+    return tuple(numbers.long().tolist())
+
+
+def choose(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """new (N, ...) in the rows (N,) that are True, old (N, ...) in the others."""
+    return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)
