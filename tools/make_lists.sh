@@ -9,11 +9,12 @@ set -euo pipefail
 data_type=raw           # raw: PART/data.list names audio files; shard: it names the tar archives in PART/shards
 num_utts_per_shard=1000
 nj=1
+executor=processes      # ray: on the cluster that RAY_ADDRESS names
 allow_bad=false         # true: go on without utterances whose audio is bad; they are named, here and in data.list.json
 parts=                  # folders, separated by spaces
 parse_options "$@"
 
-options=(--num_utts_per_shard "$num_utts_per_shard" --nj "$nj")
+options=(--num_utts_per_shard "$num_utts_per_shard" --nj "$nj" --executor "$executor")
 if [[ $allow_bad == true ]]; then options+=(--allow_bad); fi
 for part in $parts; do
   require "$part/wav.scp" "$part/text"

@@ -79,7 +79,7 @@ require() {
       */wav.scp | data/*/text) made_by=0 ;;
       */global_cmvn) made_by=1 ;;
       */units.txt | */bpe.model) made_by=2 ;;
-      */data.list) made_by=3 ;;
+      */data.list | */mixture.yaml) made_by=3 ;;
       */train.yaml | */epoch_*) made_by=4 ;;
       */avg.pt | */text) made_by=5 ;;
       *) die "$file is missing" ;;

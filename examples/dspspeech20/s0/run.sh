@@ -25,7 +25,7 @@ dir=                      # of the experiment; default: exp/<name of config>
 train_engine=torch_ddp
 nproc=                    # training processes; default: one a GPU, or one
 num_workers=1             # of each training process, for data
-average_num=5             # checkpoints with the lowest validation loss
+average_num=10            # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"

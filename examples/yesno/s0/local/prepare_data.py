@@ -3,8 +3,8 @@
 
 60 recordings, 0.1 hours, 8 kHz mono wav. Licence: as OpenSLR 1 states. https://www.openslr.org/1
 
-Layout: `0_1_0_1_0_1_1_0.wav`: eight digits are eight words, 1 yes and 0 no; there is no other transcript. In the order of
-their names, every fourth recording is for the test (15) and every twelfth for development (5). Kaldi's recipe tests on
+Layout: `0_1_0_1_0_1_1_0.wav`: eight digits are eight words, 1 yes and 0 no; there is no other transcript. In the order
+of their names, every fourth recording is for the test (15), every twelfth for development (5). Kaldi tests on
 those whose name begins with 1; then every sentence that is trained on begins with NO, which a neural network learns.
 """
 
