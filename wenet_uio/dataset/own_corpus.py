@@ -10,7 +10,7 @@ from wenet_uio.dataset.audio import audio_info
 from wenet_uio.dataset.data_dir import Recording, audio_files, split_by
 from wenet_uio.dataset.data_list import ListError, RawLine
 from wenet_uio.dataset.manifests import READERS
-from wenet_uio.dataset.shard import AUDIO_SUFFIXES
+from wenet_uio.dataset.shard_layout import AUDIO_SUFFIXES
 from wenet_uio.text.normalize import english, mandarin
 
 PARTS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "eval": "dev", "test": "test"}

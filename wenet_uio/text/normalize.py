@@ -8,7 +8,7 @@ import unicodedata
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SPACE_BESIDE_IDEOGRAPH = re.compile(f"(?<=[{_IDEOGRAPH}]) +| +(?=[{_IDEOGRAPH}])")
 _NOT_OF_A_WORD = re.compile(r"[^\w'<> ]|_")
-_QUOTE = re.compile(r"(?<!\w)'(?=\W|$)|(?<=\s)'(?=\s)")
+_LONE_APOSTROPHE = re.compile(r"(?<!\S)'+(?!\S)")
 
 
 def mandarin(text: str) -> str:
@@ -24,4 +24,4 @@ def mandarin(text: str) -> str:
 def english(text: str) -> str:
     """Upper-case words with their apostrophes, and marks such as <NOISE>; other punctuation becomes space."""
     folded = unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
-    return " ".join(_QUOTE.sub(" ", _NOT_OF_A_WORD.sub(" ", folded)).split())
+    return " ".join(_LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", folded)).split())
