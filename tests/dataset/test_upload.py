@@ -7,29 +7,6 @@ from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.upload import put_shards
 from wenet_uio.executor import Executor
 
-pytest.importorskip("moto")
-pytest.importorskip("s3fs")
-
-
-@pytest.fixture
-def bucket(monkeypatch):
-    """s3://corpora on a server on loopback."""
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "toy")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "toy")
-    s3fs.S3FileSystem.clear_instance_cache()
-    store = s3fs.S3FileSystem(use_listings_cache=False)
-    store.mkdir("corpora")
-    yield store
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
-
 
 def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_newer(bucket, tmp_path, make_lists):
     shards = make_lists(30, per_shard=10)["shard"]
