@@ -2,6 +2,9 @@
 # Trains a model on data/train/data.list; run again, it goes on from its newest checkpoint.
 #
 #   train.sh --config conf/train_conformer.yaml --dir exp/conformer --nproc 2
+#   train.sh --config conf/train_conformer.yaml --dir exp/conformer --num_nodes 2 --node_rank 0 --rdzv_endpoint host0:29400
+#
+# With several machines the second is called on each of them, with its own --node_rank; they share data/ and exp/.
 
 set -euo pipefail
 . recipe.sh
@@ -10,19 +13,34 @@ config=                   # train.yaml
 override=                 # keys of it to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment
 data_type=raw             # of the lists
-train_engine=torch_ddp
-nproc=                    # processes; default: one a GPU, or one
+checkpoint=               # weights that a new run starts from (fine-tuning)
+train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
+deepspeed_config=conf/ds_stage2.json
+nproc=                    # processes of each machine; default: one a GPU, or one
 num_workers=1             # of each process, for data
+num_nodes=1               # machines that train together
+node_rank=0               # this one's number among them
+rdzv_endpoint=            # host:port of machine 0, where they meet
+max_restarts=0            # times that a run whose rank dies is started again, from its newest checkpoint
 parse_options "$@"
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
+if ((num_nodes > 1)); then
+  [[ -n $rdzv_endpoint ]] || die "--num_nodes $num_nodes needs --rdzv_endpoint host:port of machine 0"
+  meet=(--rdzv_backend c10d --rdzv_endpoint "$rdzv_endpoint" --rdzv_id "${dir//\//_}" --node_rank "$node_rank"
+    --rdzv_conf "is_host=$((node_rank == 0))")
+else
+  meet=(--standalone)
+fi
 
 # A config may say itself what is trained on.
 train_data=(--train_data data/train/data.list)
 if grep -qs '^data:' "$config"; then train_data=(); fi
 require "${train_data[@]:1}" data/dev/data.list
 # torchrun that says a failure once.
-python -m wenet_uio.bin.launch --standalone --nnodes 1 --nproc_per_node "$nproc" -m wenet_uio.bin.train \
-  --train_engine "$train_engine" --config "$config" ${override:+--override_config $override} \
+exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_per_node "$nproc" \
+  --max_restarts "$max_restarts" -m wenet_uio.bin.train \
+  --train_engine "$train_engine" --deepspeed_config "$deepspeed_config" \
+  --config "$config" ${override:+--override_config $override} ${checkpoint:+--checkpoint "$checkpoint"} \
   --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list \
   --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

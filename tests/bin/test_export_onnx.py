@@ -23,7 +23,7 @@ from wenet_uio.text.table import read_table
 CHUNK, LEFT = 16, 4
 FIRST, SHIFT = 7 + 4 * (CHUNK - 1), 4 * CHUNK
 """Feature frames of the first chunk, and of every further one."""
-GAIN = 1e5
+GAIN = 500
 """Offline, sherpa-onnx adds noise of one step of int16 to what it hears, whatever its `dither` says, and a model with
 random weights hears that. So the audio is made so loud that the noise drowns."""
 FILES = ["ctc.onnx", "decoder.onnx", "encoder.onnx", "model.onnx", "tokens.txt"]

@@ -29,7 +29,7 @@ def test_optimizer_and_schedule_have_the_keys_of_what_is_named() -> None:
         ({"scheduler": "cosine"}, "scheduler: .*known: warmuplr, NoamHoldAnnealing"),
         ({"scheduler_conf": {"max_steps": 3}}, "scheduler_conf.max_steps: unknown key"),
         ({"scheduler": "NoamHoldAnnealing"}, "scheduler_conf.max_steps: required key is missing"),
-        ({"train_engine": "torch_fdp"}, "train_engine: .*did you mean 'torch_ddp'"),
+        ({"train_engine": "torch_dp"}, "train_engine: .*did you mean 'torch_ddp'"),
         ({"dtype": "int8"}, "dtype: .*'fp32', 'bf16' or 'fp16'"),
         ({"grad_clip": 0}, "grad_clip: .*greater than 0"),
     ],

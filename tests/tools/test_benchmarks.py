@@ -46,6 +46,15 @@ def test_plan_vs_lhotse_says_what_to_install(without_lhotse):
     assert "pip install lhotse" in done.stderr
 
 
+def test_train_step_measures_a_step():
+    size = ("--steps", 1, "--repeats", 1, "--batch_size", 2, "--seconds", 0.5, "--threads", 1)
+    done = benchmark("train_step.py", *size, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["parameters"], report["threads"]) == (4_582_328, 1)
+    assert report["audio_seconds_per_second"] > 0
+
+
 @pytest.mark.skipif(find_spec("lhotse") is None, reason="lhotse is not installed")
 def test_plan_vs_lhotse_compares_at_one_and_at_64_ranks():
     done = benchmark("plan_vs_lhotse.py", "--utterances", 12_000, "--batch_duration", 60, "--repeats", 1, "--json")

@@ -85,3 +85,11 @@ def test_score_prints_a_table_of_the_modes(tmp_path):
 def test_what_is_missing_is_named_with_its_stage(tmp_path, command, message):
     result = call(*command, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (1, f"error: {message}\n")
+
+
+def test_several_machines_need_a_place_to_meet(tmp_path):
+    result = call("train.sh", "--dir", "exp", "--num_nodes", "2", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (
+        1,
+        "error: --num_nodes 2 needs --rdzv_endpoint host:port of machine 0\n",
+    )

@@ -28,7 +28,7 @@ def test_open_writes_the_config_and_sweeps_what_a_killed_run_left_half_written(t
 
 def test_weights_are_a_plain_state_dict_that_loads_back(tmp_path: Path) -> None:
     model, other = TinyModel(), TinyModel()
-    RunFolder(tmp_path).save_weights("init", model)
+    RunFolder(tmp_path).save_weights("init", model.state_dict())
     load_weights(other, tmp_path / "init.pt")
     assert all(torch.equal(weight, other.state_dict()[name]) for name, weight in model.state_dict().items())
 
@@ -74,7 +74,7 @@ def test_two_states_are_kept_and_the_newest_whole_one_is_found(
 def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.refuse_strangers()
-    folder.save_weights("epoch_7", TinyModel())
+    folder.save_weights("epoch_7", TinyModel().state_dict())
     with pytest.raises(ValueError, match=r"epoch_7\.pt.*another --model_dir"):
         folder.refuse_strangers()
 
@@ -82,7 +82,7 @@ def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -
 def test_the_newest_and_the_best_epochs_are_kept_and_the_one_that_final_points_at(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for epoch, loss in enumerate([5.0, 1.0, 4.0, math.nan, 2.0, 3.0, 6.0]):
-        folder.save_epoch(epoch, TinyModel(), {"loss_dict": {"loss": loss}})
+        folder.save_epoch(epoch, TinyModel().state_dict(), {"loss_dict": {"loss": loss}})
     folder.finish(2)
     folder.keep(last=2, best=1)
     assert names(tmp_path, "epoch_*.pt") == ["epoch_1.pt", "epoch_2.pt", "epoch_5.pt", "epoch_6.pt"]
@@ -94,14 +94,14 @@ def test_the_newest_and_the_best_epochs_are_kept_and_the_one_that_final_points_a
 def test_final_is_a_relative_link_that_survives_a_move_of_the_folder(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     for epoch in (0, 1):
-        folder.save_epoch(epoch, TinyModel(), {"loss_dict": {"loss": 1.0}})
+        folder.save_epoch(epoch, TinyModel().state_dict(), {"loss_dict": {"loss": 1.0}})
         folder.finish(epoch)
     folder.path.rename(tmp_path / "moved")
     assert (tmp_path / "moved" / "final.pt").resolve() == tmp_path / "moved" / "epoch_1.pt"
 
 
 def test_the_yaml_of_an_epoch_says_what_was_measured(tmp_path: Path) -> None:
-    RunFolder(tmp_path).save_epoch(3, TinyModel(), {"step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}})
+    RunFolder(tmp_path).save_epoch(3, TinyModel().state_dict(), {"step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}})
     record = yaml.safe_load((tmp_path / "epoch_3.yaml").read_text())
     assert record.pop("save_time")
     assert record == {"epoch": 3, "step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}, "tag": "epoch_3"}

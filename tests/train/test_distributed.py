@@ -43,4 +43,7 @@ def test_ranks_on_a_cpu_share_its_cores(local_size: int, omp_num_threads: str | 
     environment = {} if omp_num_threads is None else {"OMP_NUM_THREADS": omp_num_threads}
     cores = len(os.sched_getaffinity(0))
     threads = {"all": cores, "half": max(1, cores // 2), "one": 1, None: None}[expected]
-    assert cpu_threads(World(torch.device("cpu"), local_size=local_size), environment) == threads
+    world = World(torch.device("cpu"), local_size=local_size)
+    assert cpu_threads(world, 0, environment) == threads
+    if threads is not None:
+        assert cpu_threads(world, 1, environment) == (threads - 1 if threads > 2 else threads)

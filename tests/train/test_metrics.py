@@ -19,7 +19,7 @@ def test_text_without_audio_has_no_part_in_the_mean_of_the_ctc_loss() -> None:
     totals = Totals()
     for batch, losses in ((heard, (3.0, 1.0, 2.0)), (text, (1.0, 1.0, None))):
         named = {name: None if x is None else torch.tensor(x) for name, x in zip(names, losses, strict=True)}
-        totals.add(count([batch]) | dict(zip(names, loss_sums(named, batch, names).tolist(), strict=True)))
+        totals.add(count([batch]) | dict(zip(names, loss_sums(named, batch, names, ()).tolist(), strict=True)))
     assert totals.losses() == pytest.approx({"loss": (2 * 3 + 3) / 5, "loss_att": 1.0, "loss_ctc": 2.0})
 
 
@@ -27,7 +27,7 @@ def test_losses_weigh_by_utterances_and_accuracy_by_tokens_with_the_end_of_each_
     batch = tiny_batch([5, 3, 1], 1)
     batch.target_lengths = torch.tensor([4, 2, 1])
     losses = {"loss": torch.tensor(2.0), "th_accuracy": torch.tensor(0.5)}
-    assert loss_sums(losses, batch, ("loss", "th_accuracy")).tolist() == [6.0, 5.0]
+    assert loss_sums(losses, batch, ("loss", "th_accuracy"), {"th_accuracy"}).tolist() == [6.0, 5.0]
 
 
 def test_totals_give_means_and_throughput_of_all_ranks() -> None:

@@ -14,8 +14,8 @@ SCALARS = {"loss": 2.5, "lr": 0.001, "audio_seconds_per_second": 80.0, "data_wai
 
 def report(reporter: Reporter) -> None:
     """An epoch of four steps, of which a run before this one made two."""
-    reporter.open(3)
-    reporter.begin_epoch(epoch=1, done=2, steps=4)
+    reporter.open(3, None)
+    reporter.begin_epoch(epoch=1, step=6, done=2, steps=4)
     reporter.step()
     reporter.interval(3, SCALARS)
     reporter.step()

@@ -18,7 +18,9 @@ from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.engine import DdpEngine
 from wenet_uio.train.report import Reporter
+from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
+from wenet_uio.train.watchdog import Watchdog
 
 
 class Killed(BaseException):
@@ -58,7 +60,10 @@ def make_trainer(path: Path, train: ListLoader | None = None, cv: ListLoader | N
     torch.manual_seed(7)
     engine = DdpEngine(TinyModel(dropout=0.3), config, CPU, seed=7)
     folder, reporter = RunFolder(path), Reporter(True, path / "tensorboard", config.max_epoch)
-    trainer = Trainer(config, engine, train or ListLoader(TRAIN), cv or ListLoader(CV), folder, reporter)
+    stop = StopRequest()
+    stop.listen()
+    loaders = train or ListLoader(TRAIN), cv or ListLoader(CV)
+    trainer = Trainer(config, engine, *loaders, folder, reporter, Watchdog(CPU, 0), stop)
     state = folder.newest_state()
     if state is not None:
         trainer.load(state)
@@ -76,6 +81,14 @@ def series(path: Path) -> dict[str, list[tuple[int, float]]]:
 def same_weights(first: Path, second: Path) -> bool:
     one, two = torch.load(first), torch.load(second)
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.fixture(autouse=True)
+def _handler_of_sigterm() -> Iterator[None]:
+    """As it was before the test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
@@ -135,6 +148,29 @@ def test_sigterm_finishes_the_step_saves_and_ends_the_run(at: int, undisturbed: 
     assert (path / f"state_{at + 1}.pt").exists()
     assert make_trainer(path).run()
     assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
+
+
+def test_sigterm_ends_a_validation_at_once_and_the_next_start_does_it_again(undisturbed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "terminated"
+    trainer = make_trainer(path, cv=DisturbedLoader(CV, 4, terminate), save_interval=2)
+    assert not trainer.run()
+    assert (trainer.progress.step, trainer.progress.trained) == (10, True)
+    assert (path / "epoch_0.pt").exists()
+    assert not (path / "epoch_1.pt").exists()
+    time.sleep(1)
+    assert make_trainer(path, save_interval=2).run()
+    assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
+    assert series(path) == series(undisturbed)
+
+
+def test_points_of_another_run_in_the_same_folder_are_left_alone(tmp_path: Path) -> None:
+    make_trainer(tmp_path, max_epoch=1).run()
+    other = tmp_path / "tensorboard/events.out.tfevents.1.host.1.0.other"
+    other.write_bytes(b"points")
+    with pytest.raises(Killed):
+        make_trainer(tmp_path, DisturbedLoader(TRAIN, 3, kill), max_epoch=2).run()
+    make_trainer(tmp_path, max_epoch=2).run()
+    assert other.read_bytes() == b"points"
 
 
 def test_a_complete_run_says_so_and_trains_nothing(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -206,3 +242,33 @@ def test_steps_without_a_finite_gradient_are_skipped_up_to_a_limit(
     assert "step 4 skipped: its gradient is not finite (here: 3-0 …)" in caplog.text
     with pytest.raises(ValueError, match=r"step 5: 2 steps in a row.*max_nonfinite_steps"):
         make_trainer(tmp_path / "too many", ListLoader(batches), max_epoch=1, max_nonfinite_steps=1).run()
+
+
+def test_max_steps_ends_the_run_with_a_validation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = make_trainer(tmp_path, max_steps=7, save_interval=7)
+    with caplog.at_level(logging.INFO):
+        assert trainer.run()
+    assert (trainer.progress.step, trainer.progress.epoch) == (7, 2)
+    assert os.readlink(tmp_path / "final.pt") == "epoch_1.pt"
+    assert [step for step, _ in series(tmp_path)["cv/loss"]] == [5, 7]
+    assert "the end: max_steps 7 is reached" in caplog.text
+
+
+def test_a_run_killed_in_the_validation_of_its_last_step_does_it_again(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        make_trainer(tmp_path, cv=DisturbedLoader(CV, 4, kill), max_steps=7, save_interval=7).run()
+    assert not (tmp_path / "epoch_1.pt").exists()
+    assert make_trainer(tmp_path, max_steps=7, save_interval=7).run()
+    assert yaml.safe_load((tmp_path / "epoch_1.yaml").read_text())["step"] == 7
+
+
+def test_epochs_without_a_lower_validation_loss_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = {"max_epoch": 9, "patience": 2, "optim_conf": {"lr": 1e-30}}
+    with caplog.at_level(logging.INFO):
+        assert make_trainer(tmp_path, **keys).run()
+    assert sorted(path.name for path in tmp_path.glob("epoch_*.pt")) == ["epoch_0.pt", "epoch_1.pt", "epoch_2.pt"]
+    assert "no lower validation loss in 2 epochs" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        assert make_trainer(tmp_path, **keys).run()
+    assert "complete, no lower validation loss" in caplog.text

@@ -14,7 +14,7 @@ from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.distributed import World
 
-FEATURES, UNITS = 4, 5
+FEATURES, UNITS = 8, 5
 CPU = World(torch.device("cpu"))
 
 
@@ -54,32 +54,53 @@ def tiny_config(**keys: Any) -> Config:
     return parse_config(keys, "test")
 
 
-def tiny_batch(lengths: Sequence[int], seed: int) -> Batch:
-    """Random utterances of `lengths` frames; utterance n is the same in every batch with this seed that holds n."""
+def small_config(**keys: Any) -> Config:
+    """A conformer without dropout in which no utterance sees another or its padding (layer norm, causal)."""
+    small = {"attention_heads": 2, "linear_units": 16, "num_blocks": 2, "dropout_rate": 0, "positional_dropout_rate": 0}
+    return tiny_config(
+        encoder="conformer",
+        encoder_conf={
+            **small,
+            "output_size": 16,
+            "cnn_module_kernel": 3,
+            "cnn_module_norm": "layer_norm",
+            "causal": True,
+        },
+        decoder="transformer",
+        decoder_conf=small,
+        tokenizer_conf={"special_tokens": {"<sos>": UNITS, "<eos>": UNITS}},
+        input_dim=FEATURES,
+        output_dim=UNITS + 1,
+        **keys,
+    )
+
+
+def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
+    """Random utterances of `lengths` frames and 1 to `tokens` tokens.
+
+    Utterance n is the same in every batch with this seed that holds n.
+    """
     feats = torch.zeros(len(lengths), max(lengths, default=0), FEATURES)
-    target = torch.full((len(lengths), 1), -1)
+    target = torch.full((len(lengths), tokens), -1)
+    target_lengths = torch.tensor([1 + number % tokens for number in range(len(lengths))], dtype=torch.int64)
     for number, length in enumerate(lengths):
         generator = torch.Generator().manual_seed(seed * 1000 + number)
         feats[number, :length] = torch.randn(length, FEATURES, generator=generator)
-        target[number, 0] = torch.randint(UNITS, (), generator=generator)
+        size = int(target_lengths[number])
+        target[number, :size] = torch.randint(1, UNITS, (size,), generator=generator)
     keys = tuple(f"{seed}-{number}" for number in range(len(lengths)))
-    return Batch(
-        keys,
-        feats,
-        torch.tensor(lengths),
-        target,
-        torch.ones(len(lengths), dtype=torch.int64),
-        sum(lengths) / 100,
-        planned=len(lengths),
-    )
+    size = len(lengths)
+    return Batch(keys, feats, torch.tensor(lengths), target, target_lengths, sum(lengths) / 100, planned=size)
 
 
 def part(batch: Batch, rows: Sequence[int]) -> Batch:
     """The utterances `rows` of a batch, padded to their own longest."""
     longest = int(batch.feats_lengths[list(rows)].max()) if rows else 0
+    most_tokens = int(batch.target_lengths[list(rows)].max()) if rows else 0
     tensors = {name: getattr(batch, name)[list(rows)] for name in ("feats_lengths", "target", "target_lengths")}
     seconds = int(tensors["feats_lengths"].sum()) / 100
     feats = batch.feats[list(rows), :longest]
+    tensors["target"] = tensors["target"][:, :most_tokens]
     keys = tuple(batch.keys[row] for row in rows)
     return replace(batch, keys=keys, feats=feats, seconds=seconds, planned=len(rows), **tensors)
 

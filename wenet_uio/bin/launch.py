@@ -2,33 +2,67 @@
 """torchrun, with its options, for programs that say themselves what went wrong: a rank's failure is said once.
 
 python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config conf/train.yaml ...
+
+A SIGTERM is passed on to the ranks; when they have saved and ended well, so does this program.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
 
+INTERVAL = 1.0
+"""Seconds between two SIGTERMs to the ranks: one that is just starting hears the second."""
+
 
 def main() -> int:
     arguments = parse_args(sys.argv[1:])
+    arguments.signals_to_handle = ",".join(
+        name for name in arguments.signals_to_handle.split(",") if name.strip() != "SIGTERM"
+    )
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    ranks = _Ranks()
+    signal.signal(signal.SIGTERM, ranks.pass_on)
+    signal.signal(signal.SIGALRM, ranks.pass_on)
     try:
         run(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
+        if ranks.told and failure.exitcode == -signal.SIGTERM:
+            print("stopped by SIGTERM before training began", file=sys.stderr)
+            return 0
         if failure.exitcode < 0:  # it had no time to say anything
             print(f"error: rank {rank} was ended by {signal.Signals(-failure.exitcode).name}", file=sys.stderr)
         return 1
-    except SignalException as stop:
-        print(f"stopped by {stop.sigval.name}", file=sys.stderr)
-        return 128 + stop.sigval.value
+    except SignalException as end:
+        print(f"stopped by {end.sigval.name}", file=sys.stderr)
+        return 128 + end.sigval.value
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
+
+
+class _Ranks:
+    """The processes that this one started."""
+
+    told = False
+
+    def pass_on(self, *_: object) -> None:
+        """Send them a SIGTERM, and again after a while."""
+        self.told = True
+        for children in Path("/proc/self/task").glob("*/children"):
+            for pid in children.read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, INTERVAL)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,13 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.train.checkpoint import RunFolder, load_weights
-from wenet_uio.train.distributed import World, cpu_threads
+from wenet_uio.train.checkpoint import RunFolder, load_parts, load_weights
+from wenet_uio.train.distributed import World, cpu_threads, said_once
 from wenet_uio.train.engine import build_engine, seed_everything
 from wenet_uio.train.report import Reporter
+from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
+from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")
 
@@ -44,7 +46,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--train_data", help="data list of the training set; default: `data` of the config")
     parser.add_argument("--cv_data", required=True, help="data list of the validation set")
     parser.add_argument("--model_dir", required=True, help="folder of the run; its newest state is gone on from")
-    parser.add_argument("--checkpoint", help="weights that a new run starts from")
+    parser.add_argument("--checkpoint", help="weights that a new run starts from (fine-tuning)")
+    parser.add_argument("--enc_init", help="weights of which a new run takes the parts that --enc_init_mods names")
+    parser.add_argument(
+        "--enc_init_mods", type=_names, default=["encoder"], metavar="A,B", help="parts of the model (encoder)"
+    )
+    parser.add_argument(
+        "--freeze_modules", type=_names, metavar="A,B", help="parts that are not trained: encoder.embed,ctc"
+    )
     parser.add_argument(
         "--allow_data_changes",
         action="store_true",
@@ -52,9 +61,19 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--tensorboard_dir", help="default: tensorboard in model_dir")
     parser.add_argument("--train_engine", help=f"{', '.join(ENGINES)}; default: the yaml's")
+    parser.add_argument(
+        "--deepspeed_config", default="conf/ds_stage2.json", help="of --train_engine deepspeed (conf/ds_stage2.json)"
+    )
     parser.add_argument("--device", default="auto", help="auto (a GPU a rank where there are any), cpu, cuda")
     parser.add_argument("--ddp.dist_backend", dest="dist_backend", choices=("nccl", "gloo"), help="default: by device")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that ranks wait for one another (1800)")
+    parser.add_argument(
+        "--watchdog",
+        type=float,
+        default=300,
+        metavar="SECONDS",
+        help="without a step for so long, say which rank stalls and where (300; 0: never)",
+    )
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="of the arithmetic; default: the yaml's")
     parser.add_argument("--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16")
     parser.add_argument("--num_workers", type=int, default=0, help="processes that read data, a rank (0: none)")
@@ -64,7 +83,11 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> Trainer:
     """Read config, vocabulary, data and what is left of the run, and build all that trains. Writes nothing.
 
     Raises:
@@ -98,6 +121,8 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
             raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
     if train.corpus.has_text_only and config.model_conf.ctc_weight == 1:
         raise ValueError(f"{train.corpus.data_list}: text alone trains the decoder, which ctc_weight 1 leaves out")
+    if train.corpus.has_text_only and config.train_engine != "torch_ddp":
+        raise ValueError(f"{train.corpus.data_list}: text without audio needs train_engine torch_ddp")
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     folder = RunFolder(args.model_dir)
@@ -105,15 +130,20 @@ def build_trainer(args: argparse.Namespace, world: World) -> Trainer:
     if state is None:
         folder.refuse_strangers()
         if args.checkpoint:
-            load_weights(model, args.checkpoint)
+            load_weights(model, args.checkpoint, new_lora=config.use_lora)
             log.info("weights from %s", args.checkpoint)
-    engine = build_engine(model, config, world, args.seed)
-    reporter = Reporter(world.rank == 0, args.tensorboard_dir or folder.path / "tensorboard", config.max_epoch)
-    trainer = Trainer(config, engine, train, cv, folder, reporter)
+        if args.enc_init:
+            count = load_parts(model, args.enc_init, args.enc_init_mods)
+            log.info("%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init)
+    engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
+    board = args.tensorboard_dir or folder.path / "tensorboard"
+    reporter = Reporter(world.rank == 0, board, config.max_epoch, config.max_steps)
+    trainer = Trainer(config, engine, train, cv, folder, reporter, Watchdog(world, args.watchdog), stop)
     if state is not None:
         trainer.load(state, allow_data_changes=args.allow_data_changes)
-        if args.checkpoint:
-            log.info("--checkpoint %s is not read: it is where a new run starts", args.checkpoint)
+        for name in ("checkpoint", "enc_init"):
+            if getattr(args, name):
+                log.info("--%s %s is not read: it is where a new run starts", name, getattr(args, name))
     return trainer
 
 
@@ -125,6 +155,7 @@ def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
         ValueError: its dimensions are not those of the features or the vocabulary.
     """
     named = {"train_engine": args.train_engine, "dtype": args.dtype, "use_amp": args.use_amp}
+    named["freeze_modules"] = args.freeze_modules
     config = load_config(
         args.config, [*args.override_config, *(f"{key}={value}" for key, value in named.items() if value)]
     )
@@ -146,18 +177,23 @@ def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
 
 
 def main() -> int:
+    stop = StopRequest()
+    stop.listen()
     args = parse_arguments()
     world = World.from_environment(args.device)
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
     )
-    threads = cpu_threads(world)
+    threads = cpu_threads(world, args.num_workers)
     if threads and world.device.type == "cpu":
         torch.set_num_threads(threads)
     # Rank 0 meets the others when it has found nothing wrong: an error is said once.
-    trainer = build_trainer(args, world) if world.rank == 0 else None
+    trainer = build_trainer(args, world, stop) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
-    (trainer or build_trainer(args, world)).run()
+    with said_once(world):
+        (trainer or build_trainer(args, world, stop)).run()
+    trainer = None  # with its workers
+    stop.too_late()
     world.leave()
     return 0
 

@@ -13,17 +13,33 @@ Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+Projection = Literal["linear_q", "linear_k", "linear_v", "linear_out"]
 
 
 class AdamConf(Section):
     """Kingma and Ba, https://arxiv.org/abs/1412.6980."""
 
-    lr: Rate = 0.001
-    """The schedule multiplies this."""
+    lr: Rate | tuple[Rate, ...] = 0.001
+    """The schedule multiplies this. A list: a rate for each of `modules`, then one for all other weights."""
+    modules: tuple[str, ...] = ()
+    """Parts of the model with a learning rate of their own: `encoder.embed`."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: Rate = 1e-8
     weight_decay: float = Field(0.0, ge=0)
     """Added to the gradient."""
+
+    @model_validator(mode="after")
+    def _one_rate_each(self) -> AdamConf:
+        if len(self.rates) != len(self.modules) + 1:
+            raise ValueError(
+                f"{len(self.rates)} learning rates for {len(self.modules)} modules: give one each, and one for the rest"
+            )
+        return self
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Learning rates of `modules`, then that of the rest."""
+        return self.lr if isinstance(self.lr, tuple) else (self.lr,)
 
 
 class AdamWConf(AdamConf):
@@ -75,9 +91,20 @@ class NoamHoldAnnealingConf(Section):
         return self.hold_steps or round((self.hold_ratio or 0) * self.max_steps)
 
 
+class LoraConf(Section):
+    """Hu et al. 2021, https://arxiv.org/abs/2106.09685."""
+
+    lora_list: tuple[Projection, ...] = ("linear_q", "linear_k", "linear_v")
+    """Projections of every attention."""
+    lora_rank: Positive = 8
+    lora_alpha: Positive = 8
+    """The addition is scaled by lora_alpha / lora_rank."""
+    lora_dropout: Decay = 0.0
+
+
 OPTIM_CONFS: dict[str, type[Section]] = {"adam": AdamConf, "adamw": AdamWConf}
 SCHEDULER_CONFS: dict[str, type[Section]] = {"warmuplr": WarmupLrConf, "NoamHoldAnnealing": NoamHoldAnnealingConf}
-ENGINES = ("torch_ddp",)
+ENGINES = ("torch_ddp", "torch_fsdp", "deepspeed")
 
 
 class TrainKeys(Section):
@@ -95,6 +122,10 @@ class TrainKeys(Section):
     accum_grad: Positive = 1
     """Batches of a rank that one optimizer step is made of."""
     max_epoch: Positive = 100
+    max_steps: Positive | None = None
+    """Optimizer steps after which the run ends, where max_epoch does not end it before."""
+    patience: Positive | None = None
+    """Epochs without a lower validation loss that end the run (early stopping); absent: none do."""
     epoch_steps: Positive | None = None
     """Optimizer steps that make an epoch, the next of which goes on where it stopped; absent: a pass over the data."""
     log_interval: Positive = 10
@@ -112,10 +143,26 @@ class TrainKeys(Section):
     use_amp: bool = False
     """WeNet's switch of mixed precision: bf16 unless dtype says fp16."""
     train_engine: str = "torch_ddp"
+    """torch_ddp: every rank holds the model; torch_fsdp: a share of it; deepspeed: as its own config says."""
+    torch_compile: bool = False
+    """Compile the layers of encoder and decoder (needs a C++ compiler on CPUs)."""
+    freeze_modules: tuple[str, ...] = ()
+    """Parts of the model that are not trained: `encoder.embed`."""
+    use_lora: bool = False
+    """Low-rank additions to the projections of attention; kept in the checkpoints."""
+    only_optimize_lora: bool = False
+    """Train nothing else."""
+    lora_conf: LoraConf = LoraConf()
     model_dir: str | None = None
     """Where WeNet wrote the run; read for compatibility, as are the next two."""
     save_states: str | None = None
     init_infos: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _lora_is_there_to_train(self) -> TrainKeys:
+        if self.only_optimize_lora and not self.use_lora:
+            raise ValueError("only_optimize_lora needs use_lora: true")
+        return self
 
     @field_validator("optim", "scheduler", "train_engine")
     @classmethod

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -94,6 +97,7 @@ class Loader:
             prefetch_factor=prefetch if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
+            worker_init_fn=_end_with_the_rank,
         )
         # Without a cycle of references workers end with their loader.
         self._loader = self._data_loader(sampler=_Schedule(weakref.proxy(self)))
@@ -237,6 +241,21 @@ class Loader:
                 f"{self.corpus.data_list}: {math.ceil(bad)} bad samples in epoch {self.epoch}, more than max_bad_ratio "
                 f"{self.max_bad_ratio:g} allows; {example}"
             )
+
+
+def _end_with_the_rank(_: int) -> None:
+    """A scheduler's SIGTERM may reach every process of a job; a worker heeds only that of its rank."""
+    if not hasattr(signal, "sigwaitinfo"):  # macOS
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    rank = os.getppid()
+
+    def wait() -> None:
+        while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class _Schedule(Sampler):

@@ -10,6 +10,7 @@ from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import DECODERS
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.joint import TransducerJoint
+from wenet_uio.models.lora import add_lora
 from wenet_uio.models.predictor import PREDICTORS
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
@@ -52,6 +53,8 @@ def build_model(config: Config) -> ASRModel:
     else:
         model = ASRModel(*parts)
     model.text_weight = config.text_weight
+    if config.use_lora:
+        add_lora(model, config.lora_conf)
     return model
 
 

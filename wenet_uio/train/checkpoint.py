@@ -14,7 +14,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import yaml
 
 from wenet_uio.config import Config, save_config
 from wenet_uio.files import written_aside
+from wenet_uio.models.lora import is_lora
 
 KEPT_STATES = 2
 """The second is there for the disk that loses the first."""
@@ -56,16 +57,15 @@ class RunFolder:
                 "give another --model_dir, or move its epoch_* away"
             )
 
-    def save_weights(self, name: str, model: torch.nn.Module) -> None:
-        """Write `name`.pt, a plain state dict on the CPU."""
-        weights = {key: value.cpu() for key, value in model.state_dict().items()}
+    def save_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
+        """Write `name`.pt, a plain state dict."""
         with written_aside(self.path / f"{name}.pt") as file:
-            torch.save(weights, file)
+            torch.save(dict(weights), file)
 
-    def save_epoch(self, epoch: int, model: torch.nn.Module, measured: Mapping[str, Any]) -> None:
+    def save_epoch(self, epoch: int, weights: Mapping[str, torch.Tensor], measured: Mapping[str, Any]) -> None:
         """Write weights and yaml of one epoch."""
         tag = f"epoch_{epoch}"
-        self.save_weights(tag, model)
+        self.save_weights(tag, weights)
         record = {"epoch": epoch, **measured, "tag": tag, "save_time": time.strftime("%Y-%m-%d %H:%M:%S")}
         with written_aside(self.path / f"{tag}.yaml", "w") as file:
             yaml.safe_dump(record, file, sort_keys=False)
@@ -134,13 +134,35 @@ def _first_sentence(error: Exception) -> str:
     return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
 
 
-def load_weights(model: torch.nn.Module, path: str | Path) -> None:
-    """Fill `model` from a state dict such as epoch_N.pt.
+def load_weights(model: torch.nn.Module, path: str | Path, *, new_lora: bool = False) -> None:
+    """Fill `model` from a state dict such as epoch_N.pt; `new_lora`: which may have none of the model's LoRA weights.
 
     Raises:
         ValueError: not a state dict, or not one of this model.
     """
-    fill(model, read_weights(path), str(path))
+    weights = read_weights(path)
+    if new_lora and not any(map(is_lora, weights)):
+        weights |= {name: value for name, value in model.state_dict().items() if is_lora(name)}
+    fill(model, weights, str(path))
+
+
+def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str]) -> int:
+    """Fill some modules of `model`, given by their dotted names, from a state dict; how many weights that were.
+
+    Raises:
+        ValueError: the file has nothing of a module, or not of this model's.
+    """
+    weights, wanted = read_weights(path), model.state_dict()
+    for module in modules:
+        prefix = f"{module}."
+        part = {name: value for name, value in weights.items() if name.startswith(prefix)}
+        if not part:
+            tops = ", ".join(sorted({name.split(".")[0] for name in weights}))
+            raise ValueError(f"{path}: nothing of {module!r} in it; it has {tops}")
+        rest = {name: value for name, value in wanted.items() if not name.startswith(prefix)}
+        fill(model, rest | part, f"{module} of {path}")
+        wanted = model.state_dict()
+    return sum(name.startswith(tuple(f"{module}." for module in modules)) for name in wanted)
 
 
 def read_weights(path: str | Path) -> dict[str, torch.Tensor]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -57,7 +59,10 @@ class World:
             # DDP imports this; imported after the group is made, it keeps the group alive to the end of the process.
             importlib.import_module("torch._dynamo")
             backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
-            dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+            limit = timedelta(seconds=timeout)
+            hosts_store = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+            store = self._store("group", limit, is_master=hosts_store)
+            dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.size)
 
     def leave(self) -> None:
         """Part from the other ranks, at the end of what all of them did.
@@ -75,6 +80,12 @@ class World:
             dist.all_reduce(values)
         return values
 
+    def largest(self, values: torch.Tensor) -> torch.Tensor:
+        """Each of `values` as the rank has it where it is largest, in place and on every rank."""
+        if self.size > 1:
+            dist.all_reduce(values, dist.ReduceOp.MAX)
+        return values
+
     def gather(self, value: Any) -> list[Any]:
         """Every rank's `value`, in the order of the ranks, on every rank."""
         if self.size == 1:
@@ -89,13 +100,48 @@ class World:
             for buffer in module.buffers():
                 dist.broadcast(buffer, 0)
 
+    def notice_board(self, name: str) -> dist.Store:
+        """A connection of its own to the store that the ranks met at, for words outside of the exchanges."""
+        return self._store(name, timedelta(seconds=30))
 
-def cpu_threads(world: World, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Threads of torch for a rank that computes on the CPU; None leaves the user's OMP_NUM_THREADS alone.
+    def _store(self, name: str, timeout: timedelta, is_master: bool = False) -> dist.Store:
+        """Keys of an attempt of their own: torchrun's store outlives a restart, with the addresses of dead ranks."""
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(host, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return dist.PrefixStore(f"wenet_uio/{attempt}/{name}", store)
 
-    torchrun gives every one of several processes OMP_NUM_THREADS=1, whatever the machine has; that 1 is not the user's.
+
+@contextmanager
+def said_once(world: World) -> Iterator[None]:
+    """Of the ranks that fail in this block, only the first lets its error be seen; the others end with status 1.
+
+    A rank whose exchange fails because another rank is gone says so in one line: that other rank has the reason.
+    """
+    try:
+        yield
+    except Exception as error:
+        if world.size > 1:
+            if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+                first_line = str(error).splitlines()[0]
+                print(f"rank {world.rank} ends: another rank did not answer ({first_line})", file=sys.stderr)
+                sys.exit(1)
+            if world.notice_board("failures").add("count", 1) > 1:
+                sys.exit(1)
+        raise
+
+
+def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Threads of torch for a rank that computes on the CPU beside `num_workers` processes that read data.
+
+    Each of these gets a core where more than half of the cores are left to compute. Elsewhere they share: training on
+    a CPU is so much slower than reading that they mostly wait.
+
+    None leaves the user's OMP_NUM_THREADS alone. torchrun gives every one of several processes OMP_NUM_THREADS=1,
+    whatever the machine has; that 1 is not the user's.
     """
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None and not (chosen == "1" and world.local_size > 1):
         return None
-    return max(1, len(os.sched_getaffinity(0)) // world.local_size)
+    cores = max(1, len(os.sched_getaffinity(0)) // world.local_size)
+    return cores - num_workers if cores > 2 * num_workers else cores

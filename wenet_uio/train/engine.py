@@ -4,7 +4,8 @@
     each micro-batch           ->  its losses, weighted by its share of the step  ->  gradients
     the last one               ->  gradients, summed over the ranks  ->  clipped  ->  weights
 
-A step's gradient is that of the mean over all its utterances, on whatever rank and in whatever micro-batch they are.
+A step's gradient is that of the mean over all its utterances, on whatever rank and in whatever micro-batch they are
+(of the mean over all its tokens for the attention loss, with length_normalized_loss).
 """
 
 from __future__ import annotations
@@ -13,54 +14,28 @@ import hashlib
 import random
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from wenet_uio.config.train import TrainKeys
+from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
-from wenet_uio.models.decoder import BiTransformerDecoder
 from wenet_uio.train.checkpoint import fill
 from wenet_uio.train.distributed import World
+from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.metrics import count, loss_sums
-from wenet_uio.train.optimizer import build_optimizer, build_schedule
+from wenet_uio.train.micro_batches import SizedBatches, emptied, steps, timed
+from wenet_uio.train.objective import Objective
+from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, optimizer_state, whole
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class SizedBatches(Protocol):
-    """Batches, and into how many steps they close."""
-
-    def __iter__(self) -> Iterator[Batch]: ...
-    def __len__(self) -> int: ...
-
-
-class Objective(nn.Module):
-    """The model as an engine runs it: one batch in, its mean losses out."""
-
-    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
-        super().__init__()
-        self.model = model
-        self.device = device
-        self.dtype = dtype
-
-    def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """The loss of a batch that is empty or without audio has a part of 0 that depends on every weight, so that all
-        ranks exchange all gradients."""
-        if not len(batch):
-            return {"loss": self._nothing()}
-        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
-            losses = self.model(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
-        return {**losses, "loss": losses["loss"] + self._nothing()} if batch.text_only else losses
-
-    def _nothing(self) -> torch.Tensor:
-        return sum(weight.sum() for weight in self.model.parameters() if weight.requires_grad) * 0.0
 
 
 @dataclass(frozen=True)
@@ -68,147 +43,228 @@ class StepOutcome:
     """What one optimizer step did; equal on every rank."""
 
     sums: dict[str, float]
-    """Over all ranks: what metrics.count and metrics.loss_sums name, and the caller's own numbers."""
+    """Over all ranks: what metrics.count names, losses times utterances, and the caller's own numbers."""
     grad_norm: float
     """Of the gradient before clipping."""
-    lr: float
+    lrs: list[float]
+    """Of each group of weights; the last has all that have no rate of their own."""
     applied: bool
     """False: the gradient was not finite and the weights are as before."""
 
 
-class DdpEngine:
-    """torch_ddp: every rank holds the whole model; gradients are averaged while they are computed."""
+class Engine:
+    """What all engines share. An engine says how the model lies on the ranks, and how they exchange gradients."""
 
-    def __init__(self, model: ASRModel, config: TrainKeys, world: World, seed: int) -> None:
+    in_step = False
+    """Whether the ranks must run the model equally often, because each run is an exchange."""
+
+    def __init__(self, model: ASRModel, config: Config, world: World, seed: int) -> None:
         self.world = world
         self.seed = seed
+        self.config = config
         self.model = model.to(world.device)
-        freeze_idle(self.model)
+        freeze(self.model, config)
         self.names = model.loss_names
-        self.grad_clip = config.grad_clip
+        self.of_tokens = {"th_accuracy", *(["loss_att"] if config.model_conf.length_normalized_loss else [])}
         self.schedule = build_schedule(config)
-        self.base_lr: float = config.optim_conf.lr
-        self.optimizer = build_optimizer(self.model, config)
-        self.scaler = torch.amp.GradScaler(world.device.type, enabled=config.dtype == "fp16")
         self.objective = Objective(self.model, world.device, AUTOCAST[config.dtype])
-        self.synced: nn.Module = self.objective
+        self.synced: Callable[[Batch], Mapping[str, torch.Tensor]] = self.objective
+        self.saved: Mapping[str, Any] | None = None
 
     def connect(self) -> None:
-        """Tie this rank's model to the others', giving all of them rank 0's weights."""
-        if self.world.size > 1:
-            # Said of kernels (channels, 1, width), whose gradients lie in memory as they should.
-            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-            # Buffers (means of batch norm) are of no account to training; `validate` gives all ranks those of rank 0.
-            self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True, broadcast_buffers=False)
+        """Tie this rank's model to the others', and take up what `load_state_dict` gave."""
+        if self.config.torch_compile:
+            for layer in layers_of(self.model):
+                layer.compile(dynamic=True)
+        train_mode(self.model)
+        self.wrap()
+        self.optimizer = build_optimizer(self.model, self.config)
+        self.scaler = torch.amp.GradScaler(self.world.device.type, enabled=self.config.dtype == "fp16")
+        if self.saved is not None:
+            load_optimizer_state(self.model, self.optimizer, self.saved["optimizer"])
+            self.scaler.load_state_dict(self.saved["scaler"])
+            self.saved = None
+
+    def wrap(self) -> None:
+        """Lay the model out over the ranks."""
+        raise NotImplementedError
 
     def disconnect(self) -> None:
         """Undo `connect`."""
         self.synced = self.objective
 
-    def lr(self, number: int) -> float:
-        """Learning rate of optimizer step `number`, from 1."""
-        return self.base_lr * self.schedule(number)
+    def apart(self) -> Any:
+        """A context in which gradients stay on their rank: the last micro-batch of a step exchanges those of all."""
+        return nullcontext()
+
+    def lrs(self, number: int) -> list[float]:
+        """Learning rates of optimizer step `number`, from 1."""
+        return [group["base_lr"] * self.schedule(number) for group in self.optimizer.param_groups]
 
     def step(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> StepOutcome:
         """Run optimizer step `number` (from 1) on this rank's `micro_batches`; `also` is summed over the ranks too."""
         seed_everything(self.seed, number, self.world.rank)
         counts = {**count(micro_batches), **also}
         reduced = self.world.sum(self._vector(list(counts.values())))
-        utterances = reduced[0].clamp(min=1)
+        of_all = dict(zip(counts, reduced.clamp(min=1), strict=True))
         losses = self._vector([0.0] * len(self.names))
+        micro_batches = self._filled_up(micro_batches)
         for place, batch in enumerate(micro_batches, 1):
-            # DDP divides by the number of ranks; every utterance is to weigh 1 / utterances.
-            share = len(batch) * self.world.size / utterances
-            with nullcontext() if place == len(micro_batches) else self._apart():
-                losses += self._backward(batch.to(self.world.device), share)
-        lr = self.lr(number)
-        for group in self.optimizer.param_groups:
+            last = place == len(micro_batches)
+            with nullcontext() if last else self.apart():
+                losses += self._backward(batch.to(self.world.device), of_all, last)
+        lrs = self.lrs(number)
+        for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
-        norm = self._update()
-        names = (*counts, *self.names, "grad_norm")
+        norm = self.update()
         values = torch.cat([reduced, self.world.sum(losses), norm.reshape(1)]).tolist()
-        sums = dict(zip(names, values, strict=True))
+        sums = dict(zip((*counts, *self.names, "grad_norm"), values, strict=True))
         grad_norm = sums.pop("grad_norm")
-        return StepOutcome(sums, grad_norm, lr, applied=abs(grad_norm) < float("inf"))
+        return StepOutcome(self._per_utterance(sums), grad_norm, lrs, applied=abs(grad_norm) < float("inf"))
 
-    def _backward(self, batch: Batch, share: torch.Tensor) -> torch.Tensor:
+    def _filled_up(self, micro_batches: Sequence[Batch]) -> list[Batch]:
+        """As many micro-batches as the rank with the most, with empty ones, where that matters."""
+        most = int(self.world.largest(self._vector([len(micro_batches)]))) if self.in_step else 0
+        return [*micro_batches, *[emptied(micro_batches[0])] * (most - len(micro_batches))]
+
+    def _backward(self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool) -> torch.Tensor:
         losses = self.synced(batch)
-        self.scaler.scale(losses["loss"] * share.to(losses["loss"].dtype)).backward()
-        return loss_sums(losses, batch, self.names)
+        counts = count([batch])
+        # Engines divide by the number of ranks; every utterance is to weigh 1 / utterances.
+        share = {unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")}
+        loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
+        if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
+            more = (share["tokens"] - share["utterances"]).to(loss.dtype)
+            weight = self.model.text_weight if batch.text_only else self.model.attention_weight
+            loss = loss + weight * losses["loss_att"] * more
+        self.backward(loss, last)
+        return loss_sums(losses, batch, self.names, self.of_tokens)
 
-    def _update(self) -> torch.Tensor:
-        """Clip and apply the gradient where it is finite; its norm, float64."""
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add to the gradients; with the `last` micro-batch of a step they become those of all ranks."""
+        self.scaler.scale(loss).backward()
+
+    def update(self) -> torch.Tensor:
+        """Clip and apply the gradient where it is finite; its norm, float64, equal on every rank."""
         self.scaler.unscale_(self.optimizer)
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
-        norm = nn.utils.get_total_norm([weight.grad for weight in weights])
+        own_norm = nn.utils.get_total_norm([weight.grad for weight in weights])
+        norm = whole(own_norm)
         if torch.isfinite(norm):
-            if norm > self.grad_clip:
-                nn.utils.clip_grads_with_norm_(weights, self.grad_clip, norm)
+            if norm > self.config.grad_clip:
+                nn.utils.clip_grads_with_norm_(weights, self.config.grad_clip, own_norm)
             self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return norm.to(torch.float64)
 
-    def _apart(self) -> Any:
-        """Gradients stay on their rank: the last micro-batch of a step exchanges those of all."""
-        return self.synced.no_sync() if isinstance(self.synced, DistributedDataParallel) else nullcontext()
+    def _per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
+        """A loss that is a mean over tokens, as if it were one over utterances: sums over ranks add up either way."""
+        if "loss_att" in self.of_tokens and "loss_att" in sums:
+            sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
+        if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
+            model = self.model
+            weights = {"att": model.attention_weight, "ctc": model.ctc_weight, "rnnt": model.transducer_weight}
+            sums["loss"] = sum(weight * sums.get(f"loss_{name}", 0.0) for name, weight in weights.items())
+        return sums
 
     def _vector(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self.world.device)
 
     @torch.no_grad()
-    def validate(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """Sums, over all ranks, of the losses of every rank's `batches`, without dropout; named as in StepOutcome."""
+    def validate(self, batches: SizedBatches, asked_to_stop: Callable[[], bool]) -> dict[str, float] | None:
+        """Sums, over all ranks, of the losses of every rank's `batches`, without dropout; named as in StepOutcome.
+
+        None when some rank is asked to stop meanwhile.
+        """
         self.world.share_buffers(self.model)
         self.model.eval()
         began = time.perf_counter()
-        sums = dict.fromkeys((*count(()), *self.names, "wait", "elapsed"), 0.0)
+        sums = dict.fromkeys((*count(()), "wait"), 0.0)
         losses = self._vector([0.0] * len(self.names))
-        for batch, wait in timed(batches):
-            for name, value in count([batch]).items():
-                sums[name] += value
+        for micro_batches, wait in timed(steps(batches, 1)):
+            most, stop = self.world.largest(self._vector([len(micro_batches), asked_to_stop()])).tolist()
+            if stop:
+                return None
             sums["wait"] += wait
-            if len(batch):
-                batch = batch.to(self.world.device)
-                losses += loss_sums(self.objective(batch), batch, self.names)
-        self.model.train()
-        sums.update(zip(self.names, losses.tolist(), strict=True))
+            for name, value in count(micro_batches).items():
+                sums[name] += value
+            filler = [emptied(micro_batches[0])] * (int(most) - len(micro_batches)) if self.in_step else []
+            for batch in (*micro_batches, *filler):
+                if len(batch) or self.in_step:
+                    batch = batch.to(self.world.device)
+                    losses += loss_sums(self.objective(batch), batch, self.names, self.of_tokens)
+        train_mode(self.model)
         sums["elapsed"] = time.perf_counter() - began
-        return dict(zip(sums, self.world.sum(self._vector(list(sums.values()))).tolist(), strict=True))
+        values = self.world.sum(torch.cat([self._vector(list(sums.values())), losses]))
+        return self._per_utterance(dict(zip((*sums, *self.names), values.tolist(), strict=True)))
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The model's state dict, whole, on the CPU. A joint act of all ranks."""
+        return {name: whole(value).cpu() for name, value in self.model.state_dict().items()}
 
     def state_dict(self) -> dict[str, Any]:
+        """All that steps change. A joint act of all ranks; the same for every engine and number of ranks."""
         return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "model": self.weights(),
+            "optimizer": optimizer_state(self.model, self.optimizer),
             "scaler": self.scaler.state_dict(),
             "seed": self.seed,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up where `state_dict` was called.
+        """Take up where `state_dict` was called; before `connect`.
 
         Raises:
             ValueError: the weights are not those of this model.
         """
         fill(self.model, state["model"], "the state of the run")
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        self.saved = state
         self.seed = state["seed"]
 
 
-def freeze_idle(model: ASRModel) -> None:
-    """Freeze what has no part in the loss, so that DDP need not search every step for weights without a gradient."""
-    if model.ctc_weight == 0:
-        model.ctc.requires_grad_(False)
-    if model.attention_weight == 0:
-        model.decoder.requires_grad_(False)
-    elif model.reverse_weight == 0 and isinstance(model.decoder, BiTransformerDecoder):
-        model.decoder.right_decoder.requires_grad_(False)
+class DdpEngine(Engine):
+    """torch_ddp: every rank holds the whole model; gradients are averaged while they are computed."""
+
+    def wrap(self) -> None:
+        if self.world.size > 1:
+            # Said of kernels (channels, 1, width), whose gradients lie in memory as they should.
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+            # Buffers (means of batch norm) are of no account to training; `validate` gives all ranks those of rank 0.
+            self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True, broadcast_buffers=False)
+
+    def apart(self) -> Any:
+        return self.synced.no_sync() if isinstance(self.synced, DistributedDataParallel) else nullcontext()
 
 
-def build_engine(model: ASRModel, config: TrainKeys, world: World, seed: int) -> DdpEngine:
-    """The engine that `config.train_engine` names, not yet connected."""
-    return {"torch_ddp": DdpEngine}[config.train_engine](model, config, world, seed)
+def layers_of(model: nn.Module) -> Iterator[nn.Module]:
+    """The layers that encoder and decoders are stacks of."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList):
+            yield from module
+
+
+def contiguous(model: nn.Module) -> None:
+    """Lay kernels out in memory row by row, for engines that deal out rows; convolutions like channels last better."""
+    for weight in model.parameters():
+        weight.data = weight.data.contiguous()
+
+
+def build_engine(model: ASRModel, config: Config, world: World, seed: int, deepspeed_config: str | Path = "") -> Engine:
+    """The engine that `config.train_engine` names, not yet connected; `deepspeed_config` is for deepspeed alone.
+
+    Raises:
+        ValueError: it cannot be had here.
+    """
+    if config.train_engine == "torch_fsdp":
+        from wenet_uio.train.engine_fsdp import FsdpEngine  # its imports take time
+
+        return FsdpEngine(model, config, world, seed)
+    if config.train_engine == "deepspeed":
+        from wenet_uio.train.engine_deepspeed import DeepspeedEngine  # an optional dependency
+
+        return DeepspeedEngine(model, config, world, seed, deepspeed_config)
+    return DdpEngine(model, config, world, seed)
 
 
 def seed_everything(seed: int, step: int, rank: int) -> None:
@@ -216,32 +272,3 @@ def seed_everything(seed: int, step: int, rank: int) -> None:
     drawn = int.from_bytes(hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest(), "little")
     random.seed(drawn)
     torch.manual_seed(drawn)
-
-
-def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
-    """Micro-batches of each optimizer step: `accum_grad` steps of the loader, what is left at the end of an epoch.
-
-    No batch is taken from the loader before it is needed, so that the loader's state is that of the last list.
-    """
-    left = len(batches)
-    held: list[Batch] = []
-    closed = 0
-    for batch in batches:
-        held.append(batch)
-        closed += batch.closes_step
-        left -= batch.closes_step
-        if batch.closes_step and (closed == accum_grad or left == 0):
-            yield held
-            held, closed = [], 0
-
-
-def timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
-    """Each item with the seconds that were spent waiting for it."""
-    iterator = iter(items)
-    while True:
-        began = time.perf_counter()
-        try:
-            item = next(iterator)
-        except StopIteration:
-            return
-        yield item, time.perf_counter() - began

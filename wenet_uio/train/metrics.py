@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -21,11 +21,16 @@ def count(batches: Sequence[Batch]) -> dict[str, float]:
     }
 
 
-def loss_sums(losses: Mapping[str, torch.Tensor], batch: Batch, names: Sequence[str]) -> torch.Tensor:
-    """(names,) float64 on the losses' device: means of a batch turned into sums over its utterances or tokens."""
+def loss_sums(
+    losses: Mapping[str, torch.Tensor], batch: Batch, names: Sequence[str], of_tokens: Collection[str]
+) -> torch.Tensor:
+    """(names,) float64 on the losses' device: means of a batch turned into sums over its utterances.
+
+    Those named by `of_tokens` are means over tokens, and become sums over tokens.
+    """
     if not len(batch):
         return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
-    weights = [_tokens(batch) if name == "th_accuracy" else len(batch) for name in names]
+    weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
     zero = losses["loss"].new_zeros(())  # of what text without audio has no loss of
     means = torch.stack([(zero if losses[name] is None else losses[name]).detach().to(torch.float64) for name in names])
     return means * torch.tensor(weights, dtype=torch.float64, device=means.device)

@@ -1,10 +1,12 @@
-"""Optimizers and learning rates by their names in the yaml."""
+"""Optimizers and learning rates by their names in the yaml, and what an optimizer remembers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from wenet_uio.config.base import Section
 from wenet_uio.config.train import NoamHoldAnnealingConf, TrainKeys, WarmupLrConf
@@ -14,10 +16,67 @@ Schedule = Callable[[int], float]
 
 
 def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Optimizer:
-    """Optimizer over the weights of `model` that want a gradient."""
+    """Optimizer over the weights of `model` that want a gradient, in groups with a `base_lr` each."""
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    return kinds[config.optim](weights, fused=True, **config.optim_conf.model_dump())
+    conf = config.optim_conf
+    named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    groups = []
+    for module, lr in zip((*conf.modules, ""), conf.rates, strict=True):
+        members = [named.pop(name) for name in parts_of(model, [module] if module else [""]) if name in named]
+        groups.append({"params": members, "lr": lr, "base_lr": lr})
+    values = conf.model_dump(exclude={"lr", "modules"})
+    return kinds[config.optim]([group for group in groups if group["params"]], fused=True, **values)
+
+
+def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
+    """Names of the weights of some modules given by their dotted names; "" is the whole model.
+
+    Raises:
+        ValueError: the model has no such module, naming the nearest.
+    """
+    known = [name for name, _ in model.named_modules()] + [name for name, _ in model.named_parameters()]
+    for module in modules:
+        if module not in known:
+            nearest = difflib.get_close_matches(module, known, n=1, cutoff=0.5)
+            hint = (
+                f"did you mean {nearest[0]!r}?"
+                if nearest
+                else f"it has {', '.join(n for n, _ in model.named_children())}"
+            )
+            raise ValueError(f"the model has no module {module!r}; {hint}")
+    return [
+        name
+        for name, _ in model.named_parameters()
+        if any(not module or name == module or name.startswith(f"{module}.") for module in modules)
+    ]
+
+
+def optimizer_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, torch.Tensor]]:
+    """What the optimizer remembers of each weight, by name, whole. A joint act of ranks that share weights."""
+    named = {name: optimizer.state[weight] for name, weight in model.named_parameters() if weight in optimizer.state}
+    return {name: {key: whole(value) for key, value in memory.items()} for name, memory in named.items()}
+
+
+def load_optimizer_state(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Mapping[str, torch.Tensor]]
+) -> None:
+    """Take up what `optimizer_state` gave, on any number of ranks; weights that it does not name start afresh."""
+    for name, weight in model.named_parameters():
+        if weight.requires_grad and name in saved:
+            optimizer.state[weight] = {key: _dealt(value, weight) for key, value in saved[name].items()}
+
+
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of which every rank may hold a part."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`value` where `weight` is, in the same parts if it has its shape."""
+    value = value.to(weight.device)
+    if isinstance(weight, DTensor) and value.shape == weight.shape:
+        return distribute_tensor(value, weight.device_mesh, weight.placements)
+    return value.clone()
 
 
 def build_schedule(config: TrainKeys) -> Schedule:
@@ -34,7 +93,7 @@ def _warmup(conf: WarmupLrConf, _: Section) -> Schedule:
 
 def _noam_hold_annealing(conf: NoamHoldAnnealingConf, optim_conf: Section) -> Schedule:
     """Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4; as NeMo's schedule of that name counts its steps."""
-    lowest = conf.min_lr / optim_conf.lr
+    lowest = conf.min_lr / optim_conf.rates[-1]
 
     def multiple(step: int) -> float:
         done = step - 1

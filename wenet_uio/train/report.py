@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -23,25 +24,53 @@ log = logging.getLogger(__name__)
 class Reporter:
     """Rank 0 reports; on the other ranks every method does nothing."""
 
-    def __init__(self, enabled: bool, tensorboard_dir: str | Path, max_epoch: int) -> None:
+    def __init__(
+        self, enabled: bool, tensorboard_dir: str | Path, max_epoch: int, max_steps: int | None = None
+    ) -> None:
         self.enabled = enabled
-        self.tensorboard_dir = tensorboard_dir
+        self.tensorboard_dir = Path(tensorboard_dir)
         self.max_epoch = max_epoch
+        self.max_steps = max_steps or sys.maxsize
+        self._run = f"{time.time_ns():x}"
+        """In the names of this run's files, beside which those of others may lie."""
         self._bar: tqdm | None = None
         self._board: SummaryWriter | None = None
 
-    def open(self, first_step: int) -> None:
-        """Begin to write; points from `first_step` on that are there already are of steps that will be done again."""
-        if self.enabled:
-            from torch.utils.tensorboard import SummaryWriter  # takes a second to import, and one rank needs it
+    def open(self, first_step: int, mark: Mapping[str, Any] | None) -> None:
+        """Begin to write, or go on behind the `mark` of the state that the run goes on from.
 
-            self._board = SummaryWriter(str(self.tensorboard_dir), purge_step=first_step)
+        What a killed run wrote behind its mark is taken away: it will be written again.
+        """
+        if not self.enabled:
+            return
+        if mark is not None:
+            self._run = mark["run"]
+            for path in self._files():
+                length = mark["lengths"].get(path.name)
+                if length is None:
+                    path.unlink()
+                else:
+                    os.truncate(path, min(length, path.stat().st_size))
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import, and one rank needs it
 
-    def begin_epoch(self, epoch: int, done: int, steps: int) -> None:
-        """`done` of the `steps` steps of this epoch were made before."""
+        folder = str(self.tensorboard_dir)
+        self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
+
+    def mark(self) -> dict[str, Any]:
+        """How far the points of this run are written."""
+        assert self._board is not None, "open() comes first"
+        self._board.flush()
+        return {"run": self._run, "lengths": {path.name: path.stat().st_size for path in self._files()}}
+
+    def _files(self) -> list[Path]:
+        return sorted(self.tensorboard_dir.glob(f"events.out.tfevents.*.{self._run}"))
+
+    def begin_epoch(self, epoch: int, step: int, done: int, steps: int) -> None:
+        """`step` steps of the run and `done` of the `steps` steps of this epoch were made before."""
         if not self.enabled:
             return
         self._epoch, self._steps, self._done, self._done_before = epoch, steps, done, done
+        self._step = step
         self._began = time.monotonic()
         if sys.stderr.isatty():
             self._bar = tqdm(
@@ -98,6 +127,7 @@ class Reporter:
         """Time to the end of the run at the pace of this epoch."""
         pace = (time.monotonic() - self._began) / max(self._done - self._done_before, 1)
         to_do = self._steps - self._done + (self.max_epoch - self._epoch - 1) * self._steps
+        to_do = min(to_do, self.max_steps - self._step - (self._done - self._done_before))
         return tqdm.format_interval(pace * to_do)
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
+import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.checkpoint import RunFolder, differences
-from wenet_uio.train.engine import DdpEngine, SizedBatches, StepOutcome, steps, timed
+from wenet_uio.train.engine import Engine, StepOutcome
 from wenet_uio.train.metrics import Totals
+from wenet_uio.train.micro_batches import SizedBatches, steps, timed
+from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
+from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -29,45 +33,19 @@ class Loader(SizedBatches, Protocol):
     def left_out(self, epoch: int) -> Counter[str]: ...
 
 
-@dataclass
-class Progress:
-    """How far the run is; sums are over all ranks."""
-
-    epoch: int = 0
-    """Epochs that are complete, or the number of the one under way."""
-    step: int = 0
-    """Optimizer steps since the start of the run."""
-    epoch_step: int = 0
-    """Optimizer steps since the start of the epoch."""
-    nonfinite: int = 0
-    """Steps in a row without a finite gradient."""
-    interval: Totals = field(default_factory=Totals)
-    """Since the last report."""
-    total: Totals = field(default_factory=Totals)
-    """Since the start of the epoch."""
-    samples: Counter[str] = field(default_factory=Counter)
-    """Tally of this epoch's samples: a rank's own, and on rank 0 that of all up to the last save."""
-
-    def state_dict(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("epoch", "step", "epoch_step", "nonfinite")}
-        sums = {"interval": self.interval.sums, "total": self.total.sums, "samples": dict(self.samples)}
-        return {**plain, **sums}
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> Progress:
-        sums = {
-            "interval": Totals(state["interval"]),
-            "total": Totals(state["total"]),
-            "samples": Counter(state["samples"]),
-        }
-        return cls(**{**state, **sums})
-
-
 class Trainer:
     """Every rank runs one; they stay in step, and rank 0 writes."""
 
     def __init__(
-        self, config: Config, engine: DdpEngine, train: Loader, cv: Loader, folder: RunFolder, reporter: Reporter
+        self,
+        config: Config,
+        engine: Engine,
+        train: Loader,
+        cv: Loader,
+        folder: RunFolder,
+        reporter: Reporter,
+        watchdog: Watchdog,
+        stop: StopRequest,
     ) -> None:
         self.config = config
         self.engine = engine
@@ -76,29 +54,33 @@ class Trainer:
         self.cv = cv
         self.folder = folder
         self.reporter = reporter
+        self.watchdog = watchdog
+        self.stop = stop
         self.progress = Progress()
-        self.resumed = False
-        self.stop_wanted = False
+        self.written: dict[str, Any] | None = None
 
     def run(self) -> bool:
-        """Train to `max_epoch`; False when a SIGTERM ended it before, with its state saved."""
-        if self.progress.epoch >= self.config.max_epoch:
-            log.info("%s: complete, max_epoch %d is reached", self.folder.path, self.config.max_epoch)
-        elif not self._train():
+        """Train to the end; False when a SIGTERM ended it before, with its state saved."""
+        if not (complete := self._end_reached()) and not self._train():
             return False
+        if complete:
+            log.info("%s: complete, %s", self.folder.path, complete)
         if self.world.rank == 0:
+            self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.epoch - 1)
         return True
 
     def save(self) -> None:
         """Write the state of the run. A joint act of all ranks."""
+        self.watchdog.beat(f"saving the state of step {self.progress.step}")
         samples = self._of_all_ranks(self.progress.samples)
         self.progress.samples = samples if self.world.rank == 0 else Counter()
+        state = self.engine.state_dict()
         if self.world.rank == 0:
-            state = {
-                **self.engine.state_dict(),
+            state |= {
                 "data": self.train.state_dict(),
                 "progress": self.progress.state_dict(),
+                "tensorboard": self.reporter.mark(),
                 "config": self.config.model_dump(mode="json"),
             }
             self.folder.save_state(self.progress.step, state)
@@ -120,55 +102,90 @@ class Trainer:
         self.progress = Progress.from_state_dict(state["progress"])
         if self.world.rank or starts_pass_over:
             self.progress.samples = Counter()
-        self.resumed = True
+        self.written = state["tensorboard"]
         log.info("going on from step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
+    def _end_reached(self) -> str:
+        """Why the run is complete; empty when it is not."""
+        config, progress = self.config, self.progress
+        if progress.trained:
+            return ""
+        if progress.epoch >= config.max_epoch:
+            return f"max_epoch {config.max_epoch} is reached"
+        if config.max_steps is not None and progress.step >= config.max_steps:
+            return f"max_steps {config.max_steps} is reached"
+        if config.patience is not None and progress.epochs_since_best >= config.patience:
+            return f"no lower validation loss in {config.patience} epochs (patience)"
+        return ""
+
     def _train(self) -> bool:
-        previous = signal.signal(signal.SIGTERM, self._ask_to_stop)
         try:
             self._begin()
-            while self.progress.epoch < self.config.max_epoch:
-                if not self._train_epoch():
+            while not (reason := self._end_reached()):
+                done = self.progress.epoch_step
+                self.reporter.begin_epoch(self.progress.epoch, self.progress.step, done, done + self._steps_to_do())
+                if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
+                    log.info("asked to stop: state saved after step %d", self.progress.step)
                     return False
-                self._end_epoch()
+            log.info("the end: %s", reason)
             return True
         finally:
-            signal.signal(signal.SIGTERM, previous)
+            self.watchdog.stop()
             self.reporter.close()
             self.engine.disconnect()
 
     def _begin(self) -> None:
+        found = self.world.gather(self.progress.step)
+        if len(set(found)) > 1:
+            raise ValueError(
+                f"{self.folder.path}: ranks find the states of different steps there "
+                f"({', '.join(map(str, found))}); put --model_dir where all machines see it"
+            )
+        self.watchdog.start()
         self.engine.connect()
+        resumed = self.written is not None
         if self.world.rank == 0:
             self.folder.open(self.config)
-            self.reporter.open(self.progress.step + 1)
-            if not self.resumed:
-                self.folder.save_weights("init", self.engine.model)
-        if not self.resumed:
+            self.reporter.open(self.progress.step + 1, self.written)
+        if not resumed:
+            self._save_weights("init")
             self.save()
 
-    def _ask_to_stop(self, *_: Any) -> None:
-        self.stop_wanted = True
+    def _save_weights(self, name: str) -> None:
+        weights = self.engine.weights()
+        if self.world.rank == 0:
+            self.folder.save_weights(name, weights)
+
+    def _steps_to_do(self) -> int:
+        """Optimizer steps from here to the end of the epoch."""
+        if self.progress.trained:
+            return 0
+        steps_of_data = math.ceil(len(self.train) / self.config.accum_grad)
+        return min(steps_of_data, (self.config.max_steps or sys.maxsize) - self.progress.step)
 
     def _train_epoch(self) -> bool:
-        """The rest of the current epoch; False when a rank was asked to stop."""
+        """The rest of the current epoch; False when a rank was asked to stop, with the state saved."""
         progress, config = self.progress, self.config
-        remaining = math.ceil(len(self.train) / config.accum_grad)
-        self.reporter.begin_epoch(progress.epoch, progress.epoch_step, progress.epoch_step + remaining)
         began = time.perf_counter()
+        self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
-            also = {"wait": wait, "stop": float(self.stop_wanted)}
+            self.watchdog.beat(f"step {progress.step + 1}")
+            also = {"wait": wait, "stop": float(self.stop.asked)}
             outcome = self.engine.step(micro_batches, progress.step + 1, also)
             stop = outcome.sums.pop("stop") > 0
             now = time.perf_counter()
             outcome.sums["elapsed"] = (now - began) * self.world.size
             began = now
             self._account(outcome, micro_batches)
+            progress.trained = progress.step == config.max_steps
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
                 self.save()
             if stop:
-                log.info("asked to stop: state saved after step %d", progress.step)
                 return False
+            if progress.trained:
+                break
+            self.watchdog.beat(f"reading the data of step {progress.step + 1}")
+        progress.trained = True
         return True
 
     def _account(self, outcome: StepOutcome, micro_batches: list[Batch]) -> None:
@@ -184,12 +201,13 @@ class Trainer:
         else:
             self._skip(micro_batches)
         if progress.step % self.config.log_interval == 0:
-            scalars = {**self._means(progress.interval), "lr": outcome.lr, "grad_norm": outcome.grad_norm}
+            scalars = {**self._means(progress.interval), "lr": outcome.lrs[-1], "grad_norm": outcome.grad_norm}
             self.reporter.interval(progress.step, scalars)
             progress.interval = Totals()
 
     def _skip(self, micro_batches: list[Batch]) -> None:
         self.progress.nonfinite += 1
+        self.progress.nonfinite_in_epoch += 1
         keys = " ".join(key for batch in micro_batches for key in batch.keys[:3])
         log.warning("step %d skipped: its gradient is not finite (here: %s …)", self.progress.step, keys)
         if self.progress.nonfinite > self.config.max_nonfinite_steps:
@@ -198,29 +216,39 @@ class Trainer:
                 "max_nonfinite_steps allows no more; lower optim_conf.lr, or look at the utterances named above"
             )
 
-    def _end_epoch(self) -> None:
-        """Validate, report and save."""
+    def _end_epoch(self) -> bool:
+        """Validate, report and save; False when a rank was asked to stop meanwhile, with the state saved."""
         progress = self.progress
-        validation = Totals(self.engine.validate(self.cv))
-        train = {**self._means(progress.total), "lr": self.engine.lr(progress.step)}
-        cv = self._means(validation)
+        sums = self.engine.validate(self.cv, self._asked_in_validation)
+        if sums is None:
+            self.save()
+            return False
+        validation = Totals(sums)
+        lrs = self.engine.lrs(progress.step)
+        train = {**self._means(progress.total), "lr": lrs[-1]}
         account = reconciled(self._of_all_ranks(progress.samples + self.train.left_out(progress.epoch)))
-        self.reporter.end_epoch(progress.step, train, cv, account)
+        self.reporter.end_epoch(progress.step, train, self._means(validation), account)
+        loss = validation.losses()["loss"]
+        weights = self.engine.weights()
         if self.world.rank == 0:
             measured = {
                 "step": progress.step,
-                "lrs": [train["lr"]],
+                "lrs": lrs,
                 "loss_dict": validation.losses(),
                 "train_loss_dict": progress.total.losses(),
                 "samples": asdict(account),
+                "nonfinite_steps": progress.nonfinite_in_epoch,
             }
-            self.folder.save_epoch(progress.epoch, self.engine.model, measured)
-        progress.epoch += 1
-        progress.epoch_step = 0
-        progress.total, progress.samples = Totals(), Counter()
+            self.folder.save_epoch(progress.epoch, weights, measured)
+        progress.end_epoch(loss)
         self.save()
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
+        return True
+
+    def _asked_in_validation(self) -> bool:
+        self.watchdog.beat(f"validation after step {self.progress.step}")
+        return self.stop.asked
 
     def _of_all_ranks(self, counts: Counter[str]) -> Counter[str]:
         return sum(map(Counter, self.world.gather(dict(counts))), Counter())

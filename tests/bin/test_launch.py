@@ -1,0 +1,160 @@
+"""Ranks under the launcher: how they stop, fail, stall, are started again, and meet across machines."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.train.corpus import write_corpus
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = [sys.executable, "-m", "wenet_uio.bin.launch"]
+ON_TWO = ["--standalone", "--nproc_per_node", "2"]
+TRAIN = "--config train.yaml --train_data train.list --cv_data cv.list --model_dir exp --device cpu --num_workers 1"
+DISTURBED = """
+import os, signal, sys, time
+from wenet_uio.bin import train
+from wenet_uio.cli import run
+from wenet_uio.train.engine import Engine
+
+backward, rank = Engine.backward, int(os.environ["RANK"])
+steps = 0
+
+def disturbed(engine, *arguments):
+    global steps
+    steps += 1
+    if rank == 1 and steps == 4:
+        disturb()
+    backward(engine, *arguments)
+
+Engine.backward = disturbed
+"""
+
+
+def start(folder: Path, *command: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(
+        [*LAUNCH, *command], cwd=folder, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, **pipes
+    )
+
+
+def launch(folder: Path, *command: str) -> tuple[int, str]:
+    """Exit status and what was said."""
+    process = start(folder, *command)
+    _, said = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def train(folder: Path, *options: str) -> tuple[int, str]:
+    return launch(folder, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split(), *options)
+
+
+def disturbed(folder: Path, disturb: str, *options: str, launcher: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Train with rank 1 doing `disturb`, the body of a function, in its fourth step."""
+    (folder / "disturbed.py").write_text(f"{DISTURBED}\ndef disturb():\n    {disturb}\n\nrun(train.main)\n")
+    return launch(folder, *ON_TWO, *launcher, "disturbed.py", *TRAIN.split(), *options)
+
+
+def wait_for(there: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    give_up = time.monotonic() + 200
+    while not there() and process.poll() is None and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert process.poll() is None, process.communicate()
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path)
+
+
+@pytest.mark.parametrize("whole_group", [False, True], ids=["the launcher", "every process of the job"])
+def test_sigterm_saves_and_ends_well_and_the_next_start_goes_on(corpus: Path, whole_group: bool) -> None:
+    (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
+    process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split())
+    wait_for((corpus / "exp/epoch_0.pt").exists, process)
+    if whole_group:
+        ranks = {int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(process.pid)], text=True).split()}
+        workers = {
+            int(pid)
+            for rank in ranks
+            for pid in subprocess.run(["pgrep", "-P", str(rank)], capture_output=True, text=True).stdout.split()
+        }
+        assert len(ranks) == 2
+        assert len(workers) >= 2
+        for pid in (*workers, *ranks):
+            os.kill(pid, signal.SIGTERM)
+    process.terminate()
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    (step,) = re.findall(r"asked to stop: state saved after step (\d+)", said)
+    assert torch.load(corpus / f"exp/state_{step}.pt")["progress"]["step"] == int(step)
+    assert "Traceback" not in said
+    if not whole_group:
+        status, said = train(corpus, "--override_config", f"max_steps={int(step) + 2}")
+        assert status == 0, said
+        assert f"going on from step {step}," in said
+
+
+def test_a_failure_is_said_once(corpus: Path) -> None:
+    options = ["--train_data", "absent.list"]
+    status, said = train(corpus, *options)
+    assert status == 1
+    assert [line for line in said.splitlines() if "OMP_NUM_THREADS" not in line] == [
+        "error: absent.list: no such data list; make_raw_list.py and make_shard_list.py make them"
+    ]
+
+
+def test_a_rank_that_fails_takes_the_job_down_with_one_traceback(corpus: Path) -> None:
+    status, said = disturbed(corpus, "raise RuntimeError('this is why')")
+    assert status == 1
+    assert said.count("Traceback") == 1
+    assert said.count("RuntimeError: this is why") == 1
+
+
+def test_the_signal_that_ended_a_rank_is_named(corpus: Path) -> None:
+    status, said = disturbed(corpus, "os.kill(os.getpid(), signal.SIGKILL)")
+    assert status == 1
+    assert "error: rank 1 was ended by SIGKILL" in said
+    assert "Traceback" not in said
+
+
+def test_a_job_whose_rank_dies_is_started_again_from_its_newest_state(corpus: Path) -> None:
+    die = "os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.kill(os.getpid(), signal.SIGKILL)"
+    status, said = disturbed(corpus, die, launcher=("--max_restarts", "1"))
+    assert status == 0, said
+    assert "going on from step 3, in epoch 1" in said
+    assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6
+
+
+def test_the_watchdog_names_the_rank_that_stalls_and_where_it_is(corpus: Path) -> None:
+    status, said = disturbed(corpus, "time.sleep(15)", "--watchdog", "2")
+    assert status == 0, said
+    assert "nothing has happened for 2 s" in said
+    assert "in disturb\n    time.sleep(15)" in said
+
+
+def test_two_launchers_on_one_machine_train_together(corpus: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meet = ["--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{port}"]
+    nodes = [
+        start(corpus, *meet, "--rdzv_id", "exp", "--node_rank", str(rank), "--rdzv_conf", f"is_host={int(rank == 0)}",
+              "-m", "wenet_uio.bin.train", *TRAIN.split())
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [node.communicate(timeout=300)[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6  # 12 on one rank

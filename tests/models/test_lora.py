@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from wenet_uio.config import parse_config
+from wenet_uio.config.train import LoraConf
+from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.lora import LoraLinear, add_lora, is_lora
+from wenet_uio.train.checkpoint import load_parts, load_weights
+
+SMALL = {"attention_heads": 2, "linear_units": 8, "num_blocks": 1}
+
+
+def make_model(**keys: object) -> ASRModel:
+    values = {
+        "encoder_conf": {**SMALL, "output_size": 8},
+        "decoder": "transformer",
+        "decoder_conf": SMALL,
+        "tokenizer_conf": {"special_tokens": {"<sos>": 4, "<eos>": 4}},
+        "input_dim": 8,
+        "output_dim": 5,
+        **keys,
+    }
+    return build_model(parse_config(values, "test")).eval()
+
+
+def test_at_first_the_layer_is_the_one_it_replaces_and_then_it_differs_by_a_low_rank() -> None:
+    base = torch.nn.Linear(6, 5)
+    layer = LoraLinear(base, LoraConf(lora_rank=2, lora_alpha=4))
+    x = torch.randn(3, 6)
+    assert torch.equal(layer(x), base(x))
+    torch.nn.init.normal_(layer.lora_B)
+    difference = 2.0 * x @ layer.lora_A.T @ layer.lora_B.T
+    torch.testing.assert_close(layer(x) - base(x), difference)
+
+
+def test_projections_of_every_attention_get_it_and_only_those_named() -> None:
+    model = make_model()
+    add_lora(model, LoraConf(lora_list=("linear_q", "linear_out")))
+    layers = [name for name, module in model.named_modules() if isinstance(module, LoraLinear)]
+    places = ("encoder.encoders.0.self_attn", "decoder.decoders.0.self_attn", "decoder.decoders.0.src_attn")
+    assert sorted(layers) == sorted(f"{place}.{layer}" for place in places for layer in ("linear_q", "linear_out"))
+
+
+def test_a_model_with_lora_starts_from_a_checkpoint_without_and_scripts(tmp_path: Path) -> None:
+    base, tuned = make_model(), make_model(use_lora=True)
+    torch.save(base.state_dict(), tmp_path / "base.pt")
+    with pytest.raises(ValueError, match=r"lora_A is missing"):
+        load_weights(tuned, tmp_path / "base.pt")
+    load_weights(tuned, tmp_path / "base.pt", new_lora=True)
+    feats, lengths = torch.randn(1, 40, 8), torch.tensor([40])
+    torch.testing.assert_close(tuned.encoder(feats, lengths)[0], base.encoder(feats, lengths)[0])
+    torch.jit.script(tuned.encoder)
+
+
+def test_parts_of_a_model_come_from_another_with_that_part(tmp_path: Path) -> None:
+    source, model = make_model(), make_model()
+    before = copy.deepcopy(model.state_dict())
+    encoder = {name: value for name, value in source.state_dict().items() if name.startswith("encoder.")}
+    torch.save({**encoder, "other": torch.ones(1)}, tmp_path / "other.pt")
+    assert load_parts(model, tmp_path / "other.pt", ["encoder"]) == len(encoder)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, source.state_dict()[name] if name.startswith("encoder.") else before[name])
+    wider = make_model(encoder_conf={**SMALL, "output_size": 16})
+    with pytest.raises(ValueError, match=r"encoder of .*other.pt: not the weights of this model"):
+        load_parts(wider, tmp_path / "other.pt", ["encoder"])
+
+
+def test_names_tell_lora_weights() -> None:
+    names = make_model(use_lora=True).state_dict()
+    assert sum(map(is_lora, names)) == 2 * 3 * 3

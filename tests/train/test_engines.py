@@ -1,0 +1,108 @@
+"""What holds for every engine, on one rank and several."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.train import ranks
+from tests.train.tiny import CPU
+
+ROOT = Path(__file__).parents[2]
+KEYS = {
+    "grad_clip": 1000,
+    "optim_conf": {"lr": 0.01, "eps": 1e-3},
+    "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1},
+}
+BY_TOKEN = {**KEYS, "model_conf": {**KEYS["model_conf"], "length_normalized_loss": True}}
+EVERY = list(range(7))
+ON_ONE = [
+    [[EVERY]],
+    [[[0, 1, 2, 3, 4], [5, 6]]],
+    [[[0, 5], [1, 2, 3], [4], [6]]],
+]
+ON_TWO = [
+    [[[0, 3, 4, 5, 6]], [[1, 2]]],
+    [[[0], [1, 2, 3]], [[4, 5, 6]]],
+    [[[0], [1], [2], []], [[3], [4, 5], [6]]],
+    [[[]], [EVERY]],
+]
+ON_FOUR = [
+    [[[0]], [[1, 2, 3]], [[4, 5]], [[6]]],
+    [[[0], [1]], [[2], [3]], [[4], [5]], [[6], []]],
+]
+needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")
+
+
+def run_ranks(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """What tests/train/ranks.py finds for each deal of the job."""
+    (folder / "job.json").write_text(json.dumps(job))
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={len(job['deals'][0])}"]
+    command = [sys.executable, *launch, ranks.__file__, str(folder / "job.json"), str(folder / "result.pt")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return torch.load(folder / "result.pt")
+
+
+def alone(keys: dict[str, Any], deal: list[list[list[int]]] = ON_ONE[0], **job: Any) -> dict[str, Any]:
+    """The same on one rank, in this process."""
+    return ranks.run(ranks.make_engine({"engine": "torch_ddp", "small": True, "keys": keys, **job}, CPU), deal)
+
+
+def same(dealt: dict[str, Any], expected: dict[str, Any], size: int, gradient: bool = True) -> None:
+    assert dealt["sums"].pop("wait") == size
+    for kind in ("sums", "validated"):
+        compared = [name for name in expected[kind] if name not in ("wait", "elapsed", "padded_frames")]
+        assert {name: dealt[kind][name] for name in compared} == pytest.approx(
+            {name: expected[kind][name] for name in compared}, rel=1e-5
+        )
+    assert dealt["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-5)
+    if gradient:
+        assert dealt["gradient"].keys() == expected["gradient"].keys()
+        for name, value in expected["gradient"].items():
+            torch.testing.assert_close(dealt["gradient"][name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [KEYS, BY_TOKEN], ids=["by utterance", "by token"])
+@pytest.mark.parametrize("deal", ON_ONE[1:], ids=["accum_grad 2", "accum_grad 4"])
+def test_accumulation_gives_the_gradient_of_the_whole_batch(keys: dict[str, Any], deal: list[list[list[int]]]) -> None:
+    same(alone(keys, deal), alone(keys), 1)
+
+
+every_engine = pytest.mark.parametrize(
+    ("engine", "deals", "keys"),
+    [
+        pytest.param("torch_ddp", ON_TWO, KEYS, id="torch_ddp on 2"),
+        pytest.param("torch_ddp", ON_FOUR, BY_TOKEN, id="torch_ddp on 4"),
+        pytest.param("torch_fsdp", ON_TWO, {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"),
+        pytest.param("deepspeed", ON_TWO, KEYS, id="deepspeed on 2", marks=needs_deepspeed),
+    ],
+)
+
+
+@every_engine
+def test_a_step_from_a_state_and_a_validation_do_not_depend_on_engine_ranks_and_micro_batches(
+    engine: str, deals: list[list[list[list[int]]]], keys: dict[str, Any], tmp_path: Path
+) -> None:
+    first = alone(keys)
+    torch.save(first["state"], tmp_path / "state.pt")
+    job = {"small": True, "keys": keys, "state": str(tmp_path / "state.pt")}
+    expected = alone(**job)
+    assert not torch.equal(expected["state"]["model"]["ctc.ctc_lo.bias"], first["state"]["model"]["ctc.ctc_lo.bias"])
+    for dealt in run_ranks({**job, "engine": engine, "deals": deals}, tmp_path):
+        same(dealt, expected, len(deals[0]), gradient=engine != "deepspeed")
+        for name, memory in expected["state"]["optimizer"].items():
+            assert dealt["state"]["optimizer"][name].keys() == memory.keys()
+            for key, value in memory.items():
+                torch.testing.assert_close(dealt["state"]["optimizer"][name][key], value, rtol=1e-4, atol=1e-6)
+        for name, value in expected["state"]["model"].items():
+            torch.testing.assert_close(dealt["state"]["model"][name], value, rtol=1e-4, atol=1e-4)

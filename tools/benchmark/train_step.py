@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Training speed of one process, without reading data: audio seconds per second of the step loop on random batches.
+
+The model is a small conformer of 4.6 million parameters (80 bins, 6 blocks of 144, 2 decoder blocks, 700 units).
+Every repeat is a number of steps over the same batches; the figure is the median repeat, the fastest beside it. On a
+machine that is shared, the speed per second of processor time says more.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+from tqdm import tqdm
+
+from wenet_uio.cli import run
+from wenet_uio.config import Config, parse_config
+from wenet_uio.dataset.types import Batch
+from wenet_uio.models import build_model
+from wenet_uio.train.distributed import World
+from wenet_uio.train.engine import Engine, build_engine
+
+BINS, UNITS, FRAMES_PER_SECOND = 80, 700, 100
+LAYERS = {"attention_heads": 4, "linear_units": 576}
+MODEL = {
+    "encoder": "conformer",
+    "encoder_conf": {**LAYERS, "output_size": 144, "num_blocks": 6, "cnn_module_kernel": 15},
+    "decoder": "transformer",
+    "decoder_conf": {**LAYERS, "num_blocks": 2},
+    "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1},
+    "tokenizer_conf": {"special_tokens": {"<sos>": UNITS - 1, "<eos>": UNITS - 1}},
+    "input_dim": BINS,
+    "output_dim": UNITS,
+    "grad_clip": 5,
+}
+
+
+def make_batches(count: int, size: int, seconds: float, tokens_per_second: float) -> list[Batch]:
+    """Batches of utterances within a tenth of `seconds`, as a plan by length makes them."""
+    random = torch.Generator().manual_seed(0)
+    batches = []
+    for index in range(count):
+        durations = seconds * (0.9 + 0.2 * torch.rand(size, generator=random)).sort(descending=True).values
+        lengths = (durations * FRAMES_PER_SECOND).long()
+        target_lengths = (durations * tokens_per_second).long().clamp(min=1)
+        feats = torch.randn(size, int(lengths.max()), BINS, generator=random)
+        target = torch.randint(1, UNITS - 1, (size, int(target_lengths.max())), generator=random)
+        target[torch.arange(target.size(1)) >= target_lengths[:, None]] = -1
+        keys = tuple(f"{index}-{row}" for row in range(size))
+        batches.append(Batch(keys, feats, lengths, target, target_lengths, float(durations.sum())))
+    return batches
+
+
+def make_engine(config: Config) -> Engine:
+    torch.manual_seed(0)
+    engine = build_engine(build_model(config), config, World.from_environment("auto"), 0)
+    engine.connect()
+    return engine
+
+
+def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[tuple[float, float]]:
+    """Audio seconds per second, and per second of the processors, of each pass over the batches but a first one."""
+    speeds = []
+    audio = sum(batch.seconds for batch in batches)
+    for repeat in tqdm(range(repeats + 1), unit="repeat", disable=None):
+        began, processors_began = time.perf_counter(), time.process_time()
+        for number, batch in enumerate(batches, 1 + repeat * len(batches)):
+            engine.step([batch], number, {})  # ends with figures on the CPU: nothing is left running
+        passed, used = time.perf_counter() - began, time.process_time() - processors_began
+        speeds.append((audio / passed, audio / used))
+    return speeds[1:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch_size", type=int, default=16, help="utterances (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of an utterance (default: %(default)s)")
+    parser.add_argument("--tokens_per_second", type=float, default=3.0, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=4, help="of a repeat (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--threads", type=int, help="of torch on CPUs (default: one a core)")
+    parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="fp32", help="default: %(default)s")
+    parser.add_argument("--torch_compile", action="store_true", help="compile the layers")
+    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    config = parse_config({**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py")
+    engine = make_engine(config)
+    batches = make_batches(args.steps, args.batch_size, args.seconds, args.tokens_per_second)
+    speeds = measure(engine, batches, args.repeats)
+    report = {
+        "parameters": sum(weight.numel() for weight in engine.model.parameters()),
+        "device": engine.world.device.type,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "audio_seconds_per_second": round(statistics.median(speed for speed, _ in speeds), 1),
+        "fastest": round(max(speed for speed, _ in speeds), 1),
+        "audio_seconds_per_cpu_second": round(statistics.median(speed for _, speed in speeds), 1),
+    }
+    print(", ".join(f"{name} {value}" for name, value in report.items()), file=sys.stderr)
+    if args.json:
+        print(json.dumps(vars(args) | report))
+
+
+if __name__ == "__main__":
+    run(main)

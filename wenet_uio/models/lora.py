@@ -1,0 +1,43 @@
+"""Low-rank adaptation: small trained additions to the projections of attention (Hu et al. 2021)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from wenet_uio.config.train import LoraConf
+from wenet_uio.models.attention import MultiHeadedAttention
+
+
+class LoraLinear(nn.Linear):
+    """x W + scale * (x A) B, where B starts at zero: at first it is the layer it replaces."""
+
+    def __init__(self, base: nn.Linear, conf: LoraConf) -> None:
+        super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
+        self.weight, self.bias = base.weight, base.bias
+        self.lora_A = nn.Parameter(torch.empty(conf.lora_rank, base.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, conf.lora_rank))
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
+        self.lora_dropout = nn.Dropout(conf.lora_dropout)
+        self.scale = conf.lora_alpha / conf.lora_rank
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., in_features) -> (..., out_features)."""
+        low = linear(self.lora_dropout(x), self.lora_A)
+        return linear(x, self.weight, self.bias) + self.scale * linear(low, self.lora_B)
+
+
+def is_lora(name: str) -> bool:
+    """Whether a weight of this name is such an addition."""
+    return name.endswith((".lora_A", ".lora_B"))
+
+
+def add_lora(model: nn.Module, conf: LoraConf) -> None:
+    """Replace, in place, the projections that `conf` names in every attention of `model`."""
+    for module in model.modules():
+        if isinstance(module, MultiHeadedAttention):
+            for name in conf.lora_list:
+                setattr(module, name, LoraLinear(getattr(module, name), conf))

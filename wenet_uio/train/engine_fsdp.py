@@ -1,0 +1,44 @@
+"""torch_fsdp: every rank holds a share of the weights, gradients and optimizer state (fully_shard)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from wenet_uio.train.engine import AUTOCAST, Engine, contiguous, layers_of
+
+
+class FsdpEngine(Engine):
+    """Weights of a layer are gathered while it runs, in the arithmetic's type, and dealt out again.
+
+    Rajbhandari et al. 2020, https://arxiv.org/abs/1910.02054, stage 3.
+    """
+
+    in_step = True
+
+    def wrap(self) -> None:
+        if self.world.size == 1:
+            return
+        mesh = init_device_mesh(self.world.device.type, (self.world.size,))
+        # Autocast decides what runs in which type; here only what travels is small. Gradients are added up in fp32.
+        policy = MixedPrecisionPolicy(
+            param_dtype=AUTOCAST[self.config.dtype], reduce_dtype=torch.float32, cast_forward_inputs=False
+        )
+        contiguous(self.model)
+        for layer in (*layers_of(self.model), self.model):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        if not isinstance(self.model, FSDPModule):
+            yield
+            return
+        self.model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.model.set_requires_gradient_sync(True)
