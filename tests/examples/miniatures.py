@@ -231,6 +231,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "an4": ("--bpe", "15"),
     "wenetspeech": ("--subset", "S"),
     "fisher": ("--bpe", "24", "--min_slice_duration", "10"),
-    "hub5": ("--bpe", "14", "--fisher", "{}/fisher"),
+    "hub5": ("--bpe", "16", "--fisher", "{}/fisher"),
 }
 """What a recipe is run with, beside --data; {} is the corpus."""
