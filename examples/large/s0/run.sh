@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 # Every variable below is an option: --nj 32 sets nj.
 stage=-1
 stop_stage=6
-sources=conf/sources.yaml # corpora that other recipes prepared, and their weights
+sources=sources.yaml      # corpora that other recipes prepared, and their weights
 storage=                  # where shards go, such as s3://bucket/folder; default: they stay in data/
 executor=processes        # that packs: processes, or ray (the cluster that RAY_ADDRESS names)
 cmvn_utts=100000          # utterances that mean and variance are taken of

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Several corpora as one: what other recipes prepared, named in conf/sources.yaml.
+"""Several corpora as one: what other recipes prepared, named in sources.yaml.
 
 OUT/NAME is the training part of a source, OUT/train all of them together (of which units and mean are made), OUT/dev
 and OUT/test the development and test parts together. Keys get the source's name in front.

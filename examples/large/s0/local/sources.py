@@ -24,7 +24,7 @@ class Sources(Section):
 
 
 def read_sources(path: Path) -> tuple[Source, ...]:
-    """Read conf/sources.yaml.
+    """Read sources.yaml.
 
     Raises:
         ConfigError: every problem in it; two sources of one name.
