@@ -125,5 +125,5 @@ def test_a_corpus_that_is_not_there_is_one_clear_line(recipe, tmp_path, name):
     error = result.stderr.splitlines()[-1]
     assert error.startswith("error: ")
     assert len(result.stderr.splitlines()) == 2, result.stderr
-    assert ("stage 0 makes it" if name == "hub5" else str(tmp_path / "empty")) in error
+    assert ("run stage 0 of the fisher recipe" if name == "hub5" else str(tmp_path / "empty")) in error
     assert not (folder / "data").exists()

@@ -45,7 +45,7 @@ if stage -1 "the corpus"; then
 fi
 
 if stage 0 "wav of each side; wav.scp, segments and text of train, dev, test_swbd, test_callhome"; then
-  require "$fisher/train/wav.scp" "$fisher/dev/wav.scp"
+  [[ -e $fisher/dev/wav.scp ]] || die "$fisher/dev/wav.scp is missing: run stage 0 of the fisher recipe, or see --fisher"
   local/prepare_data.py "$(from_caller "$data")" data --nj "$nj" --fisher "$fisher" \
     --min_slice_duration "$min_slice_duration"
 fi
