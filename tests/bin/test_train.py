@@ -74,6 +74,17 @@ def test_training_leaves_a_run_that_other_tools_can_use_and_says_that_it_is_comp
     assert "complete, max_epoch 2 is reached" in said
 
 
+def test_features_of_the_training_device_train_as_those_of_the_workers_do(corpus: Path) -> None:
+    options = ["--override_config", "max_epoch=1", "dataset_conf.spec_trim=true"]
+    for place, workers in (("worker", "0"), ("accelerator", "auto")):
+        status, said = train(corpus, place, *options, "--feature_device", place, "--num_workers", workers)
+        assert status == 0, said
+        config = yaml.safe_load((corpus / place / "train.yaml").read_text())
+        assert config["dataset_conf"]["feature_device"] == place
+    ours, theirs = (torch.load(corpus / place / "final.pt") for place in ("accelerator", "worker"))
+    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
+
+
 def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_once(corpus: Path) -> None:
     status, said = train(corpus, "two", ranks=2)
     assert status == 0, said

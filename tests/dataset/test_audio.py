@@ -100,6 +100,17 @@ def test_one_channel_is_chosen_or_all_are_mixed(kind):
             read_audio(stereo, channel=channel)
 
 
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "AIFF"])
+def test_samples_of_16_bits_stay_so_where_that_is_asked_for(kind):
+    stereo = np.stack([NOISE, TONE], axis=1)
+    waveform, _ = read_audio(encoded(stereo, kind=kind), channel=1, keep_int16=True)
+    assert waveform.dtype == np.int16
+    assert np.array_equal(waveform, TONE)
+    for options, subtype in (({"channel": "mix"}, "PCM_16"), ({}, "PCM_24")):
+        waveform, _ = read_audio(encoded(stereo, kind=kind, subtype=subtype), keep_int16=True, **options)
+        assert waveform.dtype == np.float32
+
+
 def test_plain_wav_is_read_as_libsndfile_reads_it():
     stereo = np.random.default_rng(0).integers(-32768, 32767, (5000, 2), np.int16)
     with_more_chunks = wav(samples=stereo, channels=2, before_data=b"LIST" + struct.pack("<I", 3) + b"abc\0")

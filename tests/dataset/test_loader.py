@@ -54,6 +54,37 @@ def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):
         assert all(same(*pair) for pair in zip(batches, expected, strict=True))
 
 
+def test_features_left_to_the_device_are_those_of_the_workers_in_raw_and_shard_mode_with_any_number_of_workers(lists):
+    expected = list(loader(lists["raw"], "raw"))
+    first: list = []
+    for kind, workers in (("raw", 0), ("shard", 2)):
+        deferred = list(loader(lists[kind], kind, num_workers=workers, defer_features=True))
+        assert all(batch.deferred is not None for batch in deferred)
+        found = [batch.to("cpu") for batch in deferred]
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.keys == theirs.keys
+            assert torch.equal(ours.feats_lengths, theirs.feats_lengths)
+            torch.testing.assert_close(ours.feats, theirs.feats, atol=1e-3, rtol=0)
+        first = first or found
+        assert all(same(*pair) for pair in zip(found, first, strict=True))
+
+
+def test_waveforms_that_are_stored_with_16_bits_cross_processes_as_they_are(lists):
+    conf = {"speed_perturb": False}
+    for batch in loader(lists["shard"], "shard", conf=conf, num_workers=1, defer_features=True):
+        assert batch.deferred.waveforms.dtype == torch.int16
+        assert batch.deferred.waveforms.is_shared()
+        memory = {tensor.untyped_storage().data_ptr() for tensor in batch.deferred.tensors().values()}
+        assert len(memory) == 1
+
+
+def test_features_cross_processes_in_one_shared_buffer(lists):
+    for batch in loader(lists["shard"], "shard", num_workers=1):
+        tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+        assert all(tensor.is_shared() for tensor in tensors)
+        assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
+
+
 def test_the_ranks_of_a_world_share_one_epoch_in_equal_steps(lists):
     alone = list(loader(lists["raw"], "raw"))
     for world_size in (2, 3, 7):

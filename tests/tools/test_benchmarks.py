@@ -77,3 +77,27 @@ def test_decode_is_compared_with_the_plain_search_and_finds_the_same():
     for name in ("search", "hot words"):
         assert report[name]["differ"] == 0
         assert report[name]["ratio"] > 0
+
+
+@pytest.mark.skipif(find_spec("kaldi_native_fbank") is None, reason="kaldi-native-fbank is not installed")
+def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
+    done = benchmark("fbank.py", "--repeats", 1, "--seconds", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["ratio_to_torchaudio"] > 0
+    assert 0 < report["max_error"] <= 1e-3
+
+
+@pytest.mark.skipif(
+    find_spec("webdataset") is None or find_spec("lhotse") is None, reason="webdataset or lhotse is not installed"
+)
+def test_loader_compares_the_same_audio_in_every_loader():
+    done = benchmark("loader.py", "--hours", 0.12, "--repeats", 1, "--workers", 0, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["ratio_to_best_peer"] > 0
+    results = {result["kind"]: result for result in report["results"]}
+    assert list(results) == ["shard", "raw", "waveform", "webdataset", "lhotse"]
+    assert min(result[name] for result in results.values() for name in ("speed", "first_batch_s", "memory_mb")) > 0
+    seconds = [result["audio_seconds"] for result in results.values()]
+    assert max(seconds) - min(seconds) < 2  # webdataset's are counted in frames

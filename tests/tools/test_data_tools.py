@@ -172,3 +172,25 @@ def test_manifests_are_converted_there_and_back(kaldi_dir):
     assert done.returncode == 0, done.stderr
     for table in ("wav.scp", "text"):
         assert (kaldi_dir / "back" / table).read_text() == (kaldi_dir / table).read_text()
+
+
+def test_profile_data_says_where_the_time_goes(make_lists, tmp_path):
+    units = ["<blank>", "<unk>", "a", "b", "c", "<sos/eos>"]
+    (tmp_path / "units.txt").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(units)))
+    config = {
+        "tokenizer": "char",
+        "tokenizer_conf": {"symbol_table_path": str(tmp_path / "units.txt")},
+        "dataset_conf": {"fbank_conf": {"dither": 1.0}, "batch_conf": {"batch_type": "static", "batch_size": 4}},
+    }
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(config))
+    options = (make_lists(40)["shard"], "--data_type", "shard", "--config", tmp_path / "train.yaml")
+    done = tool("profile_data.py", *options, "--batches", 5, "--speed", 1e9, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["batches"] == 5
+    assert report["workers"] > 1000
+    assert {"read", "decode", "Dither", "ComputeFbank", "SpecAug"} <= report["ms_per_batch"].keys()
+    assert "audio seconds per second" in done.stderr
+    done = tool("profile_data.py", *options, "--batches", 0)
+    assert done.returncode == 1
+    assert done.stderr == "error: --batches must be 1 or more, found 0\n"

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from wenet_uio.train.distributed import World, cpu_threads
+from wenet_uio.train.distributed import World, auto_workers, cpu_threads
 
 
 def test_plain_python_is_a_world_of_one() -> None:
@@ -14,6 +14,14 @@ def test_plain_python_is_a_world_of_one() -> None:
     values = torch.tensor([1.0, 2.0])
     assert world.sum(values).tolist() == [1.0, 2.0]
     assert world.gather("mine") == ["mine"]
+
+
+def test_workers_are_chosen_by_device_cores_and_ranks(monkeypatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    assert auto_workers(World(torch.device("cpu"))) == 1
+    expected = {1: 8, 2: 7, 4: 3, 16: 1, 32: 1}
+    for local_size, workers in expected.items():
+        assert auto_workers(World(torch.device("cuda", 0), local_size=local_size)) == workers
 
 
 def test_torchrun_says_who_a_process_is() -> None:

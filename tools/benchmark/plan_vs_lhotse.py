@@ -15,13 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 
 import numpy as np
+from provenance import commit
 
 from wenet_uio import __version__
 from wenet_uio.cli import run
@@ -187,16 +186,6 @@ def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str,
         "steps": counts[-1],
         "equal_steps": len(counts) == 1,
     }
-
-
-def commit() -> str:
-    """Of the working tree, with a plus where files are changed."""
-    try:
-        described = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
-        done = subprocess.run(described, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip()
 
 
 def main() -> None:

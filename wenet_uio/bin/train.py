@@ -23,7 +23,7 @@ from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.checkpoint import RunFolder, load_parts, load_weights
-from wenet_uio.train.distributed import World, cpu_threads, said_once
+from wenet_uio.train.distributed import World, auto_workers, cpu_threads, said_once
 from wenet_uio.train.engine import build_engine, seed_everything
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
@@ -76,8 +76,19 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="of the arithmetic; default: the yaml's")
     parser.add_argument("--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16")
-    parser.add_argument("--num_workers", type=int, default=0, help="processes that read data, a rank (0: none)")
+    parser.add_argument(
+        "--num_workers",
+        type=lambda text: text if text == "auto" else int(text),
+        default=0,
+        metavar="N",
+        help="processes that read data, a rank (0: none); auto: by cores, ranks and device",
+    )
     parser.add_argument("--prefetch", type=int, default=8, help="batches that each of them keeps ready (8)")
+    parser.add_argument(
+        "--feature_device",
+        choices=("worker", "accelerator"),
+        help="where features are computed: by those that read, or by the device that trains; default: the yaml's",
+    )
     parser.add_argument("--pin_memory", action="store_true", help="faster copies to a GPU")
     parser.add_argument("--seed", type=int, default=777, help="of weights, shuffling, augmentation and dropout (777)")
     return parser.parse_args()
@@ -112,6 +123,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             seed=args.seed,
             epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
             ledger=ledger,
+            defer_features=config.dataset_conf.feature_device == "accelerator",
         )
         for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
     )
@@ -155,6 +167,7 @@ def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
         ValueError: its dimensions are not those of the features or the vocabulary.
     """
     named = {"train_engine": args.train_engine, "dtype": args.dtype, "use_amp": args.use_amp}
+    named["dataset_conf.feature_device"] = args.feature_device
     named["freeze_modules"] = args.freeze_modules
     config = load_config(
         args.config, [*args.override_config, *(f"{key}={value}" for key, value in named.items() if value)]
@@ -181,6 +194,8 @@ def main() -> int:
     stop.listen()
     args = parse_arguments()
     world = World.from_environment(args.device)
+    if args.num_workers == "auto":
+        args.num_workers = auto_workers(world)
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
     )

@@ -244,6 +244,9 @@ class DatasetConf(Section):
     speed_perturb: bool = False
     speed_perturb_conf: SpeedPerturbConf = SpeedPerturbConf()
     feats_type: Literal["fbank", "mfcc", "log_mel_spectrogram"] = "fbank"
+    feature_device: Literal["worker", "accelerator"] = "worker"
+    """Where training computes and augments features: in the processes that read, or on the device that trains, from
+    padded waveforms. Recognition computes them where it reads."""
     fbank_conf: FbankConf = FbankConf()
     mfcc_conf: MfccConf = MfccConf()
     log_mel_spectrogram_conf: LogMelSpectrogramConf = LogMelSpectrogramConf()
@@ -271,6 +274,14 @@ class DatasetConf(Section):
     max_bad_ratio: Probability = 0.01
     """Share of the utterances of an epoch that may turn out bad, those without a place in the index included, before
     the run stops."""
+
+    @model_validator(mode="after")
+    def _operators_have_features(self) -> DatasetConf:
+        if self.feature_device == "accelerator":
+            for own in self.operators:
+                if own.after in ("features", "spec_aug", "spec_sub", "spec_trim"):
+                    raise ValueError(f"operators: {own.use} comes after {own.after}, and needs feature_device: worker")
+        return self
 
     @property
     def feature_dim(self) -> int:

@@ -76,18 +76,19 @@ def audio_info(source: Source) -> AudioInfo:
 
 
 def read_audio(
-    source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0
+    source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
 ) -> tuple[np.ndarray, int]:
     """Decode one channel, or the mean of all, between two times (seconds; `end` None is the end).
 
     Returns:
-        the waveform (samples,) float32 on the scale of int16, and its sample rate in Hz.
+        the waveform (samples,) float32 on the scale of int16, and its sample rate in Hz; with `keep_int16` it is int16
+        where it is so stored.
 
     Raises:
         AudioError: unreadable, empty, damaged, or without that channel.
     """
     with _decoder(source) as decoder:
-        waveform = decoder.read(Cut(start, end, channel))
+        waveform = decoder.read(Cut(start, end, channel, keep_int16))
         if not len(waveform):
             raise AudioError(f"no samples between {start} s and {f'{end} s' if end is not None else 'the end'}")
         return waveform, decoder.sample_rate

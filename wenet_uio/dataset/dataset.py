@@ -29,6 +29,7 @@ from wenet_uio.dataset.loader import Loader, Work
 from wenet_uio.dataset.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import open_corpus
 from wenet_uio.dataset.operators.augment import SpecAug, SpecSub, SpecTrim
+from wenet_uio.dataset.operators.deferred import Defer
 from wenet_uio.dataset.operators.features import feature_operators
 from wenet_uio.dataset.operators.padding import pad
 from wenet_uio.dataset.operators.text import Filter, Tokenize
@@ -45,10 +46,12 @@ LENGTH_TOLERANCE = 0.1
 """Seconds by which audio may differ from its index before it counts as changed."""
 
 
-def build_chain(conf: DatasetConf, tokenizer: Tokenizer | None, *, training: bool) -> tuple[Operator, ...]:
+def build_chain(
+    conf: DatasetConf, tokenizer: Tokenizer | None, *, training: bool, defer_features: bool = False
+) -> tuple[Operator, ...]:
     """The operators between a decoded waveform and padding; evaluation has no augmentation to switch off.
 
-    Without a tokenizer there are no labels.
+    Without a tokenizer there are no labels. With `defer_features` features are left to where batches are moved to.
 
     Raises:
         ConfigError: an operator of the user's cannot be had.
@@ -64,6 +67,9 @@ def build_chain(conf: DatasetConf, tokenizer: Tokenizer | None, *, training: boo
         "spec_sub": (SpecSub(conf.spec_sub_conf),) if training and conf.spec_sub else (),
         "spec_trim": (SpecTrim(conf.spec_trim_conf),) if training and conf.spec_trim else (),
     }
+    if defer_features:
+        chain["features"] = (Defer.of(conf, training=training),)
+        chain["spec_aug"] = chain["spec_sub"] = chain["spec_trim"] = ()
     for own in conf.operators:
         if training or own.evaluation:
             chain[own.after] += (user_operator(own),)
@@ -79,9 +85,15 @@ class BatchReader(Dataset):
     """Executes planned work: reads the samples, runs them through the chain, pads them. Holds no state."""
 
     def __init__(
-        self, corpus: Corpus, chain: tuple[Operator, ...], text_chain: tuple[Operator, ...], conf: DatasetConf
+        self,
+        corpus: Corpus,
+        chain: tuple[Operator, ...],
+        text_chain: tuple[Operator, ...],
+        conf: DatasetConf,
+        keep_int16: bool = False,
     ) -> None:
-        """`text_chain` is for what is text alone."""
+        """`text_chain` is for what is text alone; with `keep_int16` the chain gets 16-bit samples as stored."""
+        self.keep_int16 = keep_int16
         self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
         self._pool: ThreadPoolExecutor | None = None
@@ -137,7 +149,9 @@ class BatchReader(Dataset):
                     extra=utterance.extra,
                 )
             channel = utterance.extra.get("channel", self.channel)
-            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, channel)
+            waveform, rate = read_audio(
+                utterance.audio, utterance.start, utterance.end, channel, keep_int16=self.keep_int16
+            )
         except (AudioError, ListError) as error:
             raise SkipSample("unreadable", str(error)) from None
         except OSError as error:
@@ -173,6 +187,7 @@ def build_loader(
     seed: int = 777,
     epoch_steps: int | None = None,
     ledger: Ledger | None = None,
+    defer_features: bool = False,
 ) -> Loader:
     """The batches of one rank.
 
@@ -184,6 +199,7 @@ def build_loader(
         prefetch: batches that each worker keeps ready.
         epoch_steps: steps that make an epoch of training; None is one pass over the data.
         ledger: where bad samples are named.
+        defer_features: batches have waveforms in place of features, which `Batch.to` computes on its device.
 
     Raises:
         ListError: the list cannot be used.
@@ -194,8 +210,9 @@ def build_loader(
     corpus = open_corpus(data_list, data_type, measure, tokenizer if count_tokens else None)
     if ledger is not None and not training and rank == 0:
         ledger.forget(corpus.data_list)  # an evaluation list is read from its beginning in every run
-    chain, text_chain = (build(conf, tokenizer, training=training) for build in (build_chain, build_text_chain))
-    reader = BatchReader(corpus, chain, text_chain, conf)
+    chain = build_chain(conf, tokenizer, training=training, defer_features=defer_features)
+    text_chain = build_text_chain(conf, tokenizer, training=training)
+    reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=defer_features and not conf.operators)
     return Loader(
         corpus,
         measure,

@@ -48,24 +48,28 @@ class Cut(NamedTuple):
     start: float
     end: float | None
     channel: Channel
+    keep_int16: bool = False
+    """True: samples stored with 16 bits stay so."""
 
     def samples(self, sample_rate: int, num_samples: int = MOST_SAMPLES) -> tuple[int, int]:
         """First sample and one past the last."""
         return segment_samples(num_samples, sample_rate, self.start, self.end)
 
     def of(self, block: np.ndarray) -> np.ndarray:
-        """(samples, channels) to (samples,) float32."""
+        """(samples, channels) to (samples,) float32, or int16 where that is kept."""
         if self.channel == "mix":
             return block.mean(axis=1, dtype=np.float32)
         if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
             raise AudioError(f"channel {self.channel} asked for, the audio has {block.shape[1]} (counted from 0)")
-        return block[:, self.channel].astype(np.float32)
+        dtype = np.int16 if self.keep_int16 and block.dtype == np.int16 else np.float32
+        return block[:, self.channel].astype(dtype)
 
     def joined(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
-        """Blocks (samples, channels) of audio on the scale of -1 to 1 to (samples,) float32 on that of int16."""
+        """Blocks (samples, channels) of int16, or of floats of -1 to 1, to (samples,) on the scale of int16."""
         parts = [self.of(block) for block in blocks]
         waveform = parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.float32)])
-        waveform *= np.float32(INT16_SCALE)
+        if waveform.dtype == np.float32:
+            waveform *= np.float32(INT16_SCALE)
         return waveform
 
 
@@ -118,20 +122,22 @@ class SndfileDecoder:
         return AudioInfo(self._file.frames, self.sample_rate, self._file.channels)
 
     def read(self, cut: Cut) -> np.ndarray:
-        waveform = cut.joined(self._blocks(*cut.samples(self.sample_rate, self._file.frames)))
+        whole = cut.keep_int16 and self._file.subtype == "PCM_16" and cut.channel != "mix"
+        span = cut.samples(self.sample_rate, self._file.frames)
+        waveform = cut.joined(self._blocks(*span, "int16" if whole else "float32"))
         return sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
 
     def close(self) -> None:
         self._file.close()
 
-    def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
+    def _blocks(self, first: int, last: int, dtype: str) -> Iterator[np.ndarray]:
         """Blocks (samples, channels) of what there is between two samples."""
         if first:
             self._file.seek(first)
         size = max(1, BLOCK // self._file.channels)
         while first < last:
             try:
-                block = self._file.read(min(size, last - first), dtype="float32", always_2d=True)
+                block = self._file.read(min(size, last - first), dtype=dtype, always_2d=True)
             except soundfile.LibsndfileError as error:
                 raise AudioError(f"damaged, or cut short, after sample {first} ({error.error_string})") from None
             if not len(block):

@@ -73,7 +73,7 @@ class Loader:
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is outside a world of {world_size}")
-        self.corpus, self.measure = corpus, measure
+        self.corpus, self.measure, self.reader = corpus, measure, reader
         self.rank, self.world_size = (rank, world_size) if partition else (0, 1)
         self.seed, self.reshuffle, self.max_bad_ratio = seed, reshuffle, max_bad_ratio
         self.epoch_steps, self.partition = epoch_steps, partition
@@ -101,6 +101,10 @@ class Loader:
         )
         # Without a cycle of references workers end with their loader.
         self._loader = self._data_loader(sampler=_Schedule(weakref.proxy(self)))
+
+    def work(self) -> Iterator[Work]:
+        """What `reader` is given, from here to the end of the epoch."""
+        return iter(_Schedule(self))
 
     @property
     def plan(self) -> EpochPlan:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch  # the plan and the tools that pack do without it
+
+    from wenet_uio.dataset.operators.deferred import Deferred, DeferredFeatures
 
 
 class SampleRef(NamedTuple):
@@ -42,7 +45,8 @@ class Example:
     key: str
     text: str
     waveform: torch.Tensor | None
-    """(samples,) float32 on the scale of int16; None once features are computed, and of text alone."""
+    """(samples,) float32 on the scale of int16; None once features are computed, and of text alone. Where features are
+    left to the accelerator and no operator of the user's takes part, int16 where it is so stored."""
     sample_rate: int
     """Hz."""
     random: int
@@ -56,6 +60,8 @@ class Example:
     source_labels: tuple[int, ...] = ()
     """Of a pair of texts, those of the first."""
     extra: dict[str, Any] = field(default_factory=dict)
+    deferred: Deferred | None = None
+    """In place of features: what the accelerator is to make of the waveform."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ class Batch:
 
     keys: tuple[str, ...]
     feats: torch.Tensor
-    """(B, T, F) float32, padded with 0; T is 0 for a batch of text alone."""
+    """(B, T, F) float32, padded with 0; T is 0 for a batch of text alone, F is 0 while features are deferred."""
     feats_lengths: torch.Tensor
     """(B,) int64, frames."""
     target: torch.Tensor
@@ -108,6 +114,8 @@ class Batch:
     """(B, S) int64, padded with -1: of pairs of texts, the first."""
     source_lengths: torch.Tensor | None = None
     """(B,) int64."""
+    deferred: DeferredFeatures | None = None
+    """Waveforms, where features are left to the accelerator: `to` computes them."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -117,13 +125,47 @@ class Batch:
         return bool(self.keys) and self.feats.size(1) == 0
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch with its tensors on `device` (non-blocking from pinned memory)."""
-        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self._tensors().items()})
+        """The same batch with its tensors on `device` (non-blocking from pinned memory), its features computed there
+        where they were deferred."""
+        moved = self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        if moved.deferred is None:
+            return moved
+        if len(moved):
+            feats = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
+        else:  # emptied since
+            feats = moved.feats.new_zeros(0, 0, moved.deferred.recipe.dim)
+        return replace(moved, feats=feats, deferred=None)
 
     def pin_memory(self) -> Batch:
         """Called by the DataLoader's pinning thread."""
-        return replace(self, **{name: x.pin_memory() for name, x in self._tensors().items()})
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        """Tensors that share one memory cross processes as one."""
+        from wenet_uio.dataset.packed import pack
+
+        tensors = self._tensors()
+        return _unpacked, (self._with(dict.fromkeys(tensors)).__dict__, *pack(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         names = ("feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.deferred is not None:
+            found.update((f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items())
+        return found
+
+    def _with(self, tensors: dict[str, torch.Tensor | None]) -> Batch:
+        own = {name: tensor for name, tensor in tensors.items() if "." not in name}
+        if self.deferred is not None:
+            others = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if "." in name}
+            own["deferred"] = replace(self.deferred, **others)
+        return replace(self, **own)
+
+    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        return self._with({name: function(tensor) for name, tensor in self._tensors().items()})
+
+
+def _unpacked(values: dict[str, Any], *packed: Any) -> Batch:
+    from wenet_uio.dataset.packed import unpack
+
+    return Batch(**values)._with(unpack(*packed))

@@ -15,6 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+MOST_WORKERS = 8
+"""Of `auto`: batches are small then, and more would mostly wait."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -129,6 +132,17 @@ def said_once(world: World) -> Iterator[None]:
             if world.notice_board("failures").add("count", 1) > 1:
                 sys.exit(1)
         raise
+
+
+def auto_workers(world: World) -> int:
+    """Processes of each rank that read data, for `--num_workers auto`: batches do not depend on it.
+
+    Beside an accelerator all cores of the rank but one, which drives it, up to MOST_WORKERS. A rank that computes on
+    the CPU has one: it reads thousands of audio seconds a second, and some tens are trained.
+    """
+    if world.device.type == "cpu":
+        return 1
+    return min(MOST_WORKERS, max(1, len(os.sched_getaffinity(0)) // world.local_size - 1))
 
 
 def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> int | None:

@@ -11,6 +11,7 @@ from wenet_uio.dataset.cmvn_stats import cmvn_statistics
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.operators.user import OperatorError
 from wenet_uio.dataset.types import SkipSample
+from wenet_uio.executor import Executor
 
 HERE = "tests.dataset.operators.test_user"
 
@@ -66,8 +67,8 @@ def test_it_changes_what_training_sees_and_evaluation_only_where_it_is_told_to(m
 def test_cmvn_statistics_are_of_the_features_that_evaluation_sees(make_utterances):
     wavs = [(line.key, line.wav) for line in make_utterances(3)]
     confs = DatasetConf(), DatasetConf(**conf_with("Gain", evaluation=True, factor=2.0))
-    plain, own = (torch.tensor(cmvn_statistics(wavs, conf)["mean_stat"]) for conf in confs)
-    frames = cmvn_statistics(wavs, confs[0])["frame_num"]
+    plain, own = (torch.tensor(cmvn_statistics(wavs, conf, Executor())["mean_stat"]) for conf in confs)
+    frames = cmvn_statistics(wavs, confs[0], Executor())["frame_num"]
     torch.testing.assert_close((own - plain) / frames, torch.full((23,), 1.3863), atol=1e-3, rtol=0)
 
 
@@ -114,3 +115,10 @@ def test_an_operator_that_cannot_be_had_is_named(operator, message):
 def test_a_misspelt_operator_is_an_error_of_the_config(operator, message):
     with pytest.raises(ConfigError, match=message):
         parse(DatasetConf, json.loads(json.dumps({"operators": [operator]})), "train.yaml")
+
+
+@pytest.mark.parametrize("after", ["features", "spec_trim"])
+def test_an_operator_on_features_keeps_them_in_the_workers(after):
+    with pytest.raises(ValueError, match=f"comes after {after}, and needs feature_device: worker"):
+        DatasetConf(feature_device="accelerator", **conf_with("Gain", after))
+    DatasetConf(feature_device="accelerator", **conf_with("Gain", "resample"))

@@ -1,12 +1,32 @@
-"""Operators that change features at random, in training only. Each draws from the sample's own seed."""
+"""Operators that change features at random, in training only.
+
+What each does to a sample is drawn from the sample's own seed as a few numbers; `__call__` does it to the features of
+one example, `deferred.py` to those of a batch on the accelerator.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import NamedTuple
 
 from wenet_uio.config.dataset import SpecAugConf, SpecSubConf, SpecTrimConf
 from wenet_uio.dataset.types import Example
+
+
+class Stretch(NamedTuple):
+    """Frames or bins from `first` up to `end`, which may be beyond the last."""
+
+    first: int
+    end: int
+
+
+class Copied(NamedTuple):
+    """Frames from `first` up to `end` become those `back` frames earlier."""
+
+    first: int
+    end: int
+    back: int
 
 
 @dataclass(frozen=True)
@@ -15,15 +35,19 @@ class SpecSub:
 
     conf: SpecSubConf
 
-    def __call__(self, example: Example) -> Example:
-        random = Random(f"spec_sub {example.random}")
-        feats = example.feats.clone()
-        frames = len(feats)
+    def draw(self, seed: int, frames: int) -> list[Copied]:
+        random = Random(f"spec_sub {seed}")
+        copied = []
         for _ in range(self.conf.num_t_sub):
             start = random.randrange(frames)
             end = min(frames, start + random.randint(1, self.conf.max_t))
-            back = random.randint(0, start)
-            feats[start:end] = example.feats[start - back : end - back]
+            copied.append(Copied(start, end, random.randint(0, start)))
+        return copied
+
+    def __call__(self, example: Example) -> Example:
+        feats = example.feats.clone()
+        for first, end, back in self.draw(example.random, len(feats)):
+            feats[first:end] = example.feats[first - back : end - back]
         return replace(example, feats=feats)
 
 
@@ -33,11 +57,14 @@ class SpecTrim:
 
     conf: SpecTrimConf
 
+    def draw(self, seed: int, frames: int) -> int:
+        """How many frames go."""
+        cut = Random(f"spec_trim {seed}").randint(1, self.conf.max_t)
+        return 0 if cut >= frames / 2 else cut
+
     def __call__(self, example: Example) -> Example:
-        cut = Random(f"spec_trim {example.random}").randint(1, self.conf.max_t)
-        if cut >= len(example.feats) / 2:
-            return example
-        return replace(example, feats=example.feats[:-cut])
+        frames = len(example.feats)
+        return replace(example, feats=example.feats[: frames - self.draw(example.random, frames)])
 
 
 @dataclass(frozen=True)
@@ -46,14 +73,23 @@ class SpecAug:
 
     conf: SpecAugConf
 
+    def draw(self, seed: int, frames: int, bins: int) -> tuple[list[Stretch], list[Stretch]]:
+        """Masks of time, and of frequency."""
+        random = Random(f"spec_aug {seed}")
+        masks: list[list[Stretch]] = []
+        for number, size, longest in (
+            (self.conf.num_t_mask, frames, self.conf.max_t),
+            (self.conf.num_f_mask, bins, self.conf.max_f),
+        ):
+            starts = ((random.randrange(size), random.randint(1, longest)) for _ in range(number))
+            masks.append([Stretch(start, start + length) for start, length in starts])
+        return masks[0], masks[1]
+
     def __call__(self, example: Example) -> Example:
-        random = Random(f"spec_aug {example.random}")
         feats = example.feats.clone()
-        frames, bins = feats.shape
-        for _ in range(self.conf.num_t_mask):
-            start = random.randrange(frames)
-            feats[start : start + random.randint(1, self.conf.max_t)] = 0
-        for _ in range(self.conf.num_f_mask):
-            start = random.randrange(bins)
-            feats[:, start : start + random.randint(1, self.conf.max_f)] = 0
+        times, bands = self.draw(example.random, *feats.shape)
+        for first, end in times:
+            feats[first:end] = 0
+        for first, end in bands:
+            feats[:, first:end] = 0
         return replace(example, feats=feats)

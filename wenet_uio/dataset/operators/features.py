@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
+from wenet_uio.dataset.dither import white_noise
 from wenet_uio.dataset.fbank import fbank, log_mel_spectrogram, mfcc
 from wenet_uio.dataset.types import Example, SkipSample
 
@@ -19,9 +20,8 @@ class Dither:
     """Standard deviation on the scale of int16."""
 
     def __call__(self, example: Example) -> Example:
-        generator = torch.Generator().manual_seed(example.random)
-        noise = torch.empty_like(example.waveform).normal_(0.0, self.deviation, generator=generator)
-        return replace(example, waveform=noise.add_(example.waveform))
+        (noise,) = white_noise(torch.tensor([example.random]), len(example.waveform))
+        return replace(example, waveform=torch.add(example.waveform, noise, alpha=self.deviation))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,12 @@ def feature_operators(conf: DatasetConf, *, training: bool) -> tuple:
     return (compute,)
 
 
-def _with_feats(example: Example, feats: torch.Tensor) -> Example:
-    if not len(feats):
+def require_frames(frames: int, example: Example) -> None:
+    """Leave out what is shorter than a frame."""
+    if not frames:
         raise SkipSample("too_short", f"{example.waveform.numel()} samples at {example.sample_rate} Hz make no frame")
+
+
+def _with_feats(example: Example, feats: torch.Tensor) -> Example:
+    require_frames(len(feats), example)
     return replace(example, feats=feats, waveform=None)

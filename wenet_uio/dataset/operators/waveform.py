@@ -7,7 +7,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 import torch
-from torchaudio.transforms import Resample as SincResample
 
 from wenet_uio.dataset.types import Example
 
@@ -41,7 +40,7 @@ class SpeedPerturb:
 
 
 def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torch.Tensor:
-    """Band-limited resampling of (samples,) to ceil(samples * target / source) samples.
+    """Band-limited resampling of (samples,), float32 or int16, to ceil(samples * target / source) samples of float32.
 
     torchaudio's filters, applied as one matrix product: its convolution is set up anew for every length of waveform,
     which takes longer than the work itself.
@@ -49,7 +48,7 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
     filters, width, source, target = _filters(source_rate, target_rate)
     length = -(-len(waveform) * target_rate // source_rate)
     blocks = -(-length // target)
-    padded = waveform.new_zeros((blocks - 1) * source + len(filters))
+    padded = torch.zeros((blocks - 1) * source + len(filters))
     room = padded[width : width + len(waveform)]
     room.copy_(waveform[: len(room)])
     return torch.mm(padded.unfold(0, len(filters), source), filters).flatten()[:length]
@@ -62,6 +61,8 @@ def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int
     There are as many filters as `target`, each longer than `source`: gigabytes for 44101 Hz. For such rates the nearest
     ratio of smaller numbers stands in.
     """
+    from torchaudio.transforms import Resample as SincResample  # takes a second to import
+
     most = max(1, min(MOST_FILTERS, LONGEST_FILTER * target_rate // source_rate))
     ratio = Fraction(source_rate, target_rate).limit_denominator(most)
     made = SincResample(ratio.numerator, ratio.denominator)

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Our fbank beside torchaudio's and kaldi-native-fbank's, in one run: speed on one core, and largest difference.
+
+80 bins, 25 ms windows each 10 ms, 16 kHz, no dither; waveforms of 1 to 30 s, one at a time. Repeats of the three
+alternate, a figure is the median of its repeats. Speeds are audio seconds per second; the ratio is of the whole set.
+
+Needs kaldi-native-fbank: pip install -r tools/benchmark/requirements.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from provenance import provenance
+from torchaudio.compliance import kaldi
+
+from wenet_uio.cli import run
+from wenet_uio.config.dataset import FbankConf
+from wenet_uio.dataset.fbank import fbank
+
+LENGTHS = (1, 2, 5, 10, 20, 30)
+"""Seconds."""
+RATE, BINS = 16000, 80
+
+Fbank = Callable[[torch.Tensor], torch.Tensor]
+
+
+def speech_like(seconds: int) -> torch.Tensor:
+    """(samples,) on the scale of int16: more power in low frequencies than in high ones."""
+    noise = torch.randn(seconds * RATE, generator=torch.Generator().manual_seed(seconds))
+    walk = noise.cumsum(0)
+    return ((walk - walk.mean()) * 30 + noise * 200).clamp(-32768, 32767).round()
+
+
+def ours(waveform: torch.Tensor) -> torch.Tensor:
+    return fbank(waveform, RATE, FbankConf(num_mel_bins=BINS))
+
+
+def torchaudios(waveform: torch.Tensor) -> torch.Tensor:
+    return kaldi.fbank(waveform[None], num_mel_bins=BINS, sample_frequency=RATE, energy_floor=0.0)
+
+
+def kaldi_native() -> Fbank:
+    """Kaldi-native-fbank from Python: its online interface, read out at the end."""
+    try:
+        import kaldi_native_fbank
+    except ImportError as error:
+        raise ValueError(f"{error}; to compare with it: pip install kaldi-native-fbank") from None
+    options = kaldi_native_fbank.FbankOptions()
+    options.frame_opts.dither = 0
+    options.frame_opts.samp_freq = RATE
+    options.mel_opts.num_bins = BINS
+
+    def compute(waveform: torch.Tensor) -> torch.Tensor:
+        online = kaldi_native_fbank.OnlineFbank(options)
+        online.accept_waveform(RATE, waveform.numpy())
+        online.input_finished()
+        return torch.stack([torch.from_numpy(online.get_frame(frame)) for frame in range(online.num_frames_ready)])
+
+    return compute
+
+
+def clock(compute: Fbank, waveform: torch.Tensor, least_seconds: float) -> float:
+    """Audio seconds per second, over as many calls as `least_seconds` of audio take."""
+    calls = max(1, round(least_seconds * RATE / len(waveform)))
+    began = time.perf_counter()
+    for _ in range(calls):
+        compute(waveform)
+    return calls * len(waveform) / RATE / (time.perf_counter() - began)
+
+
+def main() -> None:
+    summary, _, details = __doc__.partition("\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=9, help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=60, help="audio of each repeat (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    rivals = {"ours": ours, "torchaudio": torchaudios, "kaldi_native_fbank": kaldi_native()}
+    waveforms = {seconds: speech_like(seconds) for seconds in LENGTHS}
+    error = 0.0
+    for waveform in waveforms.values():  # also warms up
+        expected, *others = (rivals[name](waveform) for name in ("torchaudio", "ours", "kaldi_native_fbank"))
+        error = max(error, float((others[0] - expected).abs().max()))
+    speeds: dict[tuple[int, str], list[float]] = {}
+    for _ in range(args.repeats):
+        for seconds, waveform in waveforms.items():
+            for name, compute in rivals.items():
+                speeds.setdefault((seconds, name), []).append(clock(compute, waveform, args.seconds))
+    print(f"{'seconds':>8}" + "".join(f"{name:>20}" for name in rivals))
+    medians = {name: {seconds: round(median(speeds[seconds, name]), 1) for seconds in LENGTHS} for name in rivals}
+    for seconds in LENGTHS:
+        print(f"{seconds:8}" + "".join(f"{medians[name][seconds]:20.0f}" for name in rivals))
+    taken = {name: sum(seconds / medians[name][seconds] for seconds in LENGTHS) for name in rivals}
+    report = {
+        "ratio_to_torchaudio": round(taken["torchaudio"] / taken["ours"], 3),
+        "ratio_to_kaldi_native_fbank": round(taken["kaldi_native_fbank"] / taken["ours"], 3),
+        "max_error": error,
+        "audio_seconds_per_second": medians,
+        **{name: value for name, value in vars(args).items() if name != "json"},
+        **provenance("torch", "torchaudio", "kaldi-native-fbank"),
+    }
+    print(f"{report['ratio_to_torchaudio']:.2f} x torchaudio; largest difference {error:.1e}; {report['versions']}")
+    if args.json:
+        print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,26 @@
+"""What a figure was measured on: commit, versions, processor."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def commit() -> str:
+    """Of the working tree, with a plus where files are changed."""
+    try:
+        described = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
+        done = subprocess.run(described, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def provenance(*packages: str) -> dict[str, Any]:
+    """For a report: versions of Python and of installed packages, commit, cores and how busy they were."""
+    versions = {"python": platform.python_version(), **{package: version(package) for package in packages}}
+    return {"versions": versions, "commit": commit(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
