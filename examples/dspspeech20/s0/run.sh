@@ -31,7 +31,7 @@ num_nodes=1               # machines that train together: call --stage 4 --stop_
 node_rank=0               # this one's number among them
 rdzv_endpoint=            # host:port of machine 0, where they meet
 max_restarts=0            # times that training is started again when a process of it dies
-average_num=10            # checkpoints with the lowest validation loss
+average_num=5             # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
