@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,3 +74,24 @@ def make_lists(tmp_path: Path, make_utterances: Callable[..., list[RawLine]]) ->
         return lists
 
     return make
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """s3://corpora on a server on loopback, named in the environment; gives its file system."""
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "toy")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "toy")
+    s3fs.S3FileSystem.clear_instance_cache()
+    urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()  # servers of one process share it
+    store = s3fs.S3FileSystem(use_listings_cache=False)
+    store.mkdir("corpora")
+    yield store
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()

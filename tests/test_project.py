@@ -26,6 +26,20 @@ def test_every_requirement_has_its_reason_above_it(path):
 
 def test_the_package_takes_its_requirements_from_files_that_are_there():
     named = re.findall(r'^(\S+) = \{ file = \["(.+)"\] \}$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    extras = ["test", "espeak", "lm", "lhotse", "s3", "oss", "gs", "hdfs", "benchmark", "ray", "audio", "onnx"]
+    extras = [
+        "test",
+        "espeak",
+        "deepspeed",
+        "lm",
+        "lhotse",
+        "s3",
+        "oss",
+        "gs",
+        "hdfs",
+        "benchmark",
+        "ray",
+        "audio",
+        "onnx",
+    ]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]
     assert all((ROOT / path).is_file() for _, path in named)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and our raw lists.
+"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and our raw lists; from TSV and CSV too.
 
     convert_manifest.py train_manifest.json data.list --from nemo --to raw
     convert_manifest.py data/train cuts.jsonl.gz --from kaldi --to lhotse

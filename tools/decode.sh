@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Averages the best checkpoints of an experiment, decodes data/test/data.list with them and scores what came out; the
-# error rates go into its report.html too.
+# Averages the best checkpoints of an experiment, decodes the test sets with them and scores what came out; the error
+# rates go into its report.html too.
 #
 #   decode.sh --dir exp/conformer --average_num 5 --modes "ctc_greedy_search attention_rescoring"
 
@@ -11,17 +11,26 @@ dir=                      # of the experiment
 data_type=raw             # of the list
 average_num=5             # checkpoints with the lowest validation loss
 modes=attention_rescoring
+tests="test"              # parts of data/; the results of several go to DIR/PART each
 char=0                    # 1: characters are counted (CER), 0: words (WER)
 nproc=                    # decoding processes; default: one a GPU, or one
 options=                  # further ones of recognize.py: "--context_list_path names --lm_path lm.arpa"
 parse_options "$@"
 
-require data/test/data.list "$dir/train.yaml"
+for test in $tests; do require "data/$test/data.list"; done
+require "$dir/train.yaml"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
 [[ -n $nproc ]] || nproc=$(num_gpus)
-# shellcheck disable=SC2086 # lists
-python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
-  --data_type "$data_type" --test_data data/test/data.list --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-  --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$dir" $options
-score.sh --ref data/test/text --dir "$dir" --modes "$modes" --char "$char"
+for test in $tests; do
+  out=$dir
+  if [[ $tests != "$test" ]]; then
+    log "$test"
+    out=$dir/$test
+  fi
+  # shellcheck disable=SC2086 # lists
+  python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
+    --data_type "$data_type" --test_data "data/$test/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
+    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" $options
+  score.sh --ref "data/$test/text" --dir "$out" --modes "$modes" --char "$char"
+done
 report_run.py "$dir"

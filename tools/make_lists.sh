@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the data list of each part of a corpus from its wav.scp and text.
+# Makes the data list of each part of a corpus from its wav.scp and text, and segments where it has them.
 #
 #   make_lists.sh --data_type shard --nj 16 --parts "data/train data/dev data/test"
 
@@ -9,14 +9,17 @@ set -euo pipefail
 data_type=raw           # raw: PART/data.list names audio files; shard: it names the tar archives in PART/shards
 num_utts_per_shard=1000
 nj=1
+executor=processes      # ray: on the cluster that RAY_ADDRESS names
 allow_bad=false         # true: go on without utterances whose audio is bad; they are named, here and in data.list.json
 parts=                  # folders, separated by spaces
 parse_options "$@"
 
-flags=(--num_utts_per_shard "$num_utts_per_shard" --nj "$nj")
-if [[ $allow_bad == true ]]; then flags+=(--allow_bad); fi
+options=(--num_utts_per_shard "$num_utts_per_shard" --nj "$nj" --executor "$executor")
+if [[ $allow_bad == true ]]; then options+=(--allow_bad); fi
 for part in $parts; do
   require "$part/wav.scp" "$part/text"
+  flags=("${options[@]}")
+  if [[ -e $part/segments ]]; then flags+=(--segments "$part/segments"); fi
   if [[ $data_type == shard ]]; then
     make_shard_list.py "${flags[@]}" "$part/wav.scp" "$part/text" "$part/shards" "$part/data.list"
   else

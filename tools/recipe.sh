@@ -79,7 +79,7 @@ require() {
       */wav.scp | data/*/text) made_by=0 ;;
       */global_cmvn) made_by=1 ;;
       */units.txt | */bpe.model) made_by=2 ;;
-      */data.list) made_by=3 ;;
+      */data.list | */mixture.yaml) made_by=3 ;;
       */train.yaml | */epoch_*) made_by=4 ;;
       */avg.pt | */text) made_by=5 ;;
       *) die "$file is missing" ;;
@@ -90,7 +90,7 @@ require() {
 
 # Where a path given on the command line leads, which is meant from the folder the recipe was called in.
 from_caller() {
-  (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "$1")
+  (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "${1:-.}")
 }
 
 # How many GPUs this run may use.

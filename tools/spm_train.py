@@ -7,6 +7,7 @@ import argparse
 
 from wenet_uio.cli import run
 from wenet_uio.text.spm import MODEL_TYPES, train_sentencepiece
+from wenet_uio.text.symbols import read_non_lang_syms
 from wenet_uio.text.table import numbered_lines
 
 
@@ -14,6 +15,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", required=True, help="text files, separated by commas; one utterance a line")
     parser.add_argument("--skip-ncols", "-s", type=int, default=0, help="leave out the first n fields (1: the key)")
+    parser.add_argument("--non-lang-syms", "-l", help="symbols that are units of their own, one a line: left out")
     parser.add_argument("--model_prefix", required=True, help="path of the model without .model")
     parser.add_argument("--vocab_size", type=int, required=True)
     parser.add_argument("--model_type", choices=MODEL_TYPES, default="unigram")
@@ -37,6 +39,7 @@ def main() -> None:
         model_type=options.model_type,
         character_coverage=options.character_coverage,
         input_sentence_size=options.input_sentence_size,
+        non_lang_syms=read_non_lang_syms(options.non_lang_syms) if options.non_lang_syms else (),
         seed=options.seed,
     )
 

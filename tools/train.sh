@@ -15,7 +15,7 @@ dir=                      # of the experiment
 data_type=raw             # of the lists
 checkpoint=               # weights that a new run starts from (fine-tuning)
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
-deepspeed_config=conf/ds_stage2.json
+deepspeed_config=         # default: tools/ds_stage2.json
 nproc=                    # processes of each machine; default: one a GPU, or one
 num_workers=1             # of each process, for data
 num_nodes=1               # machines that train together
@@ -23,6 +23,7 @@ node_rank=0               # this one's number among them
 rdzv_endpoint=            # host:port of machine 0, where they meet
 max_restarts=0            # times that a run whose rank dies is started again, from its newest checkpoint
 parse_options "$@"
+deepspeed_config=${deepspeed_config:-$(dirname "$0")/ds_stage2.json}
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 if ((num_nodes > 1)); then

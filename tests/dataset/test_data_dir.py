@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.dataset.data_dir import Recording, write_data_dir
+from wenet_uio.dataset.data_dir import Recording, audio_files, with_texts, write_data_dir
 
 
 @pytest.fixture
@@ -34,3 +34,46 @@ def test_a_bad_recording_is_named_and_nothing_is_written(tmp_path, wav, keys, te
     with pytest.raises(ValueError, match=message):
         write_data_dir(tmp_path / "part", recordings)
     assert not (tmp_path / "part").exists()
+
+
+def test_parts_of_recordings_get_segments_and_whole_ones_lose_them(tmp_path, wav):
+    cut = [Recording("b", wav, "two", 1.0, 2.5), Recording("a", wav, "one", 0.0, 1.0)]
+    write_data_dir(tmp_path / "part", cut)
+    assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\n"
+    assert (tmp_path / "part" / "segments").read_text() == "a a 0.000 1.000\nb a 1.000 2.500\n"
+    write_data_dir(tmp_path / "part", [Recording("a", wav, "one")])
+    assert not (tmp_path / "part" / "segments").exists()
+
+
+def test_times_out_of_order_and_names_that_meet_are_refused(tmp_path, wav):
+    other = tmp_path / "other" / "a.wav"
+    other.parent.mkdir()
+    other.touch()
+    for recordings, message in (
+        ([Recording("a", wav, "one", 2.0, 1.0)], "a: 2.0 s to 1.0 s"),
+        ([Recording("a", wav, "one", 0.0, 1.0), Recording("b", wav, "two")], "b: .* has no end"),
+        ([Recording("a", wav, "one", 0.0, 1.0), Recording("b", other, "two", 0.0, 1.0)], "two recordings are called a"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_data_dir(tmp_path / "part", recordings)
+
+
+def test_gaps_between_audio_and_text_are_counted_and_left_out(wav, capsys):
+    found = with_texts({"a": wav, "b": wav}, {"a": "one", "c": "three", "d": "four"}, "train")
+    assert found == [Recording("a", wav, "one")]
+    assert capsys.readouterr().err == (
+        "train: audio without text: 1 left out (b)\ntrain: text without audio: 2 left out (c, d)\n"
+    )
+
+
+def test_audio_is_found_whatever_the_case_of_its_suffix_and_names_that_meet_are_an_error(tmp_path):
+    for name in ("x/a.WAV", "x/b.wav", "x/c.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert list(audio_files(tmp_path, ".wav")) == ["a", "b"]
+    (tmp_path / "y").mkdir()
+    (tmp_path / "y" / "a.wav").touch()
+    with pytest.raises(ValueError, match="a: two recordings, .*x/a.WAV and .*y/a.wav"):
+        audio_files(tmp_path, ".wav")
+    with pytest.raises(ValueError, match="no .flac in "):
+        audio_files(tmp_path, ".flac")

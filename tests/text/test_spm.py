@@ -28,3 +28,10 @@ def test_a_vocabulary_that_does_not_fit_is_one_line_and_no_file(tmp_path, texts,
         train_sentencepiece(texts, tmp_path / "m", vocab_size=size)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_non_language_symbols_are_no_part_of_a_model(tmp_path):
+    train_sentencepiece(TEXTS, tmp_path / "plain", vocab_size=15)
+    marked = [f"<NOISE> {text} <laughter>" for text in TEXTS]
+    train_sentencepiece(marked, tmp_path / "marked", vocab_size=15, non_lang_syms=("<NOISE>", "<LAUGHTER>"))
+    assert (tmp_path / "marked.model").read_bytes() == (tmp_path / "plain.model").read_bytes()

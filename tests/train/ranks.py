@@ -22,7 +22,7 @@ from wenet_uio.train.engine import Engine, build_engine
 from wenet_uio.train.optimizer import whole
 
 LENGTHS = (90, 70, 50, 50, 40, 20, 10)
-DEEPSPEED = Path(__file__).parents[2] / "examples/fsdd/s0/conf/ds_stage2.json"
+DEEPSPEED = Path(__file__).parents[2] / "tools/ds_stage2.json"
 
 
 def make_engine(job: dict[str, Any], world: World) -> Engine:

@@ -59,7 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tensorboard_dir", help="default: tensorboard in model_dir")
     parser.add_argument("--train_engine", help=f"{', '.join(ENGINES)}; default: the yaml's")
     parser.add_argument(
-        "--deepspeed_config", default="conf/ds_stage2.json", help="of --train_engine deepspeed (conf/ds_stage2.json)"
+        "--deepspeed_config", default="conf/ds_stage2.json", help="of --train_engine deepspeed (default: %(default)s)"
     )
     parser.add_argument("--device", default="auto", help="auto (a GPU a rank where there are any), cpu, cuda")
     parser.add_argument("--ddp.dist_backend", dest="dist_backend", choices=("nccl", "gloo"), help="default: by device")

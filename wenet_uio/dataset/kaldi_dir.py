@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from wenet_uio.dataset.data_list import ListError, RawLine
@@ -26,35 +27,45 @@ def read_filled_table(path: str) -> dict[str, str]:
     return table
 
 
-def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> list[RawLine]:
-    """Utterances in the order of `text`, each with its audio; what has audio and no text is left out and counted.
+def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]:
+    """Utterances of `wav_scp`, or the parts of its recordings that `segments` names, without text.
 
     Raises:
-        ListError: a text without audio, a segment out of order, a pipe in wav.scp.
+        ListError: a segment out of order or without a recording, a pipe in wav.scp.
     """
-    wavs, texts = (read_filled_table(path) for path in (wav_scp, text))
+    wavs = read_filled_table(wav_scp)
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
     if piped:
         raise ListError(
             f"{wav_scp}: commands are not run ({_some(piped)} end in '|'); convert the audio to files first"
         )
     if segments is None:
-        spans = {key: (key, 0.0, None) for key in wavs}
-    else:
-        spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
-        lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
-        if lost:
-            raise ListError(f"{segments}: {_some(lost)} without a recording in {wav_scp}")
+        return [RawLine(key, wav, "") for key, wav in wavs.items()]
+    spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
+    lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
+    if lost:
+        raise ListError(f"{segments}: {_some(lost)} without a recording in {wav_scp}")
+    return [RawLine(key, wavs[recording], "", start, end) for key, (recording, start, end) in spans.items()]
+
+
+def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> list[RawLine]:
+    """Utterances in the order of `text`, each with its audio; what has audio and no text is left out and counted.
+
+    Raises:
+        ListError: a text without audio, and what `read_audio_lines` finds.
+    """
+    lines = {line.key: line for line in read_audio_lines(wav_scp, segments)}
+    texts = read_filled_table(text)
     source = segments or wav_scp
-    missing = [key for key in texts if key not in spans]
+    missing = [key for key in texts if key not in lines]
     if missing:
         raise ListError(
             f"{text}: {_some(missing)} without audio in {source}; take them out of the text or add the audio"
         )
-    silent = len(spans) - len(texts)
+    silent = len(lines) - len(texts)
     if silent:
         print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
-    return [RawLine(key, wavs[spans[key][0]], line, *spans[key][1:]) for key, line in texts.items()]
+    return [replace(lines[key], text=line) for key, line in texts.items()]
 
 
 def write_table(path: str | Path, table: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Manifests of other tools from and to one another: NeMo's, Lhotse's cuts, Kaldi's directories, our raw lists."""
+"""Manifests of other tools from and to one another: NeMo's, Lhotse's, Kaldi's, our raw lists; from TSV and CSV too."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from wenet_uio.dataset.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.indexing import locate
 from wenet_uio.dataset.kaldi_dir import read_filled_table, read_utterances, write_table
 from wenet_uio.dataset.lhotse_cuts import read_cuts, utterance_of
+from wenet_uio.dataset.separated import read_csv, read_tsv
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 from wenet_uio.text.table import numbered_lines
@@ -169,7 +170,14 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
             plain.close()
 
 
-READERS = {"raw": read_list, "nemo": read_list, "kaldi": read_kaldi, "lhotse": read_lhotse}
+READERS = {
+    "raw": read_list,
+    "nemo": read_list,
+    "kaldi": read_kaldi,
+    "lhotse": read_lhotse,
+    "tsv": read_tsv,
+    "csv": read_csv,
+}
 WRITERS = {"raw": write_raw, "nemo": write_nemo, "kaldi": write_kaldi, "lhotse": write_lhotse}
 
 

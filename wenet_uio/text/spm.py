@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wenet_uio.files import written_aside
 from wenet_uio.text.bpe import split_ideographs
-from wenet_uio.text.char import is_ideograph
+from wenet_uio.text.char import is_ideograph, split_symbols
 
 MODEL_TYPES = ("unigram", "bpe", "char", "word")
 _THREADS = 8  # fixed: the text is dealt out by thread, so their number takes part in the sums
@@ -25,19 +25,22 @@ def train_sentencepiece(
     model_type: str = "unigram",
     character_coverage: float = 1.0,
     input_sentence_size: int = 0,
+    non_lang_syms: Sequence[str] = (),
     seed: int = 777,
 ) -> None:
     """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab (`piece<tab>log-probability`).
 
-    Chinese characters are left out of the training text, since BpeSplitter makes them tokens of their own. The same
-    text, options and seed give the same model. `input_sentence_size` above 0 trains on so many texts drawn at random.
+    Chinese characters and non-language symbols are left out of the training text: BpeSplitter makes them tokens. The
+    same text, options and seed give the same model. `input_sentence_size` above 0 trains on so many texts drawn at
+    random.
 
     Raises:
         ValueError: when the text has nothing to learn from, or not for this vocab_size.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, set_random_generator_seed
 
-    runs = [run.strip() for text in texts for run in split_ideographs(text) if not is_ideograph(run)]
+    plain = (part for text in texts for part, is_symbol in split_symbols(text, non_lang_syms) if not is_symbol)
+    runs = [run.strip() for part in plain for run in split_ideographs(part) if not is_ideograph(run) and run.strip()]
     if not runs:
         raise ValueError("nothing to train a sentencepiece model on: the text is empty or all Chinese characters")
     set_random_generator_seed(seed)

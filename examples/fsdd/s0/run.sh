@@ -25,7 +25,7 @@ override=                 # keys of the config to change: "max_epoch=3 dataset_c
 dir=                      # of the experiment; default: exp/<name of config>
 checkpoint=               # weights that training starts from (fine-tuning)
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
-deepspeed_config=conf/ds_stage2.json
+deepspeed_config=         # default: tools/ds_stage2.json
 nproc=                    # training processes of each machine; default: one a GPU, or one
 num_workers=1             # of each training process, for data
 num_nodes=1               # machines that train together: call --stage 4 --stop_stage 4 on each, in a shared folder

@@ -12,20 +12,14 @@ test is in train.
 
 from __future__ import annotations
 
-import argparse
 import csv
-from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, write_data_dir
+from wenet_uio.dataset.data_dir import Recording, preparation_parser, write_parts
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path, help="folder that holds manifest.tsv")
-    parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
-    args = parser.parse_args()
-
+    args = preparation_parser(__doc__, "folder that holds manifest.tsv").parse_args()
     manifest = args.corpus / "manifest.tsv"
     if not manifest.is_file():
         raise ValueError(f"{manifest} is missing; stage -1 synthesises the corpus (--stage -1)")
@@ -33,8 +27,7 @@ def main() -> None:
     with open(manifest, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             parts[row["part"]].append(Recording(row["key"], args.corpus / row["wav"], row["text"]))
-    for part, recordings in parts.items():
-        write_data_dir(args.out / part, recordings)
+    write_parts(args.out, parts)
 
 
 if __name__ == "__main__":

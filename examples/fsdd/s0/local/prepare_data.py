@@ -10,12 +10,10 @@ we take 5-7 for development and the rest for training.
 
 from __future__ import annotations
 
-import argparse
 import re
-from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, write_data_dir
+from wenet_uio.dataset.data_dir import Recording, preparation_parser, write_parts
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>\w+)_(?P<index>\d+)")
@@ -29,11 +27,7 @@ def part_of(index: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path, help="folder that holds recordings/")
-    parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
-    args = parser.parse_args()
-
+    args = preparation_parser(__doc__, "folder that holds recordings/").parse_args()
     wavs = list((args.corpus / "recordings").glob("*.wav"))
     if not wavs:
         raise ValueError(f"no recordings/*.wav in {args.corpus}: name the corpus with --data, or run stage -1")
@@ -45,8 +39,7 @@ def main() -> None:
         index = int(name["index"])
         key = f"{name['speaker']}_{name['digit']}_{index:02d}"
         parts[part_of(index)].append(Recording(key, wav, DIGITS[int(name["digit"])]))
-    for part, recordings in parts.items():
-        write_data_dir(args.out / part, recordings)
+    write_parts(args.out, parts)
 
 
 if __name__ == "__main__":

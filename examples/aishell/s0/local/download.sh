@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Downloads AISHELL-1 (OpenSLR 33) to a folder: 15.6 GB, and as much again while it is unpacked.
+#
+#   local/download.sh data/corpus
+
+set -euo pipefail
+. recipe.sh
+
+url=https://www.openslr.org/resources/33
+download.py --unpack --size 1246920 "$url/resource_aishell.tgz" "$1/resource_aishell"
+download.py --unpack --size 15582913665 --count 'transcript/*.txt=1' "$url/data_aishell.tgz" "$1/data_aishell"
+
+# The recordings of each speaker are an archive of their own.
+for archive in "$1"/data_aishell/wav/*.tar.gz; do
+  [[ -e $archive ]] || break
+  tar -xzf "$archive" -C "$1/data_aishell/wav"
+  rm "$archive"
+done
+found=$(find "$1/data_aishell/wav" -name '*.wav' | wc -l)
+((found == 141925)) || die "$1/data_aishell/wav: expected 141925 recordings, found $found; remove it and run again"

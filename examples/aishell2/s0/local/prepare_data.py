@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""AISHELL-2: Mandarin read by 1991 speakers, recorded with telephones (iOS).
+
+1000 hours, 16 kHz mono wav; development and test sets, with other speakers, were recorded by iOS, Android and a
+microphone (Mic) at once. Free for research on application to AISHELL, for universities; the recipe downloads nothing.
+https://www.aishelltech.com/aishell_2, https://arxiv.org/abs/1808.10583
+
+Layout: `wav.scp`, `trans.txt` and `wav/` in `iOS/data` and in `AISHELL-DEV-TEST-SET/{iOS,Android,Mic}/{dev,test}`.
+`wav.scp` has paths from its own folder, `trans.txt` Mandarin without spaces, with some Latin letters, both after a tab.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.data_dir import Recording, preparation_parser, require_in, with_texts, write_parts
+from wenet_uio.text.normalize import mandarin
+from wenet_uio.text.table import read_table
+
+CHANNELS = ("iOS", "Android", "Mic")
+
+
+def read_part(corpus: Path, folder: str) -> list[Recording]:
+    require_in(corpus, f"{folder}/wav.scp", f"{folder}/trans.txt")
+    wavs = {key: corpus / folder / wav for key, wav in read_table(corpus / folder / "wav.scp").items()}
+    texts = {key: mandarin(text) for key, text in read_table(corpus / folder / "trans.txt").items()}
+    return with_texts(wavs, texts, folder)
+
+
+def main() -> None:
+    parser = preparation_parser(__doc__, "folder that holds iOS/ and AISHELL-DEV-TEST-SET/")
+    parser.add_argument("--channel", choices=CHANNELS, default="iOS", help="of dev and test (default: %(default)s)")
+    args = parser.parse_args()
+    tested = f"AISHELL-DEV-TEST-SET/{args.channel}"
+    folders = {"train": "iOS/data", "dev": f"{tested}/dev", "test": f"{tested}/test"}
+    write_parts(args.out, {part: read_part(args.corpus, folder) for part, folder in folders.items()})
+
+
+if __name__ == "__main__":
+    run(main)

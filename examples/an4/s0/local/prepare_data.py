@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""AN4, the census database of Carnegie Mellon University: names, addresses, dates and numbers, said or spelt.
+
+948 utterances to train on and 130 to test, 16 kHz mono sphere files, recorded in 1991 (A. Acero, Acoustical and
+Environmental Robustness in Automatic Speech Recognition). Given out by CMU without a charge.
+http://www.speech.cs.cmu.edu/databases/an4/
+
+Layout: `wav/an4_clstk/{speaker}/an251-fash-b.sph`, `wav/an4test_clstk/…` and `etc/an4_{train,test}.transcription`
+with lines `<s> TEXT </s> (an251-fash-b)`, those of test without marks. Sphere files are read as they are. A tenth of
+the speakers of train is for development.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.data_dir import (
+    Recording,
+    audio_files,
+    preparation_parser,
+    require_in,
+    split_by,
+    with_texts,
+    write_parts,
+)
+from wenet_uio.text.normalize import english
+from wenet_uio.text.table import numbered_lines
+
+LINE = re.compile(r"(?:<s>)?(?P<text>.*?)(?:</s>)?\s*\((?P<key>\S+)\)\s*")
+SHARES = {"dev": 10.0}
+
+
+def read_part(corpus: Path, part: str, folder: str) -> list[Recording]:
+    require_in(corpus, f"wav/{folder}", f"etc/an4_{part}.transcription")
+    path = corpus / "etc" / f"an4_{part}.transcription"
+    texts = {}
+    for number, line in numbered_lines(path):
+        if line.strip():
+            if not (found := LINE.fullmatch(line.strip())):
+                raise ValueError(f"{path}:{number}: expected `TEXT (key)`, found {line!r}")
+            texts[found["key"]] = english(found["text"])
+    return with_texts(audio_files(corpus / "wav" / folder, ".sph"), texts, part)
+
+
+def main() -> None:
+    args = preparation_parser(__doc__, "folder that holds etc/ and wav/").parse_args()
+    train = read_part(args.corpus, "train", "an4_clstk")
+    parts = split_by(lambda recording: recording.wav.parent.name, train, SHARES)
+    write_parts(args.out, {**parts, "test": read_part(args.corpus, "test", "an4test_clstk")})
+
+
+if __name__ == "__main__":
+    run(main)

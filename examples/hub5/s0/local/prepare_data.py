@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""HUB5 2000 (eval2000), the English part: 40 telephone conversations to test on.
+
+20 calls of Switchboard (`sw_…`, between strangers) and 20 of CallHome (`en_…`, between friends and relatives), 8 kHz, a
+speaker a channel. Licensed by the LDC: audio LDC2002S09, transcripts LDC2002T43.
+https://catalog.ldc.upenn.edu/LDC2002S09
+
+Layout, below a folder that holds both in any depth: audio `english/en_4156.sph` and the transcript
+`reference/hub5e00.english.000405.stm`, with comments after `;;` and lines
+`en_4156 A en_4156_A 301.85 302.48 <O,en,F,en-F> OH YEAH` (call, side, speaker, seconds, groups, words). Of alternatives
+`{ A / B }` the first is taken; hesitations, fragments of words and asides, which scoring leaves open, are taken out;
+segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
+
+There is nothing to train on: train and dev are those of the Fisher recipe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.data_dir import Recording, audio_files, preparation_parser, tell_left_out, write_parts
+from wenet_uio.dataset.sphere import SIDES, Turn, joined, side_wav, sides_to_wav
+from wenet_uio.executor import Executor
+from wenet_uio.files import written_aside
+from wenet_uio.text.normalize import english
+from wenet_uio.text.table import numbered_lines
+
+TRANSCRIPT = "hub5e00.english.000405.stm"
+PARTS = {"sw": "test_swbd", "en": "test_callhome"}
+IGNORED = ("IGNORE_TIME_SEGMENT_IN_SCORING", "inter_segment_gap")
+ALTERNATIVES = re.compile(r"\{([^/}]*)/[^}]*\}")
+OPTIONAL = re.compile(r"\([^)]*\)|<[BE]_ASIDE>|%\w+|\S+-(?=\s|$)|(?<!\S)-\S+")
+
+
+def read_text(said: str) -> str:
+    return english(OPTIONAL.sub(" ", ALTERNATIVES.sub(r" \1 ", said)))
+
+
+def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
+    """Turns by call and side; those that are not scored have no text."""
+    turns = defaultdict(list)
+    for number, line in numbered_lines(path):
+        if not line.strip() or line.startswith(";;"):
+            continue
+        fields = line.split(maxsplit=6)
+        if len(fields) < 6 or fields[1] not in SIDES:
+            raise ValueError(f"{path}:{number}: expected `call side speaker start end <groups> words`, found {line!r}")
+        call, side, _, start, end = fields[:5]
+        said = fields[6] if len(fields) > 6 else ""
+        ignored = any(mark in line for mark in IGNORED)
+        turns[call, side].append(Turn(float(start), float(end), None if ignored else read_text(said) or None))
+    return turns
+
+
+def take_over(fisher: Path, out: Path) -> None:
+    """Bring train and dev of the Fisher recipe to `out`."""
+    for part in ("train", "dev"):
+        for table in ("wav.scp", "segments", "text"):
+            with written_aside(out / part / table) as file:
+                file.write((fisher / part / table).read_bytes())
+
+
+def main() -> None:
+    parser = preparation_parser(__doc__, "folder that holds LDC2002S09 and LDC2002T43")
+    parser.add_argument("--fisher", type=Path, required=True, help="data/ of the Fisher recipe")
+    parser.add_argument("--nj", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--min_slice_duration", type=float, default=0.0, help="seconds below which turns are joined")
+    args = parser.parse_args()
+
+    transcripts = list(args.corpus.rglob(TRANSCRIPT))
+    if not transcripts:
+        raise ValueError(f"no {TRANSCRIPT} below {args.corpus}: name the folder that holds LDC2002T43 with --data")
+    turns = read_turns(transcripts[0])
+    spheres = audio_files(args.corpus, ".sph")
+    tell_left_out("calls without audio", sorted({call for call, _ in turns} - spheres.keys()))
+    calls = sorted({call for call, _ in turns} & spheres.keys())
+    sides_to_wav([spheres[call] for call in calls], args.out / "wav", Executor(args.nj))
+
+    parts: dict[str, list[Recording]] = {part: [] for part in PARTS.values()}
+    for (call, side), said in turns.items():
+        if call not in spheres:
+            continue
+        for turn in joined(sorted(said, key=lambda turn: turn.start), args.min_slice_duration):
+            key = f"{call}_{side}_{round(turn.start * 100):06d}_{round(turn.end * 100):06d}"
+            wav = side_wav(args.out / "wav", call, side)
+            parts[PARTS[call[:2]]].append(Recording(key, wav, turn.text, turn.start, turn.end))
+    write_parts(args.out, parts)
+    take_over(args.fisher, args.out)
+
+
+if __name__ == "__main__":
+    run(main)

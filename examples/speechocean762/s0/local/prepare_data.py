@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""speechocean762: English sentences read by 250 speakers of Mandarin, half of them children, with scores of experts.
+
+5000 utterances, 2500 to train on and 2500 to test, some 6 hours, 16 kHz mono wav. The text is what was to be read; some
+of it is misread. Licence: CC BY 4.0. https://www.openslr.org/101
+
+Layout: `WAVE/SPEAKER0003/000030012.WAV`; `train/` and `test/` are Kaldi directories, whose `wav.scp` has paths from the
+corpus' folder. No speaker is in both. A tenth of the speakers of train is for development.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.data_dir import Recording, preparation_parser, require_in, split_by, write_parts
+from wenet_uio.text.normalize import english
+from wenet_uio.text.table import read_table
+
+SHARES = {"dev": 10.0}
+
+
+def read_part(corpus: Path, part: str) -> list[Recording]:
+    wavs, texts = (read_table(corpus / part / name) for name in ("wav.scp", "text"))
+    if wavs.keys() != texts.keys():
+        odd = sorted(wavs.keys() ^ texts.keys())
+        raise ValueError(f"{corpus / part}: {odd[0]} is in one of wav.scp and text only, as are {len(odd) - 1} others")
+    return [Recording(key, corpus / wav, english(texts[key])) for key, wav in wavs.items()]
+
+
+def main() -> None:
+    args = preparation_parser(__doc__, "folder that holds WAVE/, train/, test/").parse_args()
+    require_in(args.corpus, "WAVE", "train/wav.scp", "train/utt2spk", "test/wav.scp")
+    speakers = read_table(args.corpus / "train" / "utt2spk")
+    parts = split_by(lambda recording: speakers[recording.key], read_part(args.corpus, "train"), SHARES)
+    write_parts(args.out, {**parts, "test": read_part(args.corpus, "test")})
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""WenetSpeech: Mandarin of many kinds from YouTube and podcasts, labelled by subtitles and by a recogniser.
+
+10,005 hours to train on (L; of it 1000 are M and 100 S), 16 kHz mono opus. Development set and two test sets, TEST_NET
+from the internet and TEST_MEETING. Licence: CC BY 4.0 for the labels, on application: https://wenet.org.cn/WenetSpeech;
+the recipe downloads nothing. https://arxiv.org/abs/2110.03370
+
+Layout: `audio/{train,dev,test_net,test_meeting}/…/{aid}.opus`, whole recordings, and `WenetSpeech.json`:
+`audios` is a list of recordings with `aid`, `path` and `segments`, each of which has `sid`, `begin_time`, `end_time`
+(seconds), `subsets` and `text`. The file is read whole. Recordings that are not there are counted and left out.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.data_dir import Recording, preparation_parser, require_in, tell_left_out, write_parts
+from wenet_uio.text.normalize import mandarin
+
+METADATA = "WenetSpeech.json"
+
+
+def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Recording]]:
+    """Segments of each part; `part_of` says to which part a subset belongs."""
+    with open(corpus / METADATA, encoding="utf-8") as file:
+        audios = json.load(file)["audios"]
+    parts: dict[str, list[Recording]] = {part: [] for part in part_of.values()}
+    missing, silent = [], []
+    for audio in audios:
+        segments = [
+            (part_of[subset], segment)
+            for segment in audio["segments"]
+            for subset in segment["subsets"]
+            if subset in part_of
+        ]
+        wav = corpus / audio["path"]
+        if segments and not wav.is_file():
+            missing.append(audio["aid"])
+            continue
+        for part, segment in segments:
+            text = mandarin(segment["text"])
+            if text:
+                span = float(segment["begin_time"]), float(segment["end_time"])
+                parts[part].append(Recording(segment["sid"], wav, text, *span))
+            else:
+                silent.append(segment["sid"])
+    tell_left_out("recordings that are not there", missing)
+    tell_left_out("segments without text", silent)
+    return parts
+
+
+def main() -> None:
+    parser = preparation_parser(__doc__, f"folder that holds {METADATA} and audio/")
+    parser.add_argument("--subset", choices=("L", "M", "S"), default="L", help="to train on (default: %(default)s)")
+    args = parser.parse_args()
+    require_in(args.corpus, METADATA, "audio")
+    part_of = {args.subset: "train", "DEV": "dev", "TEST_NET": "test_net", "TEST_MEETING": "test_meeting"}
+    write_parts(args.out, read_subsets(args.corpus, part_of))
+
+
+if __name__ == "__main__":
+    run(main)

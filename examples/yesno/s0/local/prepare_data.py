@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""yesno: one speaker who says yes or no eight times in each recording.
+
+60 recordings, 0.1 hours, 8 kHz mono wav. Licence: as OpenSLR 1 states. https://www.openslr.org/1
+
+Layout: `0_1_0_1_0_1_1_0.wav`: eight digits are eight words, 1 yes and 0 no; there is no other transcript. In the order
+of their names, every fourth recording is for the test (15), every twelfth for development (5). Kaldi tests on
+those whose name begins with 1; then every sentence that is trained on begins with NO, which a neural network learns.
+"""
+
+from __future__ import annotations
+
+import re
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.data_dir import Recording, audio_files, preparation_parser, write_parts
+
+NAME = re.compile(r"[01](_[01]){7}")
+WORDS = {"0": "NO", "1": "YES"}
+TEST_EVERY, DEV_EVERY = 4, 12
+
+
+def part_of(number: int) -> str:
+    if number % TEST_EVERY == 0:
+        return "test"
+    return "dev" if number % DEV_EVERY == 1 else "train"
+
+
+def main() -> None:
+    args = preparation_parser(__doc__, "folder of the recordings, or the one that holds waves_yesno/").parse_args()
+    parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
+    for number, (name, wav) in enumerate(audio_files(args.corpus, ".wav").items()):
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{wav}: expected a name like 0_1_0_1_0_1_1_0.wav, a digit for each of eight words")
+        words = " ".join(WORDS[digit] for digit in name.split("_"))
+        parts[part_of(number)].append(Recording(name, wav, words))
+    write_parts(args.out, parts)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,129 @@
+"""Stages 0 to 3 of every recipe on a miniature of its corpus, in both modes; what comes out is what the layout says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.examples import miniatures
+from wenet_uio.text.symbols import read_symbols
+from wenet_uio.text.table import read_table
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPORA = (
+    "yesno",
+    "dspspeech20",
+    "speechocean762",
+    "aishell",
+    "aishell2",
+    "librispeech",
+    "an4",
+    "wenetspeech",
+    "fisher",
+    "hub5",
+)
+
+
+def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Copies a recipe, without what was made in it, beside the rest of the repository; gives its folder."""
+
+    def copy(name: str) -> Path:
+        for there in ("path.sh", "requirements.txt", "tools", "wenet_uio"):
+            (tmp_path / there).symlink_to(ROOT / there)
+        made = shutil.ignore_patterns("data", "exp")
+        return Path(shutil.copytree(ROOT / "examples" / name / "s0", tmp_path / "examples" / name / "s0", ignore=made))
+
+    return copy
+
+
+def listed_texts(recipe: Path, part: str, data_type: str) -> dict[str, str]:
+    """key -> text of a raw list, or of the tars of a shard list."""
+    entries = (recipe / "data" / part / "data.list").read_text(encoding="utf-8").splitlines()
+    if data_type == "raw":
+        return {entry["key"]: entry["txt"] for entry in map(json.loads, entries)}
+    texts = {}
+    for entry in entries:
+        with tarfile.open(recipe / entry) as tar:
+            texts |= {
+                Path(name).stem: tar.extractfile(name).read().decode()
+                for name in tar.getnames()
+                if name.endswith(".txt")
+            }
+    return texts
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
+    folder, corpus = recipe(name), tmp_path / "corpus"
+    expected = getattr(miniatures, name)(corpus)
+    options = [option.format(corpus) for option in miniatures.OPTIONS.get(name, ())]
+    if "--data" not in options:
+        options = ["--data", str(corpus), *options]
+    for data_type, stage in (("raw", "-1"), ("shard", "3")):
+        result = call(
+            "bash", folder / "run.sh", *options, "--nj", "1", "--data_type", data_type,
+            "--stage", stage, "--stop_stage", "3", cwd=tmp_path,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        for part, texts in expected.items():
+            assert read_table(folder / "data" / part / "text") == texts
+            assert listed_texts(folder, part, data_type) == texts
+        (units,) = folder.glob("data/dict*/units.txt")
+        assert len(read_symbols(units)) > 3
+        assert json.loads((folder / "data" / "train" / "global_cmvn").read_text())["frame_num"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "counts"),
+    [
+        ("yesno", "yesno", (40, 5, 15)),
+        ("dspspeech20", "dspspeech20_zh", (624, 96, 96)),
+        ("speechocean762", "speechocean762", (440, 80, 200)),
+    ],
+)
+def test_real_recordings_are_cut_into_parts_of_other_speakers(corpora, tmp_path, name, folder, counts):
+    prepare = ROOT / "examples" / name / "s0" / "local" / "prepare_data.py"
+    result = call(sys.executable, prepare, corpora / folder, tmp_path / "data", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    tables = [read_table(tmp_path / "data" / part / "text") for part in ("train", "dev", "test")]
+    assert tuple(len(table) for table in tables) == counts
+    if name != "yesno":  # one speaker
+        speakers = [{key.split("-")[0] if "-" in key else key[:5] for key in table} for table in tables]
+        assert not speakers[0] & speakers[1]
+        assert not speakers[2] & (speakers[0] | speakers[1])
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_corpus_that_is_not_there_is_one_clear_line(recipe, tmp_path, name):
+    folder = recipe(name)
+    (tmp_path / "empty").mkdir()
+    options = ("--fisher", tmp_path / "nowhere") if name == "hub5" else ()
+    result = call(
+        "bash", folder / "run.sh", "--data", "empty", "--stage", "0", "--stop_stage", "0", *options, cwd=tmp_path
+    )
+    assert result.returncode == 1
+    error = result.stderr.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 2, result.stderr
+    assert ("run stage 0 of the fisher recipe" if name == "hub5" else str(tmp_path / "empty")) in error
+    assert not (folder / "data").exists()

@@ -1,0 +1,32 @@
+import pytest
+
+from wenet_uio.text.normalize import english, mandarin
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("而 对 楼市 成交  抑制", "而对楼市成交抑制"),
+        ("打开 t 恤 ok 吗", "打开T恤OK吗"),
+        ("我 在 new york 的 家", "我在NEW YORK的家"),
+        ("\uff2f\uff2b\u3000了", "OK了"),
+        ("", ""),
+    ],
+)
+def test_mandarin_loses_its_word_boundaries_and_other_words_keep_theirs(text, expected):
+    assert mandarin(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I'm ready, Mr. O\u2019Neill!", "I'M READY MR O'NEILL"),
+        ("a well-known t._v. show", "A WELL KNOWN T V SHOW"),
+        ("<NOISE> yes <laughter>", "<NOISE> YES <LAUGHTER>"),
+        ("'tis the dogs' ' bowl", "'TIS THE DOGS' BOWL"),
+        ("caf\u00e9 24", "CAF\u00c9 24"),
+        ("...", ""),
+    ],
+)
+def test_english_is_upper_case_words_with_their_apostrophes_and_marks(text, expected):
+    assert english(text) == expected

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Copy the shards of a list to object storage, and write the list of their URIs, which training reads.
+
+    put_shards.py data/train/data.list s3://corpora/train data/train/remote.list --nj 16
+
+Run again, it copies what is missing or newer. The store's driver is an extra (pip install s3fs); its endpoint and
+credentials come from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …).
+"""
+
+import argparse
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.upload import put_shards
+from wenet_uio.executor import Executor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data_list", help="list of local shards")
+    parser.add_argument("target", help="folder in the store, such as s3://bucket/folder")
+    parser.add_argument("remote_list", help="list to write")
+    parser.add_argument("--nj", type=int, default=4, help="shards at once (default: %(default)s)")
+    args = parser.parse_args()
+    shards, copied = put_shards(args.data_list, args.target, args.remote_list, Executor(args.nj, "threads"))
+    print(f"{args.remote_list}: {shards} shards in {args.target}, {copied} of them copied")
+
+
+if __name__ == "__main__":
+    run(main)

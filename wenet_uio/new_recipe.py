@@ -1,0 +1,57 @@
+"""A recipe for a new corpus, made from examples/custom/s0."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from shutil import copytree, ignore_patterns, rmtree
+
+
+def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str]) -> None:
+    """Copy the template to `folder`, which appears whole, with `options` as defaults of its run.sh.
+
+    Raises:
+        ValueError: the folder is there, or the name is none of a folder.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise ValueError(f"{name!r}: expected letters, digits, '_', '-', '.'")
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: remove it, or take another name")
+    aside = folder.with_name(f".{folder.name}.new")
+    rmtree(aside, ignore_errors=True)
+    copytree(template, aside, ignore=ignore_patterns("data", "exp", "__pycache__"))
+    script = aside / "run.sh"
+    text = script.read_text(encoding="utf-8").replace(_title_of(script), f"# {name}.", 1)
+    for option, value in options.items():
+        text, count = re.subn(rf"(?m)^{option}=\S*", f"{option}={_quoted(value)}".replace("\\", r"\\"), text)
+        assert count == 1, option
+    script.write_text(text, encoding="utf-8")
+    (aside / "README.md").write_text(_readme(name, options), encoding="utf-8")
+    aside.rename(folder)
+
+
+def _title_of(script: Path) -> str:
+    """The first sentence of the comment at the top."""
+    return re.search(r"^# .*?\.", script.read_text(encoding="utf-8"), re.MULTILINE)[0]
+
+
+def _quoted(value: str) -> str:
+    """A value as bash reads it back."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _readme(name: str, options: dict[str, str]) -> str:
+    made = " ".join(f"--{option} {value}" for option, value in options.items())
+    return f"""# {name}
+
+    bash run.sh
+
+Made by `tools/new_recipe.py` from `examples/custom/s0`, whose README says what the stages do. Its defaults: `{made}`.
+Texts and parts are made in `local/prepare_data.py`; sizes of the model and of batches are in `conf/`.
+
+## Results
+
+| configuration | commit | greedy | prefix beam | attention | rescoring |
+|---|---|---|---|---|---|
+| `conf/train_conformer.yaml` | not run | not run | not run | not run | not run |
+"""

@@ -1,0 +1,27 @@
+"""Transcripts of corpora as text to train on: marks taken out, spaces and case made one."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_SPACE_BESIDE_IDEOGRAPH = re.compile(f"(?<=[{_IDEOGRAPH}]) +| +(?=[{_IDEOGRAPH}])")
+_NOT_OF_A_WORD = re.compile(r"[^\w'<> ]|_")
+_LONE_APOSTROPHE = re.compile(r"(?<!\S)'+(?!\S)")
+
+
+def mandarin(text: str) -> str:
+    """Upper case, half-width letters and digits (NFKC), no space beside a Chinese character, one between other words.
+
+    Spaces in Mandarin corpora are word segmentation (AISHELL-1), which no unit is to learn; those between words in
+    Latin letters are kept.
+    """
+    folded = " ".join(unicodedata.normalize("NFKC", text).upper().split())
+    return _SPACE_BESIDE_IDEOGRAPH.sub("", folded)
+
+
+def english(text: str) -> str:
+    """Upper-case words with their apostrophes, and marks such as <NOISE>; other punctuation becomes space."""
+    folded = unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
+    return " ".join(_LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", folded)).split())
