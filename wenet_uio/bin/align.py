@@ -52,9 +52,9 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     args = parse_arguments()
     world = World.from_environment(args.device)
-    threads = cpu_threads(world)
+    threads = cpu_threads(world, args.num_workers)
     if threads and world.device.type == "cpu":
-        torch.set_num_threads(max(1, threads - args.num_workers))
+        torch.set_num_threads(threads)
     config = with_batches_of(load_config(args.config), args.batch_size)
     tokenizer = build_tokenizer(config)
     loader = build_loader(

@@ -133,9 +133,9 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": args.nproc, "LOCAL_WORLD_SIZE": args.nproc}
     environment = os.environ | {name: str(value) for name, value in ranks.items()}
     world = World.from_environment(args.device, environment)
-    threads = cpu_threads(world, environment)
+    threads = cpu_threads(world, args.num_workers, environment)
     if threads and world.device.type == "cpu":
-        torch.set_num_threads(max(1, threads - args.num_workers))  # more would wait for the workers, spinning
+        torch.set_num_threads(threads)
     config, tokenizer, loader = open_test_set(args)
     scorers = build_scorers(args, tokenizer, world.device, warn=rank == 0)
     model = build_model(config)

@@ -31,6 +31,8 @@ from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")
+DEEPSPEED_CONFIG = Path(__file__).parents[2] / "tools" / "ds_stage2.json"
+"""The same one as that of the recipes."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -59,7 +61,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tensorboard_dir", help="default: tensorboard in model_dir")
     parser.add_argument("--train_engine", help=f"{', '.join(ENGINES)}; default: the yaml's")
     parser.add_argument(
-        "--deepspeed_config", default="conf/ds_stage2.json", help="of --train_engine deepspeed (default: %(default)s)"
+        "--deepspeed_config", default=str(DEEPSPEED_CONFIG), help="of --train_engine deepspeed (default: %(default)s)"
     )
     parser.add_argument("--device", default="auto", help="auto (a GPU a rank where there are any), cpu, cuda")
     parser.add_argument("--ddp.dist_backend", dest="dist_backend", choices=("nccl", "gloo"), help="default: by device")
