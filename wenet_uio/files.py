@@ -1,7 +1,9 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, locked, known by their digest."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -28,3 +30,20 @@ def written_aside(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file; it is released when its owner dies."""
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def digest_of(path: str | Path) -> str:
+    """SHA-256 of a file."""
+    state = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            state.update(chunk)
+    return state.hexdigest()

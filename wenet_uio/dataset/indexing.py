@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,7 +31,7 @@ from wenet_uio.dataset.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.shard import is_plain, shard_index
 from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.executor import Executor, chunks
-from wenet_uio.files import written_aside
+from wenet_uio.files import digest_of, locked, written_aside
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
@@ -292,20 +289,3 @@ def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:
 def _fingerprint(data_list: str) -> dict[str, Any]:
     status = os.stat(data_list)
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def digest_of(path: str) -> str:
-    """SHA-256 of a file."""
-    state = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            state.update(chunk)
-    return state.hexdigest()
-
-
-@contextmanager
-def locked(path: str) -> Iterator[None]:
-    """Hold an exclusive lock on a file; it is released when its owner dies."""
-    with open(path, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -13,11 +13,11 @@ from typing import Any
 
 from wenet_uio.dataset.columns import read_columns
 from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.indexing import THREADS, UTTERANCES_PER_RUN, build_index, index_of, locked
+from wenet_uio.dataset.indexing import THREADS, UTTERANCES_PER_RUN, build_index, index_of
 from wenet_uio.dataset.shard_job import RECEIPTS, Failure, Receipt, ShardJob, Storing, pack_shard
 from wenet_uio.dataset.sharding import Group, ShardPlan, check_groups, plan_shards
 from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
+from wenet_uio.files import locked, written_aside
 
 AS_THEY_ARE = Storing()
 ON_ONE_PROCESS = Executor()

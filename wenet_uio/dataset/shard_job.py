@@ -16,10 +16,9 @@ from wenet_uio.dataset.audio import AudioError, audio_info, read_audio
 from wenet_uio.dataset.completeness import require_whole
 from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.encoding import encode_audio
-from wenet_uio.dataset.indexing import digest_of
 from wenet_uio.dataset.shard import END_BYTES, PackedSample, bytes_in_shard, sidecar_of, write_shard
 from wenet_uio.dataset.shard_layout import AUDIO_SUFFIXES
-from wenet_uio.files import written_aside
+from wenet_uio.files import digest_of, written_aside
 
 FORM = 1
 """Of what packing writes; another number makes every shard anew."""

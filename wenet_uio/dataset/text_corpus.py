@@ -13,9 +13,9 @@ from wenet_uio.dataset.columns import Visits, is_index, map_file, read_columns, 
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.index import TABLE_COLUMNS, TEXT_ONLY, Entry, Rows, Summary, rows_of, shard_table, summary_of
-from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN, digest_of, lines_of, locked
+from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN, lines_of
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.files import written_aside
+from wenet_uio.files import digest_of, locked, written_aside
 
 
 class TextCorpus(Corpus):

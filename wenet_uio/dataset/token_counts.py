@@ -12,9 +12,8 @@ from tqdm import tqdm
 from wenet_uio.dataset.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.corpus import Corpus, RemoteObject
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary
-from wenet_uio.dataset.indexing import locked
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.files import written_aside
+from wenet_uio.files import locked, written_aside
 from wenet_uio.text.tokenizer import Tokenizer
 
 
