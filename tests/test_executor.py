@@ -142,6 +142,6 @@ def test_packing_on_ray_gives_the_same_bytes(on_ray, make_utterances, tmp_path):
 
 
 def test_statistics_on_ray_are_the_same(on_ray, make_utterances):
-    wavs = [(line.key, line.wav) for line in make_utterances(70)]
+    lines = make_utterances(70)
     conf = DatasetConf()
-    assert cmvn_statistics(wavs, conf, Executor(kind="ray")) == cmvn_statistics(wavs, conf, Executor(2))
+    assert cmvn_statistics(lines, conf, Executor(kind="ray")) == cmvn_statistics(lines, conf, Executor(2))

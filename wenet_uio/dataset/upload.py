@@ -50,8 +50,8 @@ def _put(path: str, uri: str) -> bool:
         raise ListError(f"{uri}: {' '.join(str(error).split())}") from None
     status = os.stat(path)
     if store.exists(name) and store.size(name) == status.st_size:
-        there = store.modified(name)
-        if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(status.st_mtime, timezone.utc):
+        there, here = store.modified(name), int(status.st_mtime)  # stores date in whole seconds
+        if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(here, timezone.utc):
             return False
     store.put_file(path, name)
     return True

@@ -65,10 +65,10 @@ def test_it_changes_what_training_sees_and_evaluation_only_where_it_is_told_to(m
 
 
 def test_cmvn_statistics_are_of_the_features_that_evaluation_sees(make_utterances):
-    wavs = [(line.key, line.wav) for line in make_utterances(3)]
+    lines = make_utterances(3)
     confs = DatasetConf(), DatasetConf(**conf_with("Gain", evaluation=True, factor=2.0))
-    plain, own = (torch.tensor(cmvn_statistics(wavs, conf, Executor())["mean_stat"]) for conf in confs)
-    frames = cmvn_statistics(wavs, confs[0], Executor())["frame_num"]
+    plain, own = (torch.tensor(cmvn_statistics(lines, conf, Executor())["mean_stat"]) for conf in confs)
+    frames = cmvn_statistics(lines, confs[0], Executor())["frame_num"]
     torch.testing.assert_close((own - plain) / frames, torch.full((23,), 1.3863), atol=1e-3, rtol=0)
 
 
