@@ -22,9 +22,9 @@ import numpy as np
 import soundfile
 from espeak import Setting, sample_rate, speak
 from grammar import GRAMMARS, sentences
-from tqdm import tqdm
 
 from wenet_uio.cli import run
+from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
 LANGUAGES = {
@@ -97,15 +97,27 @@ def add_noise(samples: np.ndarray, snr: float, rng: np.random.Generator) -> np.n
     return np.clip(np.rint(samples + noise), -32768, 32767).astype(np.int16)
 
 
-def synthesize(lines: list[Line], folder: Path) -> int:
-    """Write the wavs of lines, in a process that has spoken nothing yet; gives their number."""
+def synthesize(lines: list[Line], folder: Path) -> None:
+    """Write the wavs of lines, spoken by a fork of this process, which never speaks itself.
+
+    Raises:
+        ChildProcessError: the fork did not end well; its traceback is on stderr.
+    """
+    sample_rate()  # starts the library once
+    child = multiprocessing.get_context("fork").Process(target=_write_wavs, args=(lines, folder))
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise ChildProcessError(f"a process that speaks ended with {child.exitcode}; run again to make what is missing")
+
+
+def _write_wavs(lines: list[Line], folder: Path) -> None:
     for line in lines:
         samples = speak(line.text, line.setting)
         if line.snr is not None:
             samples = add_noise(samples, line.snr, np.random.default_rng(line.seed))
         with written_aside(line.wav(folder)) as file:
             soundfile.write(file, samples, sample_rate(), format="WAV", subtype="PCM_16")
-    return len(lines)
 
 
 def write_manifest(lines: list[Line], folder: Path) -> None:
@@ -129,15 +141,11 @@ def main() -> None:
     args = parser.parse_args()
 
     lines = draw(args.lang, {"train": args.num_train, "dev": args.num_dev, "test": args.num_test}, args.seed)
-    groups = [lines[first : first + LINES_PER_PROCESS] for first in range(0, len(lines), LINES_PER_PROCESS)]
+    groups = chunks(lines, LINES_PER_PROCESS)
     missing = [group for group in groups if not all(line.wav(args.folder).is_file() for line in group)]
-    sample_rate()  # starts the library once; each group is then spoken by a fork of its fresh state
-    with (
-        multiprocessing.get_context("fork").Pool(args.nj, maxtasksperchild=1) as pool,
-        tqdm(total=sum(map(len, missing)), desc="synthesize", unit="utt") as progress,
-    ):
-        for count in pool.imap_unordered(partial(synthesize, folder=args.folder), missing, chunksize=1):
-            progress.update(count)
+    work = partial(synthesize, folder=args.folder)
+    for _ in Executor(args.nj).map(work, missing, "synthesize", sum(map(len, missing)), size=len):
+        pass
     write_manifest(lines, args.folder)
 
 
