@@ -1,6 +1,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
+from wenet_uio.dataset.measure import Measure
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -313,6 +315,17 @@ def test_read_and_filtered_and_bad_are_all_there_is(lists, tmp_path, world_size)
     assert sorted(line["key"] for line in first) == sorted([*unread, "lost", f"{lists['raw']}:41"])
     assert {line["reason"] for line in first} == {"unreadable", "not_indexed"}
     assert all(line["list"] == lists["raw"] and line["detail"] for line in lines)
+
+
+def test_what_filters_leave_out_of_a_list_is_counted_once_a_run_and_of_a_mixture_every_pass(lists, tmp_path):
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(f"sources: [{{type: raw, data_list: {lists['raw']}}}]\nutterances_per_epoch: 30\n")
+    for data_list, counted in ((lists["raw"], 1), (str(mixture), 3)):
+        one = loader(data_list, "raw", conf={"filter_conf": {"min_length": 50}})
+        with patch.object(Measure, "filtered", autospec=True, side_effect=Measure.filtered) as count:
+            found = [reconciled(accounts([one])) for _ in range(3)]
+        assert count.call_count == counted
+        assert all(account.filtered["min_length"] > 0 for account in found)
 
 
 def test_an_epoch_under_way_and_one_of_nominal_length_have_no_total(lists):

@@ -27,7 +27,7 @@ from wenet_uio.dataset.histogram import LogHistogram
 from wenet_uio.dataset.index import TEXT_ONLY
 from wenet_uio.dataset.indexing import check_type, index_shard
 from wenet_uio.dataset.ledger import NOT_INDEXED
-from wenet_uio.dataset.measure import count_filtered, measure_of, needs_token_counts
+from wenet_uio.dataset.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.mixture import MIXTURE_SUFFIXES, open_corpus
 from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.token_counts import TokenCounted
@@ -184,7 +184,7 @@ def check_corpus(
         counted = not tokenizer.exact_length and needs_token_counts(conf)
         planned = TokenCounted(corpus, tokenizer) if counted else corpus
         measure = measure_of(conf, training=True, text_length_is_tokens=counted or tokenizer.exact_length)
-        report.filtered += count_filtered(planned, measure, range(corpus.num_shards))
+        report.filtered += measure.filtered(planned)
     checks = Checks(conf, tokenizer, measure, planned, audio, _fences(report.seconds), _fences(report.speech))
     seen: set[str] = set()
     of_rate: dict[int, list[Finding]] = {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from wenet_uio.dataset.columns import release_pages
 from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
 from wenet_uio.dataset.stream import ShardStream
 
@@ -20,8 +20,6 @@ GROUP_BATCHES = 256
 """Batches that a group is worth at least: enough to cut a sorted block from."""
 COST_UNIT = 1 << 12
 """Costs are integers, in this part of a batch: sums are exact on every machine."""
-SHARDS_AT_ONCE = 1 << 18
-"""Shards whose costs are worked out together, to bound the memory that takes."""
 
 Members = tuple[tuple[int, int, int], ...]
 """Runs of samples: shard, first sample, one past the last."""
@@ -116,6 +114,7 @@ class Lanes:
         return int(np.searchsorted(seconds, seconds[-1] * ((cost - before) / (after - before)), side="left"))
 
 
+@lru_cache(maxsize=2)
 def shard_costs(corpus: Corpus, measure: Measure) -> np.ndarray:
     """Batches that each shard is worth, in parts of COST_UNIT: the same for every epoch; uint32."""
     costs = np.empty(corpus.num_shards, np.uint32)

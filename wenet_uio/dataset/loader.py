@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED, Ledger
-from wenet_uio.dataset.measure import Measure, count_filtered
+from wenet_uio.dataset.measure import Measure
 from wenet_uio.dataset.pieces import PlannedBatch
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.prefetch import Ahead, Prefetch
@@ -81,6 +81,7 @@ class Loader:
         self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
         self.lanes = choose_lanes(corpus.in_pass(0), world_size)
         self.ledger = ledger
+        self._left_out: Counter[str] | None = None
         if corpus.bad:
             key, reason = corpus.bad[0]
             self._check(len(corpus.bad) / self.world_size, f"the first is {key}: {reason}")
@@ -138,7 +139,7 @@ class Loader:
                 self._write(0, 0, key, NOT_INDEXED, reason)
         for batch in self._loader:
             if batch.closes_step:
-                self._advance()
+                self.advance()
             for sample in batch.skipped:
                 if not sample.filtered:
                     bad += 1
@@ -159,8 +160,8 @@ class Loader:
         batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
         yield from self._data_loader(sampler=(work for batch in batches for work in _works(plan, batch)))
 
-    def _advance(self) -> None:
-        """Count one step; with nominal epochs a pass that is through gives way to the next."""
+    def advance(self) -> None:
+        """Count one step as taken; with nominal epochs a pass that is through gives way to the next."""
         if self.position >= self.plan.num_batches:
             self.data_pass, self.position = self.data_pass + 1, 0
         self.steps_done += 1
@@ -177,11 +178,19 @@ class Loader:
         """
         if self.epoch_steps is not None or self.epoch != epoch + 1:
             return Counter()
-        corpus, bad = self.corpus.in_pass(epoch), len(self.corpus.bad) if self.rank == 0 else 0
-        shards = range(self.rank, corpus.num_shards, self.world_size)
-        filtered = count_filtered(corpus, self.measure, shards)
+        corpus = self.corpus.in_pass(epoch)
+        if corpus is not self.corpus:
+            return self._count_left_out(corpus)
+        if self._left_out is None:  # the same in every pass
+            self._left_out = self._count_left_out(corpus)
+        return self._left_out
+
+    def _count_left_out(self, corpus: Corpus) -> Counter[str]:
+        filtered = self.measure.filtered(corpus, self.rank, self.world_size)
         counts = Counter({f"filtered/{reason}": count for reason, count in filtered.items()})
-        counts.update({"all": int(corpus.samples[shards].sum(dtype=np.int64)) + bad, f"bad/{NOT_INDEXED}": bad})
+        bad = len(self.corpus.bad) if self.rank == 0 else 0
+        own = corpus.samples[self.rank :: self.world_size]
+        counts.update({"all": int(own.sum(dtype=np.int64)) + bad, f"bad/{NOT_INDEXED}": bad})
         return counts
 
     def state_dict(self) -> dict[str, Any]:

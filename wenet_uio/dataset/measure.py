@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from wenet_uio.config.dataset import DatasetConf, FilterConf
+from wenet_uio.dataset.columns import release_pages
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.index import TEXT_ONLY, Rows
 from wenet_uio.dataset.indexing import NOMINAL_RATE
@@ -18,6 +19,8 @@ from wenet_uio.dataset.policies import DurationBucketPolicy, Lengths, Policy, St
 
 FILTER_FRAMES_PER_SECOND = 100
 """filter_conf counts frames of 10 ms, whatever the features' frame shift."""
+SHARDS_AT_ONCE = 1 << 18
+"""Shards whose rows of the shard table are worked on together, to bound the memory that takes."""
 
 
 @dataclass(frozen=True)
@@ -122,38 +125,50 @@ class Measure:
         seconds = corpus.seconds[part] * stretch
         frames = seconds * self.frame_count.sample_rate / self.frame_count.shift
         units = self.policy.table_units(corpus.samples[part], seconds, frames)
-        if units is None:
-            looked_into, units = np.ones(len(seconds), bool), np.zeros(len(seconds))
-        else:
-            looked_into = self._may_filter(corpus, part) | (corpus.seconds[part] == 0)
-            units = units.astype(np.float64)
-        for number in np.flatnonzero(looked_into):
+        units = np.zeros(len(seconds)) if units is None else units.astype(np.float64)
+        for number in np.flatnonzero(self._must_look_into(corpus, part)):
             rows = corpus.rows((part.start or 0) + int(number))
             units[number] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
         return units
 
-    def _may_filter(self, corpus: Corpus, part: slice) -> np.ndarray:
-        """Whether each shard may hold samples that `keep` leaves out: every filter is monotone, corners tell."""
-        shortest, longest, shortest_text, longest_text = (
-            column[part] for column in (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
-        )
+    def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
+        """Samples that the filters leave out of every `step`-th shard from `first` on, by reason.
+
+        Reads the index of those shards whose row of the shard table does not rule it out.
+        """
+        reasons: Counter[str] = Counter()
+        for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
+            part = slice(start, start + step * SHARDS_AT_ONCE, step)
+            for number in np.flatnonzero(self._must_look_into(corpus, part)):
+                reasons += self.keep(corpus.rows(start + int(number) * step))[1]
+            release_pages(corpus.samples)
+        return reasons
+
+    def _must_look_into(self, corpus: Corpus, part: slice) -> np.ndarray:
+        """Whether each shard may hold samples that `keep` leaves out, or units that its row of the table cannot tell.
+
+        Every filter is monotone in length and in text, under policies that are, so that the corners tell.
+        """
+        columns = (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
+        shortest, longest, shortest_text, longest_text = (column[part] for column in columns)
+        nothing = np.zeros(0)
+        if self.policy.table_units(nothing, nothing, nothing) is None:
+            return np.ones(len(shortest), bool)
+        text_only = longest == 0
         if not len(shortest):
-            return np.zeros(0, bool)
-        ends = (
-            np.array([extreme]) for extreme in (shortest.min(), longest.max(), shortest_text.min(), longest_text.max())
-        )
-        if not self._corners_may_filter(*ends)[0]:
-            return np.zeros(len(shortest), bool)
-        return self._corners_may_filter(shortest, longest, shortest_text, longest_text)
+            return text_only
+        extremes = (shortest.min(), longest.max(), shortest_text.min(), longest_text.max())
+        if not self._corners_may_filter(*map(np.atleast_1d, extremes))[0]:
+            return text_only
+        return text_only | self._corners_may_filter(shortest, longest, shortest_text, longest_text)
 
     def _corners_may_filter(
         self, shortest: np.ndarray, longest: np.ndarray, shortest_text: np.ndarray, longest_text: np.ndarray
     ) -> np.ndarray:
         rate = np.full(len(shortest), NOMINAL_RATE)
+        lengths = np.floor(shortest * NOMINAL_RATE), np.ceil(longest * NOMINAL_RATE)
         corners = (
-            Stored((seconds * NOMINAL_RATE).astype(np.int64), rate, text)
-            for seconds in (shortest, longest)
-            for text in (shortest_text, longest_text)
+            Stored(length.astype(np.int64), rate, text) for length in lengths for text in (shortest_text, longest_text)
         )
         return np.logical_or.reduce([~self.keep(corner)[0] for corner in corners])
 
@@ -176,14 +191,6 @@ class Measure:
                 yield reason, bad & has_audio
         slowest = self.policy.units(self.lengths(rows, min(self.speeds)))
         yield "fits_no_batch", slowest > self.policy.bound
-
-
-def count_filtered(corpus: Corpus, measure: Measure, shards: Iterable[int]) -> Counter[str]:
-    """Samples of some shards that the filters leave out, by reason; reads their index."""
-    reasons: Counter[str] = Counter()
-    for shard in shards:
-        reasons += measure.keep(corpus.rows(shard))[1]
-    return reasons
 
 
 def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tuple[str, np.ndarray]]:

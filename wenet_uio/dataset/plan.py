@@ -21,7 +21,7 @@ import numpy as np
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.group_plan import GroupPlanner
 from wenet_uio.dataset.lanes import Group, Lanes, shards_of_a_group
-from wenet_uio.dataset.measure import Measure, count_filtered
+from wenet_uio.dataset.measure import Measure
 from wenet_uio.dataset.pieces import Batches, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
@@ -100,8 +100,8 @@ class EpochPlan:
                 heapq.heappush(coming, (group.last_row, lane))
 
     def filtered(self) -> Counter[str]:
-        """Samples that the filters leave out, by reason; reads the whole index."""
-        return count_filtered(self.corpus, self.measure, range(self.corpus.num_shards))
+        """Samples that the filters leave out, by reason."""
+        return self.measure.filtered(self.corpus)
 
 
 def choose_lanes(corpus: Corpus, world_size: int) -> int:
