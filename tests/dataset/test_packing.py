@@ -218,7 +218,7 @@ def test_an_error_while_writing_is_no_fault_of_the_audio(make_utterances, tmp_pa
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("wenet_uio.dataset.shard._append", full)
+    monkeypatch.setattr("wenet_uio.dataset.shard._TarWriter.append", full)
     with pytest.raises(OSError, match="No space left"):
         pack_shard(ShardJob(str(tmp_path), "one", make_utterances(2), Storing()))
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".tar", ".idx", ".tmp", ".json")]

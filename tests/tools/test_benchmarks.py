@@ -97,7 +97,20 @@ def test_loader_compares_the_same_audio_in_every_loader():
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["ratio_to_best_peer"] > 0
     results = {result["kind"]: result for result in report["results"]}
-    assert list(results) == ["shard", "raw", "waveform", "webdataset", "lhotse"]
+    ours = ["shard", "raw", "shard_cold", "raw_cold", "waveform", "flac"]
+    assert list(results) == [*ours, "decoding", "webdataset", "lhotse"]
+    for name in ("raw_to_shard", "raw_to_shard_cold", "flac_to_decoding"):
+        assert report[name]["0"] > 0
     assert min(result[name] for result in results.values() for name in ("speed", "first_batch_s", "memory_mb")) > 0
     seconds = [result["audio_seconds"] for result in results.values()]
     assert max(seconds) - min(seconds) < 2  # webdataset's are counted in frames
+
+
+def test_make_shards_compares_packing_with_plain_tar():
+    size = ("--hours", 0.02, "--num_utts_per_shard", 4, "--repeats", 1, "--processes", 2)
+    done = benchmark("make_shards.py", *size, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["utterances"] == 8
+    assert list(report["ratio_to_tar"]) == ["keep 2", "flac 2", "decode 2"]
+    assert min(report["ratio_to_tar"].values()) > 0

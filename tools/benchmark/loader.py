@@ -2,9 +2,16 @@
 """Our loader beside WebDataset's and Lhotse's, in one run: tar to padded, spec-augmented fbank batches.
 
 The same synthetic audio (16-bit wav, 16 kHz, 1 to 16 s, in shards of 500) goes through each: read, 80-bin fbank without
-dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad. Ours reads it as shards and as raw files, and also
-as waveform batches (features left to the accelerator, and not computed here). Every epoch is a process of its own;
-rounds of all alternate; a figure is the median of its rounds.
+dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
+
+    shard, raw             ours, from shards and from files of their own
+    shard_cold, raw_cold   the same, with nothing of it in the page cache
+    waveform, flac         ours, batches of waveforms (features left to the accelerator, and not computed here) from wav
+                           shards and from flac shards
+    decoding               of those flac shards and nothing else, by libsndfile: what `flac` cannot be faster than
+    webdataset, lhotse     the others
+
+Every epoch is a process of its own; rounds of all alternate; a figure is the median of its rounds.
 
     speed    audio seconds per second, from opening the list to the last batch; imports are left out
     first    seconds to the first batch
@@ -17,72 +24,79 @@ Needs webdataset and lhotse: pip install -r tools/benchmark/requirements.txt
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import mmap
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-import numpy as np
 import soundfile
 import torch
+from corpus import MEAN, RATE, open_loader, write_audio
 from loader_peers import lhotse_batches, webdataset_batches, write_shar
 from provenance import provenance
 
 from wenet_uio.cli import run
-from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.packing import make_raw_list, make_shard_list
-from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.dataset.shard import shard_index
+from wenet_uio.dataset.shard_job import Storing
+from wenet_uio.executor import Executor
 
-RATE = 16000
 SHARD_SIZE = 500
-OURS, PEERS = ("shard", "raw", "waveform"), ("webdataset", "lhotse")
-CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}}
+COLD = "_cold"
+FOLDERS = {
+    "shard": "shards",
+    "raw": "wav",
+    "shard_cold": "shards",
+    "raw_cold": "wav",
+    "waveform": "shards",
+    "flac": "flac",
+    "decoding": "flac",
+    "webdataset": "shards",
+    "lhotse": "shar",
+}
+"""What each kind reads."""
+PEERS = ("webdataset", "lhotse")
 
 
 def make_corpus(folder: Path, hours: float) -> None:
-    """Wav files, raw.list, shard.list with its tars, and a Lhotse Shar, of the same audio; kept if they are there."""
+    """Wav files, raw.list, shard.list and flac.list with their tars, and a Lhotse Shar; kept if they are there."""
     if (folder / "complete").exists():
         return
-    random = np.random.default_rng(0)
-    noise = random.normal(0, 2000, 17 * RATE)
-    lines, left = [], hours * 3600
-    (folder / "wav").mkdir(parents=True, exist_ok=True)
-    while left > 0:
-        seconds = random.uniform(1, 16)
-        start = int(random.uniform(0, RATE))
-        path = folder / "wav" / f"{len(lines):06d}.wav"
-        soundfile.write(path, noise[start : start + int(seconds * RATE)].astype(np.int16), RATE, subtype="PCM_16")
-        lines.append(RawLine(path.stem, str(path), "abc" * (1 + int(seconds))))
-        left -= seconds
-    make_raw_list(lines, str(folder / "raw.list"))
-    make_shard_list(lines, folder / "shards", str(folder / "shard.list"), per_shard=SHARD_SIZE)
+    lines = write_audio(folder / "wav", round(3600 * hours / MEAN))
+    make_raw_list(lines, str(folder / "wav.list"))
+    make_shard_list(lines, folder / "shards", str(folder / "shards.list"), per_shard=SHARD_SIZE)
+    make_shard_list(lines, folder / "flac", str(folder / "flac.list"), per_shard=SHARD_SIZE, storing=Storing("flac"))
     write_shar(lines, folder / "shar", SHARD_SIZE)
+    os.sync()
     (folder / "complete").touch()
+
+
+def prepare_page_cache(folder: Path, cold: bool) -> None:
+    """Have all files of a folder in the page cache, or none."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                if cold:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                else:
+                    while file.read(1 << 20):
+                        pass
 
 
 def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
     """Of each batch: seconds, frames or samples with audio, and with padding."""
     data_type = "raw" if kind == "raw" else "shard"
-    tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
-    config = argparse.Namespace(dataset_conf=DatasetConf(**CONF))
-    loader = build_loader(
-        str(folder / f"{data_type}.list"),
-        data_type,
-        config,
-        tokenizer,
-        training=True,
-        num_workers=workers,
-        defer_features=kind == "waveform",
-    )
+    waveforms = kind in ("waveform", "flac")
+    loader = open_loader(folder / f"{FOLDERS[kind]}.list", data_type, num_workers=workers, defer_features=waveforms)
     for batch in loader:
         if batch.skipped:
             raise ValueError(f"{batch.skipped[0]}: not to be expected here")
@@ -91,18 +105,33 @@ def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, 
         yield batch.seconds, int(lengths.sum()), padded.numel()
 
 
+def decoded_shards(folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
+    """The same of each flac shard, when all of its audio is decoded; without workers in this process."""
+    tars = (folder / "flac.list").read_text().split()
+    samples: Iterable[int] = map(decode_shard, tars)
+    if workers:
+        samples = Executor(workers).map(decode_shard, tars, "decode", len(tars))
+    for count in samples:
+        yield count / RATE, count, count
+
+
+def decode_shard(tar: str) -> int:
+    """Samples of all audio of a shard."""
+    rows, _ = shard_index(tar)
+    with open(tar, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        places = zip(rows.audio_offset.tolist(), rows.audio_size.tolist(), strict=True)
+        encoded = (io.BytesIO(data[offset : offset + size]) for offset, size in places)
+        return sum(len(soundfile.read(audio, dtype="int16")[0]) for audio in encoded)
+
+
+MAKE = {"decoding": decoded_shards, "webdataset": webdataset_batches, "lhotse": lhotse_batches}
+
+
 def measure(kind: str, folder: Path, workers: int) -> dict[str, float]:
     """One epoch in this process."""
     torch.set_num_threads(1)
-    if kind == "webdataset":
-        make = webdataset_batches
-    elif kind == "lhotse":
-        make = lhotse_batches
-    else:
-
-        def make(folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
-            return our_batches(kind, folder, workers)
-
+    prepare_page_cache(folder / FOLDERS[kind], cold=kind.endswith(COLD))
+    make = MAKE.get(kind, partial(our_batches, kind.removesuffix(COLD)))
     began = time.perf_counter()
     audio, real, padded, first = 0.0, 0, 0, 0.0
     batches = make(folder, workers)
@@ -137,11 +166,11 @@ def main() -> None:
     )
     parser.add_argument("--hours", type=float, default=4.6, help="of audio (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="epochs of each (default: %(default)s)")
-    parser.add_argument("--kinds", nargs="+", choices=OURS + PEERS, default=OURS + PEERS, help="default: all")
+    parser.add_argument("--kinds", nargs="+", choices=FOLDERS, default=list(FOLDERS), help="default: all")
     parser.add_argument("--folder", type=Path, help="that keeps the corpus for another run (default: none)")
     parser.add_argument("--json", action="store_true", help="one object on the last line")
     parser.add_argument("--workers", nargs="+", type=int, default=[0, 2], help="default: 0 2")
-    parser.add_argument("--one", choices=OURS + PEERS, help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=FOLDERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         print(json.dumps(measure(args.one, args.folder, args.workers[0])))
@@ -164,16 +193,27 @@ def main() -> None:
             f"{figures['memory_mb']:11.0f}"
         )
     speeds = {(result["workers"], result["kind"]): result["speed"] for result in results}
-    peers = [speeds[0, kind] for kind in PEERS if (0, kind) in speeds]
+
+    def ratios(kind: str, other: str) -> dict[int, float]:
+        """Of speeds, by number of workers, where both were measured."""
+        both = [workers for workers in args.workers if {(workers, kind), (workers, other)} <= speeds.keys()]
+        return {workers: round(speeds[workers, kind] / speeds[workers, other], 3) for workers in both}
+
+    to_peers = [ratios("shard", peer)[0] for peer in PEERS if 0 in ratios("shard", peer)]
     report = {
-        "ratio_to_best_peer": round(speeds[0, "shard"] / max(peers), 3) if peers and (0, "shard") in speeds else None,
+        "ratio_to_best_peer": min(to_peers, default=None),
+        "raw_to_shard": ratios("raw", "shard"),
+        "raw_to_shard_cold": ratios("raw_cold", "shard_cold"),
+        "flac_to_decoding": ratios("flac", "decoding"),
         "hours": args.hours,
         "repeats": args.repeats,
         "results": results,
         "threads": os.environ.get("OMP_NUM_THREADS"),
         **provenance("torch", *(kind for kind in args.kinds if kind in PEERS)),
     }
-    print(f"{report['ratio_to_best_peer']} x the best peer; {report['versions']}; commit {report['commit']}")
+    for name in ("ratio_to_best_peer", "raw_to_shard", "raw_to_shard_cold", "flac_to_decoding"):
+        print(f"{name}: {report[name]}")
+    print(f"commit {report['commit']}, load {report['load']}, {report['versions']}")
     if args.json:
         print(json.dumps(report))
 

@@ -58,7 +58,7 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
         if held:
             yield _padded(held)
 
-    tars = (folder / "shard.list").read_text().split()
+    tars = (folder / "shards.list").read_text().split()
     data = webdataset.WebDataset(tars, shardshuffle=len(tars), nodesplitter=None, empty_check=False).map(features)
     data = data.shuffle(SHUFFLE).compose(by_length, padded)
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers)

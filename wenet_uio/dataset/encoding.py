@@ -28,15 +28,16 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding) -> b
     """
     if encoding == "opus" and sample_rate not in OPUS_RATES:
         raise AudioError(f"opus stores {', '.join(map(str, OPUS_RATES))} Hz, not {sample_rate}; resample it")
-    clipped = samples.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
+    if samples.dtype != np.int16:
+        samples = samples.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
     file_format, subtype = FORMATS[encoding]
     buffer = io.BytesIO()
     try:
         with soundfile.SoundFile(
             buffer, "w", sample_rate, samples.shape[1], format=file_format, subtype=subtype
         ) as file:
-            for first in range(0, len(clipped), BLOCK_SECONDS * sample_rate):
-                file.write(clipped[first : first + BLOCK_SECONDS * sample_rate])
+            for first in range(0, len(samples), BLOCK_SECONDS * sample_rate):
+                file.write(samples[first : first + BLOCK_SECONDS * sample_rate])
     except soundfile.LibsndfileError as error:
         raise AudioError(f"{samples.shape[1]} channels at {sample_rate} Hz as {encoding}: {error}") from None
     return _with_serial_zero(buffer.getvalue()) if encoding == "opus" else buffer.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -46,18 +47,24 @@ class PackedSample(NamedTuple):
     sample_rate: int
 
 
-def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Rows:
-    """Write a tar and its index, both aside and renamed; the same samples give the same bytes.
+class Written(NamedTuple):
+    """A shard that was written."""
 
-    Returns:
-        the index of what was written.
-    """
+    rows: Rows
+    size: int
+    """Bytes of the tar."""
+    sha256: str
+
+
+def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
+    """Write a tar and its index, both aside and renamed; the same samples give the same bytes."""
     entries: list[Entry] = []
-    with written_aside(path) as tar:
+    with written_aside(path) as file:
+        tar = _TarWriter(file)
         for sample in samples:
             text = sample.text.encode()
-            text_offset = _append(tar, f"{sample.key}.txt", text)
-            audio_offset = _append(tar, f"{sample.key}.{sample.suffix}", sample.audio)
+            text_offset = tar.append(f"{sample.key}.txt", text)
+            audio_offset = tar.append(f"{sample.key}.{sample.suffix}", sample.audio)
             entries.append(
                 Entry(
                     key=sample.key,
@@ -71,10 +78,9 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Rows:
                 )
             )
         tar.write(b"\0" * END_BYTES)
-        size = tar.tell()
     rows = rows_of(entries)
-    _write_sidecar(sidecar_of(path), rows, {"tar_bytes": size}, bad=[])
-    return rows
+    _write_sidecar(sidecar_of(path), rows, {"tar_bytes": tar.size}, bad=[])
+    return Written(rows, tar.size, tar.digest.hexdigest())
 
 
 def bytes_in_shard(sample: PackedSample) -> int:
@@ -194,13 +200,24 @@ def _state_of(files: ShardFiles) -> dict[str, Any]:
     return state
 
 
-def _append(tar, name: str, data: bytes) -> int:
-    """Write one member; returns the offset of its data."""
-    tar.write(_header(name, len(data)))
-    offset = tar.tell()
-    tar.write(data)
-    tar.write(b"\0" * (-len(data) % BLOCK))
-    return offset
+class _TarWriter:
+    """Writes members, and knows size and digest of what it wrote: a shard is not read again for them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size, self.digest = file, 0, hashlib.sha256()
+
+    def append(self, name: str, data: bytes) -> int:
+        """Write one member; returns the offset of its data."""
+        self.write(_header(name, len(data)))
+        offset = self.size
+        self.write(data)
+        self.write(b"\0" * (-len(data) % BLOCK))
+        return offset
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self.digest.update(data)
+        self.size += len(data)
 
 
 def _header(name: str, size: int) -> bytes:

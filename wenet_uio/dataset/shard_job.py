@@ -18,7 +18,7 @@ from wenet_uio.dataset.data_list import RawLine
 from wenet_uio.dataset.encoding import encode_audio
 from wenet_uio.dataset.shard import END_BYTES, PackedSample, bytes_in_shard, sidecar_of, write_shard
 from wenet_uio.dataset.shard_layout import AUDIO_SUFFIXES
-from wenet_uio.files import digest_of, written_aside
+from wenet_uio.files import written_aside
 
 FORM = 1
 """Of what packing writes; another number makes every shard anew."""
@@ -85,13 +85,14 @@ def pack(utterance: RawLine, storing: Storing) -> PackedSample:
     source: bytes | str = utterance.wav
     if not is_cut(utterance):
         source = Path(utterance.wav).read_bytes()
-        info = audio_info(source)
+    info = audio_info(source)
+    if not is_cut(utterance):
         require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
             suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"  # readers go by the content
             return PackedSample(utterance.key, utterance.text, source, suffix, info.num_samples, info.sample_rate)
-    samples, rate = _read_channels(source, utterance)
+    samples, rate = _read_channels(source, utterance, info.channels)
     if storing.resample_rate not in (None, rate):
         samples, rate = _resample(samples, rate, storing.resample_rate), storing.resample_rate
     encoding = "wav" if storing.audio_format == "keep" else storing.audio_format
@@ -144,13 +145,9 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
     shards: list[dict[str, Any]] = []
     while following is not None:
         name = f"{job.name}_{len(shards)}.tar" if shards else f"{job.name}.tar"
-        path = os.path.join(job.folder, name)
-        rows = write_shard(path, one_shard())
+        rows, size, sha256 = write_shard(os.path.join(job.folder, name), one_shard())
         seconds = round(float(rows.seconds.sum()), 3)
-        size = os.path.getsize(path)
-        shards.append(
-            {"path": name, "utterances": len(rows), "seconds": seconds, "bytes": size, "sha256": digest_of(path)}
-        )
+        shards.append({"path": name, "utterances": len(rows), "seconds": seconds, "bytes": size, "sha256": sha256})
     assert sum(shard["utterances"] for shard in shards) + len(bad) == len(job.utterances)
     return Receipt(None if may_pass else fingerprint, shards, bad)
 
@@ -172,15 +169,15 @@ def _is_there(folder: str, shard: dict[str, Any]) -> bool:
     return path.is_file() and path.stat().st_size == shard["bytes"] and sidecar_of(path).is_file()
 
 
-def _read_channels(source: bytes | str, utterance: RawLine) -> tuple[np.ndarray, int]:
-    """Samples (samples, channels) of an utterance, and their rate in Hz."""
-    channels = range(audio_info(source).channels)
-    read = [read_audio(source, utterance.start, utterance.end, channel) for channel in channels]
+def _read_channels(source: bytes | str, utterance: RawLine, channels: int) -> tuple[np.ndarray, int]:
+    """Samples (samples, channels) of an utterance, int16 where they are stored so, and their rate in Hz."""
+    segment = utterance.start, utterance.end
+    read = [read_audio(source, *segment, channel, keep_int16=True) for channel in range(channels)]
     return np.stack([samples for samples, _ in read], axis=1), read[0][1]
 
 
 def _suffix(utterance: RawLine) -> str:
-    return Path(utterance.wav).suffix[1:].lower()
+    return os.path.splitext(utterance.wav)[1][1:].lower()
 
 
 def _resample(samples: np.ndarray, rate: int, target: int) -> np.ndarray:
@@ -189,5 +186,5 @@ def _resample(samples: np.ndarray, rate: int, target: int) -> np.ndarray:
     from wenet_uio.dataset.operators.waveform import resample
 
     torch.set_num_threads(1)
-    channels = torch.from_numpy(samples.T.copy())
+    channels = torch.from_numpy(samples.T.astype(np.float32))
     return np.stack([resample(channel, rate, target).numpy() for channel in channels], axis=1)

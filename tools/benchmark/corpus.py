@@ -1,0 +1,45 @@
+"""What the benchmarks read: noise as 16-bit wav, 1 to 16 s each, and how a loader makes batches of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.data_list import DataType, RawLine
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.loader import Loader
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+RATE = 16000
+SHORTEST, LONGEST = 1, 16
+"""Seconds."""
+MEAN = (SHORTEST + LONGEST) / 2
+TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
+CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}}
+
+
+def write_audio(folder: Path, utterances: int, suffix: str = "wav") -> list[RawLine]:
+    """Write files of noise; the same for the same number, up to their encoding."""
+    random = np.random.default_rng(0)
+    noise = random.normal(0, 2000, (LONGEST + 1) * RATE)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number in range(utterances):
+        seconds = random.uniform(SHORTEST, LONGEST)
+        start = int(random.uniform(0, RATE))
+        path = folder / f"{number:06d}.{suffix}"
+        soundfile.write(path, noise[start : start + int(seconds * RATE)].astype(np.int16), RATE, subtype="PCM_16")
+        lines.append(RawLine(path.stem, str(path), "abc" * (1 + int(seconds))))
+    return lines
+
+
+def open_loader(data_list: Path, data_type: DataType, conf: dict[str, Any] | None = None, **options: Any) -> Loader:
+    """A training loader of such a list, under CONF and what `conf` changes of it."""
+    config = SimpleNamespace(dataset_conf=DatasetConf(**{**CONF, **(conf or {})}))
+    return build_loader(str(data_list), data_type, config, TOKENIZER, training=True, **options)
