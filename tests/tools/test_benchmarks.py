@@ -15,7 +15,7 @@ def benchmark(name, *arguments, before=()):
     path = os.pathsep.join(map(str, [*before, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / "tools/benchmark" / name), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture
@@ -114,3 +114,32 @@ def test_make_shards_compares_packing_with_plain_tar():
     assert report["utterances"] == 8
     assert list(report["ratio_to_tar"]) == ["keep 2", "flac 2", "decode 2"]
     assert min(report["ratio_to_tar"].values()) > 0
+
+
+def test_simulated_gpus_wait_for_a_store_that_is_too_slow_and_for_no_other():
+    size = ("--gpus", 8, "--simulated", 8, "--hours", 3000, "--steps", 100, "--shard_utterances", 100)
+    found = {}
+    for bandwidth in ("64G", "100M"):
+        done = benchmark("simulate.py", *size, "--store_bandwidth", bandwidth, "--json")
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout.splitlines()[-1])
+        (found[bandwidth],) = report["clusters"]
+        assert found[bandwidth]["steps"] == 100
+        assert found[bandwidth]["cache_gb"] <= 500
+    fast, slow = found.values()
+    assert fast["waiting_percent"] < 1
+    assert slow["waiting_percent"] > 40
+    assert slow["store_gb_per_s"] <= 0.1
+    assert slow["needed_gb_per_s"] == fast["needed_gb_per_s"] > 0.1
+
+
+def test_the_simulation_fetches_and_keeps_what_a_real_run_does():
+    done = benchmark("simulate.py", "--check", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    simulated, real = report["simulated"], report["real"]
+    for exact in ("steps", "shards_fetched", "shard_bytes", "shards_of_nodes", "peak_cache_bytes"):
+        assert simulated[exact] == real[exact]
+    assert real["shards_fetched"] >= 24
+    assert simulated["audio_seconds"] == pytest.approx(real["audio_seconds"], abs=0.1)
+    assert simulated["samples_by_range"] > 0

@@ -24,14 +24,14 @@ TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2,
 CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}}
 
 
-def write_audio(folder: Path, utterances: int, suffix: str = "wav") -> list[RawLine]:
-    """Write files of noise; the same for the same number, up to their encoding."""
+def write_audio(folder: Path, utterances: int, suffix: str = "wav", scale: float = 1.0) -> list[RawLine]:
+    """Write files of noise; the same for the same number, up to their encoding. `scale` makes them shorter."""
     random = np.random.default_rng(0)
     noise = random.normal(0, 2000, (LONGEST + 1) * RATE)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for number in range(utterances):
-        seconds = random.uniform(SHORTEST, LONGEST)
+        seconds = scale * random.uniform(SHORTEST, LONGEST)
         start = int(random.uniform(0, RATE))
         path = folder / f"{number:06d}.{suffix}"
         soundfile.write(path, noise[start : start + int(seconds * RATE)].astype(np.int16), RATE, subtype="PCM_16")

@@ -56,10 +56,10 @@ class SparseCorpus(Corpus):
         raise AssertionError("the plan reads no audio")
 
 
-def write_table(path: Path, shards: int) -> None:
-    """One hour of audio a shard, more or less."""
+def write_table(path: Path, shards: int, utterances: int = 600) -> None:
+    """About so many utterances a shard, of six seconds: one hour of audio."""
     random = np.random.default_rng(0)
-    samples = random.integers(400, 800, shards).astype(np.uint32)
+    samples = random.integers(2 * utterances // 3, 4 * utterances // 3, shards).astype(np.uint32)
     table = {
         "samples": samples,
         "seconds": samples * random.uniform(5.5, 6.5, shards),

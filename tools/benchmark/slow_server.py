@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         first = int(wanted[1]) if wanted else 0
         last = min(size, int(wanted[2]) + 1) if wanted and wanted[2] else size
         if self.log is not None:
-            line = {"method": self.command, "path": path.name, "range": bool(wanted), "bytes": last - first}
+            line = {"time": time.time(), "path": self.path, "range": bool(wanted), "bytes": last - first}
             os.write(self.log, (json.dumps(line) + "\n").encode())  # one call: lines of threads do not mix
         time.sleep(self.latency)
         self.send_response(206 if wanted else 200)

@@ -1,0 +1,150 @@
+"""A small cluster for real: processes that are ranks, a cache folder for each node, and a slow server on loopback.
+
+It reads an epoch as training does, steps that take a while included, and counts what the simulation counts.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from cluster import Cluster, Outcome
+from cluster_ranks import SEED, simulate
+from corpus import open_loader, write_audio
+from slow_server import serve
+
+from wenet_uio.dataset import cache, lanes, plan
+from wenet_uio.dataset.packing import make_shard_list
+
+UTTERANCES, PER_SHARD, SCALE = 960, 40, 0.125
+"""In shards of some 1.4 MB."""
+CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 1000}}
+POLL_SECONDS = 0.01
+CALIBRATION_BATCHES = 30
+
+
+@contextmanager
+def small_groups():
+    """Let so small a corpus have a lane for each rank, and groups of three shards."""
+    with (
+        patch.multiple(plan, WHOLE_CORPUS=0, LEAST_LANES=1),
+        patch.multiple(lanes, GROUP_SHARDS=3, GROUP_UTTERANCES=1, GROUP_BATCHES=1),
+    ):
+        yield
+
+
+def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
+    """What the simulation and a real run count in an epoch.
+
+    The speed of a worker, and when workers and prefetching begin, are measured and given to the simulation.
+    """
+    lines = write_audio(folder / "wav", UTTERANCES, scale=SCALE)
+    local, remote = folder / "local.list", folder / "remote.list"
+    make_shard_list(lines, folder / "shards", str(local), per_shard=PER_SHARD)
+    context = multiprocessing.get_context("spawn")
+    port, log = context.Queue(), folder / "requests"
+    arguments = (folder / "shards", port, cluster.latency, cluster.connection_rate, log)
+    server = context.Process(target=serve, args=arguments, daemon=True)
+    server.start()
+    try:
+        remote.write_text(local.read_text().replace(str(folder / "shards"), f"http://127.0.0.1:{port.get()}"))
+        with patch.dict(os.environ, WENET_UIO_CACHE=str(folder / "unused")):
+            loader = open_loader(remote, "shard", CONF)  # indexes it
+        log.write_text("")
+        real, starts = real_run(folder, remote, cluster, log)
+    finally:
+        server.terminate()
+        server.join()
+    for number, node in enumerate(node_folders(folder, cluster)):
+        with patch.dict(os.environ, WENET_UIO_CACHE=str(node)):
+            for uri, version in loader.corpus.remote_shards(range(loader.corpus.num_shards)):
+                if copy := cache.copy_of(uri, version):
+                    copy.close()
+                    real.fetched[number, uri] += 1
+    cluster = replace(cluster, worker_speed=measured_speed(local), **starts)
+    with small_groups():
+        choice = plan.choose_lanes(loader.corpus, cluster.ranks)
+        return simulate(loader.corpus, loader.measure, cluster, choice), real
+
+
+def measured_speed(data_list: Path) -> float:
+    """Audio seconds per second that one process makes into batches of a local list."""
+    loader = open_loader(data_list, "shard", CONF)
+    works = [work for work, _ in zip(loader.work(), range(CALIBRATION_BATCHES), strict=False)]
+    loader.reader[works[0]]
+    began = time.perf_counter()
+    seconds = sum(loader.reader[work].seconds for work in works)
+    return seconds / (time.perf_counter() - began)
+
+
+def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tuple[Outcome, dict[str, float]]:
+    """The counts of an epoch of all ranks, and seconds until its workers and its prefetching began."""
+    context = multiprocessing.get_context("spawn")
+    barrier, found = context.Barrier(cluster.ranks), context.Queue()
+    ranks = [
+        context.Process(target=run_rank, args=(rank, cluster, folder, data_list, barrier, found))
+        for rank in range(cluster.ranks)
+    ]
+    for rank in ranks:
+        rank.start()
+    outcome = Outcome()
+    while any(rank.is_alive() for rank in ranks) and found.qsize() < cluster.ranks:
+        outcome.peak_cache_bytes = max([outcome.peak_cache_bytes, *map(taken, node_folders(folder, cluster))])
+        time.sleep(POLL_SECONDS)
+    results = [found.get(timeout=60) for _ in ranks]
+    for rank in ranks:
+        rank.join()
+    waits, began = results[0]["waits"], min(result["began"] for result in results)
+    outcome.first_batch_seconds, outcome.waits, outcome.steps = waits[0], waits[1:], len(waits)
+    outcome.seconds = results[0]["seconds"]
+    outcome.audio_seconds = sum(result["audio_seconds"] for result in results)
+    starts: dict[str, float] = {}
+    for line in map(json.loads, log.read_text().splitlines()):
+        kind, start = ("samples", "worker_start") if line["range"] else ("shards", "prefetch_start")
+        starts.setdefault(start, line["time"] - began)
+        outcome.requests[kind] += 1
+        outcome.bytes[kind] += line["bytes"]
+    starts.setdefault("worker_start", waits[0])  # so late that all shards were there
+    return outcome, starts
+
+
+def node_folders(folder: Path, cluster: Cluster) -> list[Path]:
+    return [folder / f"node{number}" for number in range(cluster.nodes)]
+
+
+def taken(node: Path) -> int:
+    """Bytes that a node's cache has reserved."""
+    lock = node / "uio1" / "lock"
+    return int(lock.read_text() or 0) if lock.exists() else 0
+
+
+def run_rank(rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier, found) -> None:
+    """Train an epoch without a model: a step takes its time and waits for all ranks."""
+    torch.set_num_threads(1)
+    os.environ["WENET_UIO_CACHE"] = str(node_folders(folder, cluster)[rank // cluster.ranks_per_node])
+    os.environ["WENET_UIO_CACHE_BYTES"] = str(int(min(cluster.cache_bytes, 1 << 40)))
+    options = {"rank": rank, "world_size": cluster.ranks, "num_workers": cluster.workers, "prefetch": cluster.prefetch}
+    with small_groups():
+        loader = open_loader(data_list, "shard", CONF, seed=SEED, **options)
+        barrier.wait()
+        began, ended = time.time(), time.perf_counter()
+        waits, audio_seconds = [], 0.0
+        for batch in loader:
+            if batch.skipped:
+                raise ValueError(f"{batch.skipped[0]}: not to be expected here")
+            audio_seconds += batch.seconds
+            if batch.closes_step:
+                barrier.wait()
+                waits.append(time.perf_counter() - ended)
+                time.sleep(cluster.step_seconds)
+                ended = time.perf_counter()
+    loader.prefetch.close()
+    seconds = sum(waits) + len(waits) * cluster.step_seconds
+    found.put({"waits": waits, "audio_seconds": audio_seconds, "began": began, "seconds": seconds})

@@ -1,0 +1,217 @@
+"""A cluster in training as a simulation of events, in which the project's own loader decides what is read when.
+
+Real are the plan, the order of batches, and what is wanted ahead and dropped: every simulated rank drives a `Loader`,
+its schedule and its `Ahead`. Simulated are the store and the network, the prefetching process with its connections, the
+cache of a node, the workers and the steps of training. The sizes of objects come from the index.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import numpy as np
+import simpy
+from cluster import Cluster, Events, Network, Node, Outcome
+
+from wenet_uio.dataset.corpus import OPEN_SHARDS, Corpus
+from wenet_uio.dataset.dataset import READERS
+from wenet_uio.dataset.loader import Loader, Work
+from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.plan import EpochPlan
+from wenet_uio.dataset.transports import Version
+
+SEED = 777
+
+
+class Rank:
+    """A loader with its workers, and its prefetching: the other end of what `Ahead` says."""
+
+    def __init__(self, env: simpy.Environment, cluster: Cluster, node: Node, loader: Loader, outcome: Outcome) -> None:
+        self._env, self._cluster, self._node, self._outcome = env, cluster, node, outcome
+        self._loader, self._sizes = loader, samples_of(loader.corpus)
+        self._uris: dict[int, str] = {}
+        self._held: dict[str, list[str]] = {}
+        self._wanted = simpy.Store(env)
+        self._tasks = [simpy.Store(env) for _ in range(cluster.workers)]
+        loader.prefetch = self
+        for _ in range(cluster.connections):
+            env.process(self._connection())
+        for tasks in self._tasks:
+            env.process(self._worker(tasks))
+
+    # What the loader calls, as in prefetch.Prefetch
+
+    def want(self, name: str, kind: str, objects: list[tuple[str, Version]]) -> None:
+        self._held[name] = []
+        for uri, version in objects:
+            self._wanted.put((name, uri, version.size))
+
+    def drop(self, name: str) -> None:
+        for uri in self._held.pop(name):
+            self._node.release(uri)
+
+    def drop_all(self) -> None:
+        for name in list(self._held):
+            self.drop(name)
+
+    # Processes
+
+    def batches(self, steps: Steps) -> Events:
+        """What torch's DataLoader does: as many batches under way as workers keep ready, handed out in order."""
+        works, under_way, number = self._loader.work(), deque(), itertools.count()
+
+        def put() -> None:
+            if work := next(works, None):
+                done = self._env.event()
+                self._tasks[next(number) % self._cluster.workers].put((work, done))
+                under_way.append((work, done))
+
+        for _ in range(self._cluster.workers * self._cluster.prefetch):
+            put()
+        while under_way:
+            work, done = under_way.popleft()
+            yield done
+            put()
+            if work.closes_step:
+                self._loader.advance()
+                yield steps.ready()
+
+    def _connection(self) -> Events:
+        yield self._env.timeout(self._cluster.prefetch_start)
+        while True:
+            name, uri, size = yield self._wanted.get()
+            yield from self._node.fetch(uri, size, lambda name=name: name in self._held)
+            if name in self._held:
+                self._held[name].append(uri)
+
+    def _worker(self, tasks: simpy.Store) -> Events:
+        yield self._env.timeout(self._cluster.worker_start)
+        mapped: OrderedDict[int, str] = OrderedDict()
+        while True:
+            work, done = yield tasks.get()
+            yield from self._read(work, mapped)
+            done.succeed()
+
+    def _read(self, work: Work, mapped: OrderedDict[int, str]) -> Events:
+        """Samples that are not in the cache come by range, `READERS` at a time, while those before are worked on."""
+        samples = list(zip(work.shards.tolist(), work.rows.tolist(), strict=True))
+        seconds = [float(self._sizes(shard)[1][row]) for shard, row in samples]
+        self._outcome.audio_seconds += sum(seconds)
+        self._outcome.samples += len(samples)
+        self._outcome.sample_bytes += sum(int(self._sizes(shard)[0][row]) for shard, row in samples)
+        if all(shard in mapped or self._node.has(self._uri(shard)) for shard, _ in samples):
+            for shard, _ in samples:
+                self._at_hand(shard, mapped)
+            yield self._env.timeout(sum(seconds) / self._cluster.worker_speed)
+            return
+        there = [self._env.event() for _ in samples]
+        waiting = deque(zip(samples, there, strict=True))
+        for _ in range(READERS):
+            self._env.process(self._reader(waiting, mapped))
+        for event, length in zip(there, seconds, strict=True):
+            if not event.processed:
+                yield event
+            yield self._env.timeout(length / self._cluster.worker_speed)
+
+    def _reader(self, waiting: deque, mapped: OrderedDict[int, str]) -> Events:
+        while waiting:
+            (shard, row), there = waiting.popleft()
+            if not self._at_hand(shard, mapped):
+                yield from self._node.request("samples", int(self._sizes(shard)[0][row]))
+            there.succeed()
+
+    def _at_hand(self, shard: int, mapped: OrderedDict[int, str]) -> bool:
+        """As in ShardCorpus: a worker keeps the shards mapped that it read last."""
+        if shard in mapped:
+            mapped.move_to_end(shard)
+            return True
+        uri = self._uri(shard)
+        present = self._node.hold(uri)
+        if present:
+            mapped[shard] = uri
+        if len(mapped) > OPEN_SHARDS or (not present and mapped):
+            self._node.release(mapped.popitem(last=False)[1])
+        return present
+
+    def _uri(self, shard: int) -> str:
+        if shard not in self._uris:
+            ((self._uris[shard], _),) = self._loader.corpus.remote_shards([shard])
+        return self._uris[shard]
+
+
+class Steps:
+    """Ranks step together, when the last has its batch."""
+
+    def __init__(self, env: simpy.Environment, cluster: Cluster, outcome: Outcome) -> None:
+        self._env, self._cluster, self._outcome = env, cluster, outcome
+        self._waiting, self._ended_at, self._end = 0, 0.0, env.event()
+
+    def ready(self) -> simpy.Event:
+        """This rank has its batch; the event is the end of the step."""
+        self._waiting += 1
+        end = self._end
+        if self._waiting == self._cluster.simulated:
+            self._env.process(self._step())
+        return end
+
+    def _step(self) -> Events:
+        outcome, waited = self._outcome, self._env.now - self._ended_at
+        if outcome.steps:
+            outcome.waits.append(waited)
+        else:
+            outcome.first_batch_seconds = waited
+        yield self._env.timeout(self._cluster.step_seconds)
+        outcome.steps += 1
+        self._ended_at = outcome.seconds = self._env.now
+        end, self._end, self._waiting = self._end, self._env.event(), 0
+        end.succeed()
+
+
+def samples_of(corpus: Corpus) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+    """Of a shard: bytes of the range that holds each sample's audio and text, and seconds of each."""
+
+    @lru_cache(maxsize=1 << 15)
+    def of(shard: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = corpus.rows(shard)
+        first = np.minimum(rows.audio_offset, rows.text_offset)
+        last = np.maximum(rows.audio_offset + rows.audio_size, rows.text_offset + rows.text_size)
+        return (last - first).astype(np.uint32), rows.seconds.astype(np.float32)
+
+    return of
+
+
+def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, lanes: int, steps: int | None = None) -> Outcome:
+    """Train an epoch, or its first `steps`, on the first `cluster.simulated` ranks."""
+    env, outcome = simpy.Environment(), Outcome()
+    network, gate = Network(env, cluster), Steps(env, cluster, outcome)
+    nodes = [Node(env, cluster, network, number, outcome) for number in range(cluster.nodes)]
+    plan = EpochPlan(corpus, measure, seed=SEED, epoch=0, lanes=lanes)  # a function: ranks may share what it keeps
+    for number, loader in enumerate(loaders(corpus, measure, cluster, plan, steps)):
+        rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], loader, outcome)
+        last = env.process(rank.batches(gate))
+    env.run(until=last)
+    return outcome
+
+
+def loaders(corpus: Corpus, measure: Measure, cluster: Cluster, plan: EpochPlan, steps: int | None) -> Iterator[Loader]:
+    """The loader of each simulated rank; only its schedule is used."""
+    for rank in range(cluster.simulated):
+        loader = Loader(
+            corpus,
+            measure,
+            None,
+            seed=SEED,
+            reshuffle=True,
+            rank=rank,
+            world_size=cluster.ranks,
+            num_workers=0,
+            prefetch=0,
+            pin_memory=False,
+            max_bad_ratio=1.0,
+            epoch_steps=steps,
+        )
+        loader.lanes, loader._plans = plan.lanes, {0: plan}
+        yield loader
