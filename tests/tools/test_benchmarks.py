@@ -143,3 +143,14 @@ def test_the_simulation_fetches_and_keeps_what_a_real_run_does():
     assert real["shards_fetched"] >= 24
     assert simulated["audio_seconds"] == pytest.approx(real["audio_seconds"], abs=0.1)
     assert simulated["samples_by_range"] > 0
+
+
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_raw_scale_measures_lists_of_every_length(data_type):
+    size = ("--utterances", 600, 1200, "--batches", 3, "--repeats", 1, "--data_type", data_type)
+    done = benchmark("raw_scale.py", *size, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert [result["utterances"] for result in report["results"]] == [600, 1200]
+    assert min(min(result.values()) for result in report["results"]) > 0
+    assert report["cost_spread"] >= 0

@@ -1,110 +1,126 @@
 #!/usr/bin/env python3
-"""Raw lists of growing length: a loader's memory, its first batch, and its speed must not depend on it.
+"""Lists of growing length: a loader's first batch, its memory and its cost per utterance must not depend on it.
 
-The lines of each list name the same few audio files, so that only the list grows. Every list is indexed, then read by
-a process of its own: `first_batch_s` counts from opening the list, with its index on disk, to the first batch of fbank.
+The lines of each raw list name the same few audio files, and the lines of each shard list links to the same tar, so
+that only the list grows. Every list is indexed, then read without workers by a process of its own; processes of all
+lists take turns, and a figure is the median of its own.
+
+    first   seconds from opening the list, with its index on disk, to the first batch of fbank
+    read    microseconds of CPU time that an utterance of average length takes from its file to its batch
+    plan    the same for planning it, over a whole epoch
+    spread  by how much the sum of both is larger for one list than for another, at most
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import soundfile
+from provenance import provenance
 
 from wenet_uio.cli import run
 
-RATE = 16000
 FILES = 500
-RESIDENT = ("Rss", "Anonymous")
+"""Of audio; a shard has all of them."""
+RESIDENT = {"Rss": "rss_mb", "Anonymous": "own_mb"}
 
 
-def write_audio(folder: Path) -> list[tuple[str, float]]:
-    """Paths and seconds of noise of 1 to 16 s."""
-    random = np.random.default_rng(0)
-    files = []
-    for number in range(FILES):
-        samples = int(random.uniform(1, 16) * RATE)
-        path = folder / f"{number:03d}.wav"
-        soundfile.write(path, random.normal(0, 0.05, samples), RATE, subtype="PCM_16")
-        files.append((str(path), samples / RATE))
-    return files
+def write_list(path: Path, utterances: int, data_type: str) -> None:
+    """A raw or shard list beside the folder of audio, and its index."""
+    from corpus import write_audio
 
-
-def write_list(path: Path, utterances: int, files: list[tuple[str, float]]) -> None:
-    """A raw list, and its index."""
     from wenet_uio.dataset.indexing import ensure_index
+    from wenet_uio.dataset.packing import make_shard_list
+    from wenet_uio.dataset.shard import sidecar_of
 
+    audio, shards = path.parent / "wav", path.parent / "shards"
+    lines = write_audio(audio, FILES)
     with path.open("w") as file:
-        for number in range(utterances):
-            wav, seconds = files[number % len(files)]
-            file.write(json.dumps({"key": f"utt{number:08d}", "wav": wav, "txt": "abc", "duration": seconds}) + "\n")
-    ensure_index(str(path), "raw")
+        if data_type == "raw":
+            for number in range(utterances):
+                file.write(replace(lines[number % FILES], key=f"utt{number:08d}").to_json() + "\n")
+        else:
+            make_shard_list(lines, shards, str(path.parent / "one.list"), per_shard=FILES)
+            (tar,) = (path.parent / "one.list").read_text().split()
+            for number in range(-(-utterances // FILES)):
+                link = path.parent / f"{path.stem}_{number:06d}.tar"
+                link.symlink_to(tar)
+                sidecar_of(link).symlink_to(sidecar_of(tar))
+                file.write(f"{link}\n")
+    ensure_index(str(path), data_type)
 
 
-def read(path: Path, batches: int) -> dict[str, float]:
-    """First batch, memory and speed of one loader."""
-    from wenet_uio.config import parse_config
-    from wenet_uio.dataset.dataset import build_loader
-    from wenet_uio.text.char import CharSplitter
-    from wenet_uio.text.tokenizer import Tokenizer
+def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
+    """First batch, memory and cost of one loader."""
+    import torch
+    from corpus import MEAN, open_loader
 
-    batch_conf = {"batch_type": "dynamic", "max_frames_in_batch": 12000}
-    values = {"dataset_conf": {"batch_conf": batch_conf, "fbank_conf": {"num_mel_bins": 80}}}
-    config = parse_config(values, "benchmark")
-    tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "c": 4})
+    from wenet_uio.dataset.plan import EpochPlan
+
+    torch.set_num_threads(1)
     began = time.perf_counter()
-    loader = iter(build_loader(str(path), "raw", config, tokenizer, training=True))
-    next(loader)
+    loader = open_loader(path, data_type)
+    stream = iter(loader)
+    next(stream)
     first = time.perf_counter() - began
-    seconds, began = 0.0, time.perf_counter()
+    for _ in range(loader.lanes):  # plans the first group of each
+        next(stream)
+    seconds, began = 0.0, time.process_time()
     for _ in range(batches):
-        seconds += next(loader).seconds
-    speed = seconds / (time.perf_counter() - began)
+        seconds += next(stream).seconds
+    reading = (time.process_time() - began) * MEAN / seconds
     resident = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
-    memory = {name: int(resident[name].split()[0]) / 1024 for name in RESIDENT}
-    return {
-        "first_batch_s": first,
-        "audio_seconds_per_second": speed,
-        "rss_mb": memory["Rss"],
-        "own_mb": memory["Anonymous"],
-    }
+    memory = {ours: int(resident[name].split()[0]) / 1024 for name, ours in RESIDENT.items()}
+    began = time.process_time()
+    plan = EpochPlan(loader.corpus, loader.measure, seed=1, epoch=1, lanes=loader.lanes)
+    planned = sum(len(plan.batch(number)) for number in range(plan.num_batches))
+    planning = (time.process_time() - began) / planned
+    return {"first_batch_s": first, "read_us": 1e6 * reading, "plan_us": 1e6 * planning, **memory}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--utterances", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="of each list")
-    parser.add_argument("--batches", type=int, default=60, help="read after the first (default: %(default)s)")
+    summary, _, details = __doc__.partition("\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    sizes = [3000, 10_000, 100_000, 1_000_000]
+    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="default: %(default)s")
+    parser.add_argument("--utterances", type=int, nargs="+", default=sizes, help="of each list (default: %(default)s)")
+    parser.add_argument("--batches", type=int, default=60, help="whose cost is measured (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="one object on the last line")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        files = write_audio(Path(folder))
         lists = {count: Path(folder) / f"{count}.list" for count in args.utterances}
         for count, path in lists.items():
             with context.Pool(1) as pool:
-                pool.apply(write_list, (path, count, files))
+                pool.apply(write_list, (path, count, args.data_type))
         measured: dict[int, list[dict[str, float]]] = {count: [] for count in lists}
         for _ in range(args.repeats):
             for count, path in lists.items():
                 with context.Pool(1) as pool:  # a process of its own
-                    measured[count].append(pool.apply(read, (path, args.batches)))
-    results = {
-        count: {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
-        for count, runs in measured.items()
-    }
-    for count, result in results.items():
-        print(f"{count} utterances: {result}", file=sys.stderr)
+                    measured[count].append(pool.apply(read, (path, args.data_type, args.batches)))
+    print(f"{'utterances':>10}{'first, s':>10}{'read, us':>10}{'plan, us':>10}{'RSS, MB':>9}{'own, MB':>9}")
+    results = []
+    for count, runs in measured.items():
+        result = {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
+        results.append({"utterances": count, **result})
+        figures = (result[name] for name in ("first_batch_s", "read_us", "plan_us", "rss_mb", "own_mb"))
+        print("{:10}{:10.2f}{:10.0f}{:10.1f}{:9.0f}{:9.0f}".format(count, *figures))
+    costs = [result["read_us"] + result["plan_us"] for result in results]
+    report = {"cost_spread": round(max(costs) / min(costs) - 1, 3), "data_type": args.data_type, "results": results}
+    print(f"spread: {100 * report['cost_spread']:.1f} %")
     if args.json:
-        print(json.dumps(results))
+        print(json.dumps({**report, **provenance("torch", "numpy")}))
 
 
 if __name__ == "__main__":
