@@ -14,6 +14,7 @@ dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
 Every epoch is a process of its own; rounds of all alternate; a figure is the median of its rounds.
 
     speed    audio seconds per second, from opening the list to the last batch; imports are left out
+    by CPU   the same per second of CPU time, of all processes: what other work on the machine disturbs least
     first    seconds to the first batch
     padding  percent of the padded frames (samples of waveform batches) without audio
     memory   MB: peak of the process, and of its largest worker times their number; shared pages count in each
@@ -42,7 +43,7 @@ import soundfile
 import torch
 from corpus import MEAN, RATE, open_loader, write_audio
 from loader_peers import lhotse_batches, webdataset_batches, write_shar
-from provenance import provenance
+from provenance import cpu_seconds, provenance
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.packing import make_raw_list, make_shard_list
@@ -132,7 +133,7 @@ def measure(kind: str, folder: Path, workers: int) -> dict[str, float]:
     torch.set_num_threads(1)
     prepare_page_cache(folder / FOLDERS[kind], cold=kind.endswith(COLD))
     make = MAKE.get(kind, partial(our_batches, kind.removesuffix(COLD)))
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), cpu_seconds()
     audio, real, padded, first = 0.0, 0, 0, 0.0
     batches = make(folder, workers)
     for seconds, frames, padded_frames in batches:
@@ -144,6 +145,7 @@ def measure(kind: str, folder: Path, workers: int) -> dict[str, float]:
     memory += workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return {
         "speed": audio / elapsed,
+        "cpu_speed": audio / (cpu_seconds() - cpu),
         "first_batch_s": first,
         "padding": 100 * (1 - real / padded),
         "memory_mb": memory / 1024,
@@ -183,36 +185,40 @@ def main() -> None:
             for workers in args.workers:
                 for kind in args.kinds:
                     found.setdefault((workers, kind), []).append(in_own_process(kind, folder, workers))
-    print(f"{'workers':>7} {'':<11}{'speed':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")
+    print(f"{'workers':>7} {'':<11}{'speed':>8}{'by CPU':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")
     results = []
     for (workers, kind), rounds in found.items():
         figures = {name: round(median(each[name] for each in rounds), 3) for name in rounds[0]}
         results.append({"workers": workers, "kind": kind, **figures})
         print(
-            f"{workers:7} {kind:<11}{figures['speed']:8.0f}{figures['first_batch_s']:9.2f}{figures['padding']:11.2f}"
-            f"{figures['memory_mb']:11.0f}"
+            f"{workers:7} {kind:<11}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}{figures['first_batch_s']:9.2f}"
+            f"{figures['padding']:11.2f}{figures['memory_mb']:11.0f}"
         )
-    speeds = {(result["workers"], result["kind"]): result["speed"] for result in results}
+    figures_of = {(result["workers"], result["kind"]): result for result in results}
 
-    def ratios(kind: str, other: str) -> dict[int, float]:
-        """Of speeds, by number of workers, where both were measured."""
-        both = [workers for workers in args.workers if {(workers, kind), (workers, other)} <= speeds.keys()]
-        return {workers: round(speeds[workers, kind] / speeds[workers, other], 3) for workers in both}
+    def ratios(kind: str, other: str, figure: str = "speed") -> dict[int, float]:
+        """By number of workers, where both were measured."""
+        both = [workers for workers in args.workers if {(workers, kind), (workers, other)} <= figures_of.keys()]
+        return {w: round(figures_of[w, kind][figure] / figures_of[w, other][figure], 3) for w in both}
 
     to_peers = [ratios("shard", peer)[0] for peer in PEERS if 0 in ratios("shard", peer)]
-    report = {
+    shown = {
         "ratio_to_best_peer": min(to_peers, default=None),
         "raw_to_shard": ratios("raw", "shard"),
         "raw_to_shard_cold": ratios("raw_cold", "shard_cold"),
         "flac_to_decoding": ratios("flac", "decoding"),
+        "flac_to_decoding_by_cpu": ratios("flac", "decoding", "cpu_speed"),
+    }
+    report = {
+        **shown,
         "hours": args.hours,
         "repeats": args.repeats,
         "results": results,
         "threads": os.environ.get("OMP_NUM_THREADS"),
         **provenance("torch", *(kind for kind in args.kinds if kind in PEERS)),
     }
-    for name in ("ratio_to_best_peer", "raw_to_shard", "raw_to_shard_cold", "flac_to_decoding"):
-        print(f"{name}: {report[name]}")
+    for name, ratio in shown.items():
+        print(f"{name}: {ratio}")
     print(f"commit {report['commit']}, load {report['load']}, {report['versions']}")
     if args.json:
         print(json.dumps(report))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -27,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from corpus import MEAN, write_audio
-from provenance import provenance
+from provenance import cpu_seconds, provenance
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.data_list import RawLine
@@ -74,12 +73,6 @@ def clock(write: Callable[[Path], None], folder: Path) -> dict[str, float]:
     began, cpu = time.perf_counter(), cpu_seconds()
     write(folder)
     return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds() - cpu}
-
-
-def cpu_seconds() -> float:
-    """Of this process and of all its children that have ended."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""What a figure was measured on: commit, versions, processor."""
+"""What a figure was measured on: commit, versions, processor; and the processor's time."""
 
 from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -24,3 +25,9 @@ def provenance(*packages: str) -> dict[str, Any]:
     """For a report: versions of Python and of installed packages, commit, cores and how busy they were."""
     versions = {"python": platform.python_version(), **{package: version(package) for package in packages}}
     return {"versions": versions, "commit": commit(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+
+
+def cpu_seconds() -> float:
+    """Of this process and of all its children that have ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
