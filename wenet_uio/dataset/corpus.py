@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -138,23 +139,32 @@ class Corpus(ABC):
         return
 
 
-class RawCorpus(Corpus):
-    """A raw list: audio files of their own; a run of consecutive lines counts as a shard."""
+class LineCorpus(Corpus):
+    """Samples of which each is a line of a file; a run of consecutive lines counts as a shard."""
+
+    def __init__(self, path: str, columns: dict[str, np.ndarray], meta: dict[str, Any], *more: np.ndarray) -> None:
+        """`columns` and `meta` are of the index of the lines of `path`; `more` files are read with it, mapped."""
+        self._first = columns.pop("first_row")
+        table = {name: columns.pop(name) for name in TABLE_COLUMNS}
+        self._rows = Rows(**columns)
+        self._lines = map_file(path)
+        self._visits = Visits(self._rows.key_hash, self._lines, *more)
+        super().__init__(path, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
+
+    def rows(self, shard: int) -> Rows:
+        self._visits.add()
+        first = int(self._first[shard])
+        return self._rows.slice(first, first + int(self.samples[shard]))
+
+
+class RawCorpus(LineCorpus):
+    """A raw list: audio files of their own."""
 
     def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
         columns, meta = read_columns(index_of(data_list, layout))
         self._layout = layout
-        self._first = columns.pop("first_row")
-        table = {name: columns.pop(name) for name in TABLE_COLUMNS}
-        self._rows = Rows(**columns)
-        self._lines, self._visits = map_file(data_list), Visits()
         self._is_remote = meta.get("remote", False)
-        super().__init__(data_list, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
-
-    def rows(self, shard: int) -> Rows:
-        self._visits.add(self._rows.key_hash, self._lines)
-        first = int(self._first[shard])
-        return self._rows.slice(first, first + int(self.samples[shard]))
+        super().__init__(data_list, columns, meta)
 
     @property
     def is_remote(self) -> bool:
