@@ -10,10 +10,10 @@ from itertools import zip_longest
 import numpy as np
 
 from wenet_uio.dataset.columns import is_index, map_file, read_columns, write_columns
-from wenet_uio.dataset.corpus import LineCorpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.index import TEXT_ONLY, Entry, rows_of, shard_table, summary_of
 from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN, lines_of
+from wenet_uio.dataset.list_corpus import LineCorpus
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import digest_of, locked, written_aside
 

@@ -25,8 +25,8 @@ from tests.dataset.faults.corpus import (
 from tests.dataset.faults.servers import away, serving
 from tests.dataset.test_loader import loader
 from wenet_uio.dataset import cache
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError, RawLine
+from wenet_uio.dataset.list_corpus import open_list
 
 SHARDS = "shards_{000000000..000000003}.tar"
 
