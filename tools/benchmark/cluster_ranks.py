@@ -16,12 +16,13 @@ import numpy as np
 import simpy
 from cluster import Cluster, Events, Network, Node, Outcome
 
-from wenet_uio.dataset.corpus import OPEN_SHARDS, Corpus
+from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.dataset import READERS
+from wenet_uio.dataset.list_corpus import OPEN_SHARDS
 from wenet_uio.dataset.loader import Loader, Work
 from wenet_uio.dataset.measure import Measure
 from wenet_uio.dataset.plan import EpochPlan
-from wenet_uio.dataset.transports import Version
+from wenet_uio.dataset.versions import Version
 
 SEED = 777
 

@@ -39,7 +39,7 @@ from wenet_uio.dataset.cache_space import parse_bytes
 from wenet_uio.dataset.index import Rows
 from wenet_uio.dataset.measure import measure_of
 from wenet_uio.dataset.plan import choose_lanes
-from wenet_uio.dataset.transports import Version
+from wenet_uio.dataset.versions import Version
 
 SECONDS = 6.0
 """Of an utterance, on average."""
