@@ -36,7 +36,7 @@ def write_list(path: Path, utterances: int, data_type: str) -> None:
     """A raw or shard list beside the folder of audio, and its index."""
     from corpus import write_audio
 
-    from wenet_uio.dataset.indexing import ensure_index
+    from wenet_uio.dataset.indexing import THREADS, ensure_index
     from wenet_uio.dataset.packing import make_shard_list
     from wenet_uio.dataset.shard import sidecar_of
 
@@ -47,7 +47,7 @@ def write_list(path: Path, utterances: int, data_type: str) -> None:
             for number in range(utterances):
                 file.write(replace(lines[number % FILES], key=f"utt{number:08d}").to_json() + "\n")
         else:
-            make_shard_list(lines, shards, str(path.parent / "one.list"), per_shard=FILES)
+            make_shard_list(lines, shards, str(path.parent / "one.list"), per_shard=FILES, executor=THREADS)
             (tar,) = (path.parent / "one.list").read_text().split()
             for number in range(-(-utterances // FILES)):
                 link = path.parent / f"{path.stem}_{number:06d}.tar"
