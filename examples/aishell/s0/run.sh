@@ -16,6 +16,7 @@ cd "$(dirname "$0")"
 stage=-1
 stop_stage=6
 data=                     # folder of an existing copy; default: stage -1 downloads one to data/corpus
+lexicon=false             # true: stage -1 downloads the lexicon and the list of speakers too, which no stage needs
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=1000
 nj=$(nproc)               # processes that prepare data
@@ -29,7 +30,7 @@ parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)}
 
 if [[ -z $data ]] && stage -1 "download"; then
-  local/download.sh data/corpus
+  local/download.sh data/corpus "$lexicon"
 fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then
