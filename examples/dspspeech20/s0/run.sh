@@ -22,7 +22,7 @@ nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>
-average_num=5             # checkpoints with the lowest validation loss
+average_num=10            # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
