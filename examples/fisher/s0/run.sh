@@ -42,7 +42,7 @@ fi
 
 if stage 1 "mean and variance of the features"; then
   require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" \
+  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
     --in_scp data/train/wav.scp --num_utts "$cmvn_utts" --out_cmvn data/train/global_cmvn
 fi
 
