@@ -9,7 +9,7 @@ import json
 import multiprocessing
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -94,8 +94,9 @@ def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tupl
     ]
     for rank in ranks:
         rank.start()
-    outcome = Outcome()
-    while any(rank.is_alive() for rank in ranks) and found.qsize() < cluster.ranks:
+    outcome, running = Outcome(), True
+    while running:
+        running = any(rank.is_alive() for rank in ranks) and found.qsize() < cluster.ranks
         outcome.peak_cache_bytes = max([outcome.peak_cache_bytes, *map(taken, node_folders(folder, cluster))])
         time.sleep(POLL_SECONDS)
     results = [found.get(timeout=60) for _ in ranks]
@@ -111,7 +112,7 @@ def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tupl
         starts.setdefault(start, line["time"] - began)
         outcome.requests[kind] += 1
         outcome.bytes[kind] += line["bytes"]
-    starts.setdefault("worker_start", waits[0])  # so late that all shards were there
+    starts["worker_start"] = min(waits[0], starts.get("worker_start", waits[0]))  # later ones may find all shards there
     return outcome, starts
 
 
@@ -120,9 +121,12 @@ def node_folders(folder: Path, cluster: Cluster) -> list[Path]:
 
 
 def taken(node: Path) -> int:
-    """Bytes that a node's cache has reserved."""
-    lock = node / "uio1" / "lock"
-    return int(lock.read_text() or 0) if lock.exists() else 0
+    """Bytes of the copies in a node's cache, whole ones and those on their way."""
+    total = 0
+    for path in node.glob("uio1/*/*.tar*"):
+        with suppress(FileNotFoundError):  # renamed meanwhile
+            total += path.stat().st_size
+    return total
 
 
 def run_rank(rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier, found) -> None:
