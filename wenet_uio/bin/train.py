@@ -130,10 +130,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         if not len(loader):
             reasons = ", ".join(f"{count} {reason}" for reason, count in loader.plan.filtered().items())
             raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
-    if train.corpus.has_text_only and config.model_conf.ctc_weight == 1:
-        raise ValueError(f"{train.corpus.data_list}: text alone trains the decoder, which ctc_weight 1 leaves out")
-    if train.corpus.has_text_only and config.train_engine != "torch_ddp":
-        raise ValueError(f"{train.corpus.data_list}: text without audio needs train_engine torch_ddp")
+    if train.corpus.has_text_only:
+        check_text_is_learnt(train.corpus.data_list, config)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     folder = RunFolder(args.model_dir)
@@ -156,6 +154,22 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             if getattr(args, name):
                 log.info("--%s %s is not read: it is where a new run starts", name, getattr(args, name))
     return trainer
+
+
+def check_text_is_learnt(data_list: str, config: Config) -> None:
+    """Refuse a list with text without audio that this config cannot train on.
+
+    Raises:
+        ValueError: the engine cannot, or there is nothing that would learn from it.
+    """
+    if config.model_conf.attention_weight == 0:
+        more = "attention_weight above 0" if config.model == "transducer" else "ctc_weight below 1"
+        raise ValueError(
+            f"{data_list}: text alone trains the attention decoder, which has no part in the loss; "
+            f"give it one in model_conf ({more})"
+        )
+    if config.train_engine != "torch_ddp":
+        raise ValueError(f"{data_list}: text without audio needs train_engine torch_ddp")
 
 
 def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
