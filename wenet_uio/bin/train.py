@@ -22,9 +22,10 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.train.build import build_engine
 from wenet_uio.train.checkpoint import LEDGER, RunFolder, load_parts, load_weights
 from wenet_uio.train.distributed import World, auto_workers, cpu_threads, said_once
-from wenet_uio.train.engine import build_engine, seed_everything
+from wenet_uio.train.engine import seed_everything
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer

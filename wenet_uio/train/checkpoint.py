@@ -7,6 +7,7 @@ state_S.pt            all that is needed to go on after optimizer step S; the ne
 final.pt              link to the last epoch, once the run is complete
 environment.yaml      what each start of the run ran on
 bad_samples.jsonl     every bad sample that was met, and why
+too_large.jsonl       batches that memory did not suffice for, and from which step on such are split
 tensorboard/          curves and pictures
 report.html           all of it in one page, once the run is complete
 """
@@ -31,7 +32,7 @@ from wenet_uio.models.lora import is_lora
 
 KEPT_STATES = 2
 """The second is there for the disk that loses the first."""
-ENVIRONMENT, LEDGER = "environment.yaml", "bad_samples.jsonl"
+ENVIRONMENT, LEDGER, TOO_LARGE = "environment.yaml", "bad_samples.jsonl", "too_large.jsonl"
 
 log = logging.getLogger(__name__)
 

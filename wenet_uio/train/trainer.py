@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
-from wenet_uio.train.checkpoint import RunFolder, differences
+from wenet_uio.train.checkpoint import TOO_LARGE, RunFolder, differences
 from wenet_uio.train.engine import Engine, StepOutcome
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import Totals, cost_bin
@@ -149,6 +149,7 @@ class Trainer:
             )
         self.watchdog.start()
         self.engine.connect()
+        self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         resumed = self.written is not None
         if self.world.rank == 0:
             self.folder.open(self.config)
