@@ -1,7 +1,7 @@
 """Run by test_memory.py: trains, with rank 1 short of memory in its backward passes of step 2.
 
 starved_run.py engine starved killed      in runs of these names, the second killed too; then without, in the run
-                                         "nothing", which is told what did not fit in the first
+                                         "nothing", which knows what did not fit in the first
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def starts(model_dir: str, engine: str, what: str) -> list[list[int]]:
 def main(engine: str, *happens: str) -> None:
     found = {what: starts(what, engine, what) for what in happens}
     Path("nothing").mkdir()
-    shutil.copy(f"{happens[0]}/too_large.jsonl", "nothing")
+    for name in ("too_large.jsonl", "state_0.pt"):
+        shutil.copy(f"{happens[0]}/{name}", "nothing")
     print(json.dumps({**found, "nothing": starts("nothing", engine, "nothing")}))
 
 

@@ -23,21 +23,32 @@ class Ledger:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._before: set[tuple[str, str, str]] | None = None
 
     def write(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         """Append one line, at once."""
         place = {"list": data_list, "pass": data_pass, "batch": batch}
         append_line(self.path, {**place, "key": key, "reason": reason, "detail": detail})
 
+    def write_once(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
+        """The same, unless an earlier start of the run wrote this key of the list with this reason."""
+        if self._before is None:
+            self._before = {(line["list"], line["key"], line["reason"]) for line in read_lines(self.path)}
+        if (data_list, key, reason) not in self._before:
+            self.write(data_list, data_pass, batch, key, reason, detail)
+
     def forget(self, data_list: str, data_pass: int = 0, batch: int = 0) -> None:
         """Take out what a list said from this place on, which will be read again; for one rank, before others write."""
         if not self.path.exists():
             return
-        lines = read_lines(self.path)
-        with written_aside(self.path, "w") as file:
-            for line in lines:
-                if line["list"] != data_list or (line["pass"], line["batch"]) < (data_pass, batch):
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        kept = "".join(
+            json.dumps(line, ensure_ascii=False) + "\n"
+            for line in read_lines(self.path)
+            if line["list"] != data_list or (line["pass"], line["batch"]) < (data_pass, batch)
+        )
+        if kept != self.path.read_text(encoding="utf-8"):
+            with written_aside(self.path, "w") as file:
+                file.write(kept)
 
 
 def tally(batches: Iterable[Batch]) -> Counter[str]:

@@ -137,8 +137,11 @@ class Loader:
             for key, reason in self.corpus.bad:
                 self._write(0, 0, key, NOT_INDEXED, reason)
         for batch in self._loader:
+            if self.position >= self.plan.num_batches:  # with nominal epochs a pass gives way to the next
+                self.data_pass, self.position = self.data_pass + 1, 0
             if batch.closes_step:
-                self._advance()
+                self.steps_done += 1
+                self.position = min(self.position + self.world_size, self.plan.num_batches)
             for sample in batch.skipped:
                 if not sample.filtered:
                     bad += 1
@@ -158,13 +161,6 @@ class Loader:
         plan = self.plan
         batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
         yield from self._data_loader(sampler=(work for batch in batches for work in _works(plan, batch)))
-
-    def _advance(self) -> None:
-        """Count one step; with nominal epochs a pass that is through gives way to the next."""
-        if self.position >= self.plan.num_batches:
-            self.data_pass, self.position = self.data_pass + 1, 0
-        self.steps_done += 1
-        self.position = min(self.position + self.world_size, self.plan.num_batches)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch, and of the pass of that number."""
@@ -233,9 +229,12 @@ class Loader:
             self.ledger.forget(self.corpus.data_list, self.data_pass, self.position)
 
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
-        # Without reshuffling every pass is the first one again.
-        if self.ledger is not None and (self.reshuffle or not data_pass):
+        if self.ledger is None:
+            return
+        if self.reshuffle:
             self.ledger.write(self.corpus.data_list, data_pass, batch, key, reason, detail)
+        elif not data_pass:  # every pass is the first one again, in every start of a run that evaluates
+            self.ledger.write_once(self.corpus.data_list, data_pass, batch, key, reason, detail)
 
     def _check(self, bad: float, example: str) -> None:
         """Stop where this rank's share of the bad samples is above what is allowed."""

@@ -43,9 +43,11 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def open(self, config: Config) -> None:
-        """Make the folder and write train.yaml."""
+    def open(self, config: Config, *, resumed: bool) -> None:
+        """Make the folder and write train.yaml; what a run before this one noted there is removed."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
+            (self.path / name).unlink(missing_ok=True)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink()
         save_config(config, self.path / "train.yaml")

@@ -149,12 +149,12 @@ class Trainer:
             )
         self.watchdog.start()
         self.engine.connect()
-        self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         resumed = self.written is not None
         if self.world.rank == 0:
-            self.folder.open(self.config)
+            self.folder.open(self.config, resumed=resumed)
             self.folder.note_start(environment(self.world, self.progress.step + 1))
             self.reporter.open(self.progress.step + 1, self.written)
+        self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         if not resumed:
             self._save_weights("init")
             self.save()
