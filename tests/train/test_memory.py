@@ -21,7 +21,7 @@ from tests.train.tiny import CPU, TinyModel, tiny_batch, tiny_config
 from wenet_uio.cli import AGAIN
 from wenet_uio.config.dataset import BatchConf
 from wenet_uio.train.engine_ddp import DdpEngine
-from wenet_uio.train.memory import is_out_of_memory, knob
+from wenet_uio.train.memory import TooLarge, is_out_of_memory, knob
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,6 +81,29 @@ def test_what_is_as_large_as_what_failed_is_split_before_it_is_tried(caplog: pyt
     assert not caplog.records
     engine.step([tiny_batch([4, 3, 2], 3)], 3, {})
     assert len(caplog.records) == 1
+
+
+def test_what_needs_as_much_of_everything_is_as_large_with_fewer_frames_too() -> None:
+    known = TooLarge(step=1, utterances=10, frames=100, tokens=5)
+    assert known.is_within(tiny_batch([90] * 13, 1, tokens=5))
+    assert not known.is_within(tiny_batch([90] * 12, 1, tokens=5))  # less in the square of the frames
+    assert not known.is_within(tiny_batch([100] * 10, 1, tokens=4))
+
+
+def test_a_step_that_is_made_again_counts_once_in_batch_norms() -> None:
+    batches, weights = [tiny_batch([9, 7], 1), tiny_batch([5, 4, 2, 2], 2)], []
+    for known in (set(), {TooLarge(step=1, utterances=4, frames=5, tokens=1)}):
+        torch.manual_seed(1)
+        model = HungryModel()
+        model.hidden = nn.Sequential(model.hidden, nn.BatchNorm1d(8))
+        engine = DdpEngine(model, tiny_config(), CPU, seed=5)
+        engine.connect()
+        engine.size_limit.too_large = known
+        engine.step(batches, 1, {})
+        weights.append(engine.weights())
+    assert weights[0]["hidden.1.num_batches_tracked"] == 3
+    for name, value in weights[1].items():
+        assert torch.equal(weights[0][name], value), name
 
 
 def test_a_single_utterance_without_room_ends_the_run() -> None:

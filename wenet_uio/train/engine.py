@@ -76,7 +76,7 @@ class Engine:
         self.statistics = [
             buffer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d) for buffer in layer.buffers()
         ]
-        """What running the model changes."""
+        """What a forward pass changes, and a step that is made again must not change twice."""
 
     def connect(self) -> None:
         """Tie this rank's model to the others', and take up what `load_state_dict` gave."""
