@@ -131,16 +131,18 @@ class RunFolder:
 
     def _states(self) -> list[Path]:
         """Newest first."""
-        return [path for _, path in sorted(_numbered(self.path, "state_*.pt"), reverse=True)]
+        return [path for _, path in sorted(numbered(self.path, "state_*.pt"), reverse=True)]
 
     def _epochs(self) -> dict[int, float]:
         """Validation loss of the epochs that are here."""
-        records = ((epoch, path) for epoch, path in _numbered(self.path, "epoch_*.yaml"))
+        records = ((epoch, path) for epoch, path in numbered(self.path, "epoch_*.yaml"))
         return {epoch: yaml.safe_load(path.read_text(encoding="utf-8"))["loss_dict"]["loss"] for epoch, path in records}
 
 
-def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
-    matches = ((re.fullmatch(r".*_(\d+)\.\w+", path.name), path) for path in folder.glob(pattern))
+def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
+    """Files whose names are `pattern` with a number for its star."""
+    name = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)"))
+    matches = ((name.fullmatch(path.name), path) for path in folder.glob(pattern))
     return [(int(match[1]), path) for match, path in matches if match]
 
 
