@@ -14,7 +14,7 @@ import yaml
 from tests.train.corpus import CONFIG, write_corpus
 from wenet_uio.bin.train import check_text_is_learnt
 from wenet_uio.config import parse_config
-from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.list_corpus import open_list
 
 ROOT = Path(__file__).parents[2]
 TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.train import killed_run
 from tests.train.corpus import write_corpus
-from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.files import read_lines
 
 ROOT = Path(__file__).parents[2]
