@@ -32,32 +32,29 @@ class ContextGraph:
         """`phrases` are token ids; empty ones are not read."""
         self.most = score if score >= 0 else torch.inf  # a negative one can be given back many times at once
         transitions, pending = _automaton(phrases)
-        transitions[_NO_KEY] = 0, 0
         keys, order = torch.tensor(list(transitions), device=device).sort()
-        targets, gains = (torch.tensor(column, device=device)[order] for column in zip(*transitions.values(), strict=True))
-        self._keys, self._targets, self._gains = keys, targets, score * gains.double()
+        targets, earned = (torch.tensor(column, device=device)[order] for column in zip(*transitions.values(), strict=True))
+        self._keys, self._targets, self._earned = keys, targets, score * earned.double()
         self._pending = score * torch.tensor(pending, dtype=torch.float64, device=device)
 
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        known, target, gain = self._find(states << 32 | tokens.unsqueeze(1))
-        _, afresh, gain_afresh = self._find(tokens.contiguous())  # where no phrase goes on, one may begin
-        target = torch.where(known, target, afresh.unsqueeze(1))
-        gain = torch.where(known, gain, gain_afresh.unsqueeze(1) - self._pending[states])
-        return target.unsqueeze(3), gain
+        place, known = self._find(states << 32 | tokens.unsqueeze(1))
+        afresh, begins = self._find(tokens.contiguous())  # where no phrase goes on, one may begin
+        afresh = afresh.masked_fill(~begins, len(self._keys) - 1).unsqueeze(1)
+        place = torch.where(known, place, afresh)  # (B, N, K)
+        return self._targets[place].unsqueeze(3), self._earned[place] - self._pending[states]
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end: phrases that were begun only give back."""
         return -self._pending[states.squeeze(2)]
 
-    def _find(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Whether there is a transition `state << 32 | token`, the state that it leads to, and its gain; else 0, 0."""
+    def _find(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Place of each transition `state << 32 | token`, and whether there is one."""
         place = torch.searchsorted(self._keys, keys)
-        known = self._keys[place] == keys
-        place = place.masked_fill(~known, len(self._keys) - 1)
-        return known, self._targets[place], self._gains[place]
+        return place, self._keys[place] == keys
 
 
 def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]], list[str]]:
@@ -102,25 +99,27 @@ def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, i
     """The automaton of all phrases; state 0 is that of the empty sequence.
 
     Returns:
-        {state << 32 | token: (next state, tokens earned)}, but for what does as in state 0 after giving back what is
-        pending; and of each state how many tokens have earned, but not for good.
+        {state << 32 | token: (next state, tokens that are pending there or earn for good on the way)}, but for what
+        does as in state 0; its last key stands for all that leads to state 0 and earns nothing. And of each state how
+        many tokens are pending: they have earned, but not for good.
     """
     children, depth, ends = _trie(phrases)
     following = _following(children, depth, ends)
     tail = [(1 << size) - 1 for size in depth]
-    for_good = [~((1 << size) - 1) for size in ends]
+    stays = [~((1 << size) - 1) for size in ends]
     states = [(0, 0)]  # node, and in bits the tokens before it that are pending, the last one lowest
     numbers = {states[0]: 0}
     transitions: dict[int, tuple[int, int]] = {}
     for number, (node, pending) in enumerate(states):  # grows as it goes
-        key, earned, begun = number << 32, pending.bit_count(), pending << 1 | 1
+        key, begun = number << 32, pending << 1 | 1
         for token, target in following[node].items():
             counted = begun & tail[target]
-            state = target, counted & for_good[target]
+            state = target, counted & stays[target]
             found = numbers.setdefault(state, len(states))
             if found == len(states):
                 states.append(state)
-            transitions[key | token] = found, counted.bit_count() - earned
+            transitions[key | token] = found, counted.bit_count()
+    transitions[_NO_KEY] = 0, 0
     return transitions, [pending.bit_count() for _, pending in states]
 
 
