@@ -33,8 +33,10 @@ class ContextGraph:
         self.most = score if score >= 0 else torch.inf  # a negative one can be given back many times at once
         transitions, pending = _automaton(phrases)
         keys, order = torch.tensor(list(transitions), device=device).sort()
-        targets, earned = (torch.tensor(column, device=device)[order] for column in zip(*transitions.values(), strict=True))
-        self._keys, self._targets, self._earned = keys, targets, score * earned.double()
+        targets, earned = zip(*transitions.values(), strict=True)
+        self._keys = keys
+        self._targets = torch.tensor(targets, device=device)[order]
+        self._earned = score * torch.tensor(earned, dtype=torch.float64, device=device)[order]
         self._pending = score * torch.tensor(pending, dtype=torch.float64, device=device)
 
     def extend(
