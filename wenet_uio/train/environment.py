@@ -1,4 +1,4 @@
-"""What a run runs on: versions, hardware, commit; and how long its utterances are."""
+"""What a run runs on: versions, hardware, commit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.train.distributed import World
 
-SHARDS = 20
-"""Shards of a corpus whose utterances are measured."""
 PACKAGES = ("torch", "torchaudio", "numpy", "soundfile", "sentencepiece")
 
 
@@ -41,14 +37,6 @@ def environment(world: World, step: int) -> dict[str, Any]:
         **{package: version(package) for package in PACKAGES},
         **({"cuda": torch.version.cuda} if torch.version.cuda else {}),
     }
-
-
-def lengths(corpus: Corpus) -> dict[str, float]:
-    """Seconds of the median utterance, of one that 95 % do not exceed, and of the longest; a sample of the shards."""
-    shards = np.unique(np.linspace(0, corpus.num_shards - 1, SHARDS).astype(int))
-    seconds = np.concatenate([corpus.rows(int(shard)).seconds for shard in shards])
-    median, most, longest = np.percentile(seconds[seconds > 0] if seconds.any() else [0.0], (50, 95, 100))
-    return {"median": round(float(median), 2), "most": round(float(most), 2), "longest": round(float(longest), 2)}
 
 
 def _commit() -> str:

@@ -15,7 +15,7 @@ from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.checkpoint import RunFolder, differences
 from wenet_uio.train.engine import Engine, StepOutcome
-from wenet_uio.train.environment import environment, lengths
+from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import Totals, cost_bin
 from wenet_uio.train.micro_batches import SizedBatches, steps, timed
 from wenet_uio.train.observation import FirstUtterance, observe
@@ -34,6 +34,7 @@ class Loader(SizedBatches, Protocol):
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None: ...
     def left_out(self, epoch: int) -> Counter[str]: ...
+    def utterance_seconds(self) -> dict[str, float]: ...
 
 
 class Trainer:
@@ -152,8 +153,8 @@ class Trainer:
         resumed = self.written is not None
         if self.world.rank == 0:
             self.folder.open(self.config)
-            seconds = {"utterance_seconds": lengths(self.train.corpus)}
-            self.folder.note_start(environment(self.world, self.progress.step + 1) | seconds)
+            lengths = {"utterance_seconds": self.train.utterance_seconds()}
+            self.folder.note_start(environment(self.world, self.progress.step + 1) | lengths)
             self.reporter.open(self.progress.step + 1, self.written)
         if not resumed:
             self._save_weights("init")
