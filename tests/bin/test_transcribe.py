@@ -56,7 +56,7 @@ def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch,
     assert found["audio"] == "five.wav"
     assert [passage["text"] for passage in found["passages"]] == text.splitlines()
     for start, passage in zip((1, 3, 5, 7, 9), found["passages"], strict=True):
-        assert (passage["start"], passage["end"]) == pytest.approx((start - 0.03, start + 1.03), abs=0.02)
+        assert (passage["start"], passage["end"]) == pytest.approx((start - 0.01, start + 1.01), abs=0.02)
         for word in passage["words"]:
             assert passage["start"] <= word["start"] < word["end"] <= passage["end"]
             assert 0 < word["confidence"] <= 1

@@ -25,14 +25,14 @@ def cut(path, pause=0.3):
 
 def test_speech_is_cut_at_pauses_and_keeps_a_margin(tmp_path):
     path = recording(tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.5, 0), (1, 0.1), (0.2, 0), (1, 0.3), (2, 0)])
-    assert cut(path) == [(0.97, 3.03), (3.47, 5.73)]  # the pause of 0.2 s is too short
-    assert cut(path, pause=0.1) == [(0.97, 3.03), (3.47, 4.53), (4.67, 5.73)]
+    assert cut(path) == [(0.99, 3.01), (3.49, 5.71)]  # the pause of 0.2 s is too short
+    assert cut(path, pause=0.1) == [(0.99, 3.01), (3.49, 4.51), (4.69, 5.71)]
 
 
 def test_soft_edges_belong_to_the_speech(tmp_path):
     soft = 0.002  # between noise and the threshold of speech
     path = recording(tmp_path / "a.wav", [(1, 0), (0.1, soft), (1, 0.2), (0.4, soft), (1, 0.2), (1, soft), (1, 0)])
-    assert cut(path) == [(0.97, 2.28), (2.32, 3.68)]  # of the longest, 0.15 s
+    assert cut(path) == [(0.99, 2.26), (2.34, 3.66)]  # of the longest, 0.15 s
 
 
 def test_what_is_too_long_is_cut_at_its_longest_pauses(tmp_path):
@@ -55,13 +55,13 @@ def test_times_are_those_of_the_file_whatever_its_rate(tmp_path, rate):
     samples[90 * rate : 92 * rate] += 0.2 * np.sin(0.4 * np.arange(2 * rate))
     soundfile.write(tmp_path / "a.wav", samples, rate)
     assert len(measure_levels(str(tmp_path / "a.wav"))) == 9500
-    assert cut(str(tmp_path / "a.wav")) == [(89.97, 92.03)]
+    assert cut(str(tmp_path / "a.wav")) == [(89.99, 92.01)]
 
 
 def test_the_threshold_follows_noise_and_loudness_from_block_to_block(tmp_path):
     loud = [(28, 0), (1, 0.5), (1, 0)]
     quiet = [(10, 0), (1, 0.02), (19, 0)]
-    assert cut(recording(tmp_path / "a.wav", [*loud, *quiet])) == [(27.97, 29.03), (39.97, 41.03)]
+    assert cut(recording(tmp_path / "a.wav", [*loud, *quiet])) == [(27.99, 29.01), (39.99, 41.01)]
 
 
 def test_clicks_are_no_speech_and_silence_has_none(tmp_path):

@@ -20,7 +20,7 @@ SILENCE = -60.0
 """dB below full scale: nothing quieter is speech."""
 THRESHOLD = 0.35
 """Of the way from the quiet to the loud level of a block; louder is speech."""
-FADE = 0.1
+FADE = 0.05
 """Likewise: what is louder, and next to speech, may be a soft beginning or end of it."""
 LONGEST_FADE = 0.15
 """Seconds of that, on either side of the speech."""
@@ -28,7 +28,7 @@ CLICK = 0.05
 """Seconds: what is louder for less is no speech."""
 LEAST_PAUSE = 0.1
 """Seconds of quiet that may cut what is too long; shorter ones are within words."""
-MARGIN = 0.03
+MARGIN = 0.01
 """Seconds that are heard beyond the speech, on either side."""
 
 
@@ -113,7 +113,7 @@ def _thresholds(levels: np.ndarray) -> tuple[float, float]:
     quiet, loud = np.percentile(levels, (10, 95))
     if loud - quiet < LEAST_CONTRAST:
         return SILENCE, SILENCE
-    return max(SILENCE, quiet + THRESHOLD * (loud - quiet)), max(SILENCE, quiet + FADE * (loud - quiet))
+    return max(SILENCE, quiet + THRESHOLD * (loud - quiet)), quiet + FADE * (loud - quiet)
 
 
 def _runs(mask: np.ndarray) -> np.ndarray:
