@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.tools.test_benchmarks import benchmark
 from wenet_uio.bin import transcribe
 from wenet_uio.search import MODES, transcription
 
@@ -109,3 +110,15 @@ def test_files_are_written_one_for_each_audio(audio, monkeypatch, capsys):
 def test_options_that_cannot_be_are_named(audio, monkeypatch, capsys, options, message):
     with pytest.raises((ValueError, OSError), match=message):
         call(monkeypatch, capsys, "five.wav", *options)
+
+
+def test_the_benchmark_sets_a_long_recording_beside_its_utterances(folder):
+    Path("avg.pt").symlink_to("model.pt")
+    joined = ("--data_list", "raw.list", "--minutes", 0.2, "--pauses", 0.5, 1)
+    done = benchmark("transcribe.py", "--model", folder, *joined, "--json", "--transcribe", "--pause", 0.3)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["seconds"] >= 12
+    assert report["passages"] == report["utterances"] > 5
+    assert min(report[name] for name in ("wer_joined", "wer_cut", "real_time_factor", "memory_mb")) > 0
+    assert report["transcribe"] == ["--pause", "0.3"]
