@@ -30,13 +30,13 @@ def _folder(variable: str) -> Path:
     return Path(value)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def corpora() -> Path:
     """Folder of small real corpora (fsdd, yesno, ...)."""
     return _folder("WENET_UIO_CORPORA")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def golden() -> Path:
     """Folder of WeNet models with the outputs WeNet computes from them."""
     return _folder("WENET_UIO_GOLDEN")

@@ -105,7 +105,7 @@ def main() -> None:
 def audio_of(data_list: str, data_type: str) -> Audio:
     """The audio of the utterances of a data list, by key."""
     from wenet_uio.dataset.audio import read_audio
-    from wenet_uio.dataset.corpus import open_list
+    from wenet_uio.dataset.list_corpus import open_list
     from wenet_uio.dataset.types import SampleRef
 
     corpus = open_list(data_list, data_type)

@@ -23,7 +23,6 @@ node_rank=0               # this one's number among them
 rdzv_endpoint=            # host:port of machine 0, where they meet
 max_restarts=0            # times that a run whose rank dies is started again, from its newest checkpoint
 parse_options "$@"
-deepspeed_config=${deepspeed_config:-$(dirname "$0")/ds_stage2.json}
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 if ((num_nodes > 1)); then
@@ -41,7 +40,7 @@ require "${train_data[@]:1}" data/dev/data.list
 # torchrun that says a failure once.
 exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_per_node "$nproc" \
   --max_restarts "$max_restarts" -m wenet_uio.bin.train \
-  --train_engine "$train_engine" --deepspeed_config "$deepspeed_config" \
+  --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \
   --config "$config" ${override:+--override_config $override} ${checkpoint:+--checkpoint "$checkpoint"} \
   --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list \
   --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

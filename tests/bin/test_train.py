@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from tests.train.corpus import CONFIG, write_corpus
-from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.list_corpus import open_list
 
 ROOT = Path(__file__).parents[2]
 

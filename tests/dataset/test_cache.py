@@ -6,7 +6,7 @@ import pytest
 
 from tests.dataset.faults.servers import serving
 from wenet_uio.dataset import cache, cache_space
-from wenet_uio.dataset.transports import StorageError, Version
+from wenet_uio.dataset.versions import StorageError, Version
 
 
 @pytest.fixture

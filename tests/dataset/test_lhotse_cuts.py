@@ -9,9 +9,9 @@ import pytest
 
 from tests.dataset.tars import everything, wav
 from wenet_uio.dataset.audio import read_audio
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.lhotse_cuts import list_of_cuts
+from wenet_uio.dataset.list_corpus import open_list
 
 
 @pytest.fixture

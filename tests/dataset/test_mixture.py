@@ -8,7 +8,7 @@ import yaml
 from tests.dataset.synthetic import IndexOnlyCorpus
 from wenet_uio.config import ConfigError
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.measure import measure_of
 from wenet_uio.dataset.mixture import Mixture, Source, exact_quotas, open_corpus
 from wenet_uio.dataset.plan import EpochPlan

@@ -11,9 +11,9 @@ import pytest
 import soundfile
 
 from wenet_uio.dataset.audio import read_audio
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError, RawLine, read_shard_list
 from wenet_uio.dataset.kaldi_dir import read_utterances
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.packing import make_raw_list, make_shard_list, manifest_of
 from wenet_uio.dataset.shard_job import ShardJob, Storing, pack_shard
 from wenet_uio.dataset.sharding import Group

@@ -5,7 +5,7 @@ import webdataset
 
 from tests.dataset.tars import everything, wav, write_tar
 from wenet_uio.dataset.audio import read_audio
-from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.shard_layout import Layout
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.dataset.faults.servers import serving, serving_ftp
 from wenet_uio.dataset import storage
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import read_shard_list
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.token_counts import TokenCounted
-from wenet_uio.dataset.transports import DriverError, shown
+from wenet_uio.dataset.versions import DriverError, shown
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 

@@ -1,5 +1,5 @@
 from wenet_uio.dataset import token_counts
-from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.mixture import open_corpus
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer

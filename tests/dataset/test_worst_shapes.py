@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.corpus import Corpus, open_list
+from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.measure import Measure, measure_of
 from wenet_uio.dataset.policies import DurationBucketPolicy
 from wenet_uio.dataset.worst_shapes import Shape, worst_shapes

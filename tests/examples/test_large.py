@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import yaml
 
@@ -59,6 +61,24 @@ def test_a_mixture_is_packed_uploaded_trained_on_and_scored(recipe, bucket, tmp_
     again = call(*run, "--stage", "3", "--stop_stage", "3", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "3 shards in s3://corpora/toy/one, 0 of them copied" in again.stdout
+
+
+def test_a_ray_cluster_packs_and_two_machines_train(recipe, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    folder, sources = recipe("large"), make_sources(tmp_path / "corpora")
+    run = ("bash", folder / "run.sh", "--sources", sources, "--storage", "s3://corpora/toy", "--override", TINY)
+    pack = call(*run, "--num_utts_per_shard", "4", "--executor", "ray", "--nj", "2", "--stop_stage", "3", cwd=tmp_path)
+    assert pack.returncode == 0, pack.stderr
+    assert len(bucket.glob("corpora/toy/**/*.tar")) == 5
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        meeting = f"127.0.0.1:{server.getsockname()[1]}"
+    train = (*run, "--stage", "4", "--stop_stage", "4", "--num_nodes", "2", "--rdzv_endpoint", meeting, "--node_rank")
+    with ThreadPoolExecutor(2) as machines:
+        first, second = machines.map(lambda rank: call(*train, rank, cwd=tmp_path), ("0", "1"))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert "18 read, 0 filtered, 0 bad" in first.stdout + first.stderr
+    assert list(folder.glob("exp/train_conformer/epoch_0*"))
 
 
 def test_sources_that_cannot_be_used_are_one_line(recipe, tmp_path):

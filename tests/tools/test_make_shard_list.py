@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.dataset.corpus import open_list
+from wenet_uio.dataset.list_corpus import open_list
 
 ROOT = Path(__file__).parents[2]
 TOOL = [sys.executable, str(ROOT / "tools" / "make_shard_list.py"), "wav.scp", "text", "s", "list"]
@@ -20,13 +20,10 @@ def call(folder, *options):
 
 
 @pytest.fixture(scope="module")
-def fsdd(tmp_path_factory):
+def fsdd(corpora, tmp_path_factory):
     """A copy of FSDD with `wav.scp` and `text`."""
-    corpora = os.environ.get("WENET_UIO_CORPORA")
-    if not corpora:
-        pytest.skip("WENET_UIO_CORPORA is not set")
     folder = tmp_path_factory.mktemp("fsdd")
-    shutil.copytree(Path(corpora, "fsdd", "recordings"), folder / "wav")
+    shutil.copytree(corpora / "fsdd" / "recordings", folder / "wav")
     wavs = sorted((folder / "wav").glob("*.wav"))
     (folder / "wav.scp").write_text("".join(f"{wav.stem} {wav}\n" for wav in wavs))
     (folder / "text").write_text("".join(f"{wav.stem} {wav.stem[0]}\n" for wav in wavs))

@@ -29,7 +29,7 @@ from wenet_uio.search.alignment import align_batches, write_clean_list, write_ct
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.checkpoint import load_weights
-from wenet_uio.train.distributed import World, cpu_threads
+from wenet_uio.train.distributed import World, use_cpu_threads
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -52,9 +52,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     args = parse_arguments()
     world = World.from_environment(args.device)
-    threads = cpu_threads(world, args.num_workers)
-    if threads and world.device.type == "cpu":
-        torch.set_num_threads(threads)
+    use_cpu_threads(world, args.num_workers)
     config = with_batches_of(load_config(args.config), args.batch_size)
     tokenizer = build_tokenizer(config)
     loader = build_loader(

@@ -23,8 +23,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-import torch
-
 from wenet_uio.cli import run
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.dataset import BatchConf
@@ -39,7 +37,7 @@ from wenet_uio.search.recognition import Recognition, recognize, write_recogniti
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.checkpoint import load_weights
-from wenet_uio.train.distributed import World, cpu_threads
+from wenet_uio.train.distributed import World, use_cpu_threads
 
 SHOWN = 5
 """Skipped utterances that are named on the screen; the file names all."""
@@ -133,9 +131,7 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": args.nproc, "LOCAL_WORLD_SIZE": args.nproc}
     environment = os.environ | {name: str(value) for name, value in ranks.items()}
     world = World.from_environment(args.device, environment)
-    threads = cpu_threads(world, args.num_workers, environment)
-    if threads and world.device.type == "cpu":
-        torch.set_num_threads(threads)
+    use_cpu_threads(world, args.num_workers, environment)
     config, tokenizer, loader = open_test_set(args)
     scorers = build_scorers(args, tokenizer, world.device, warn=rank == 0)
     model = build_model(config)

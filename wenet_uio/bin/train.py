@@ -13,8 +13,6 @@ import argparse
 import logging
 from pathlib import Path
 
-import torch
-
 from wenet_uio.cli import run
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.train import ENGINES
@@ -23,7 +21,7 @@ from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.checkpoint import LEDGER, RunFolder, load_parts, load_weights
-from wenet_uio.train.distributed import World, auto_workers, cpu_threads, said_once
+from wenet_uio.train.distributed import World, auto_workers, said_once, use_cpu_threads
 from wenet_uio.train.engine import build_engine, seed_everything
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
@@ -198,9 +196,7 @@ def main() -> int:
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
     )
-    threads = cpu_threads(world, args.num_workers)
-    if threads and world.device.type == "cpu":
-        torch.set_num_threads(threads)
+    use_cpu_threads(world, args.num_workers)
     # Rank 0 meets the others when it has found nothing wrong: an error is said once.
     trainer = build_trainer(args, world, stop) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)

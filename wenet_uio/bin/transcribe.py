@@ -19,8 +19,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from wenet_uio.cli import run
 from wenet_uio.dataset.audio import AudioError
 from wenet_uio.files import written_aside
@@ -28,7 +26,7 @@ from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
 from wenet_uio.search.subtitles import subtitles
 from wenet_uio.search.transcription import Cutting, Passage, Transcriber, load_recogniser
-from wenet_uio.train.distributed import World, cpu_threads
+from wenet_uio.train.distributed import World, use_cpu_threads
 
 SUFFIXES = {"text": "txt", "json": "json", "srt": "srt"}
 
@@ -72,9 +70,7 @@ def main() -> int:
     cutting = cutting_of(args)
     outputs = output_paths(args)
     world = World.from_environment(args.device)
-    threads = cpu_threads(world)
-    if threads and world.device.type == "cpu":
-        torch.set_num_threads(threads)
+    use_cpu_threads(world)
     config, tokenizer, model = load_recogniser(args.model, args.checkpoint)
     args.modes = [args.mode]
     transcriber = Transcriber(

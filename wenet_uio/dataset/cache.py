@@ -28,7 +28,7 @@ from typing import BinaryIO
 
 from wenet_uio.dataset.cache_space import CacheFullError, reserve
 from wenet_uio.dataset.remote import transfer, version_of
-from wenet_uio.dataset.transports import ChangedError, StorageError, Version, deadline, shown
+from wenet_uio.dataset.versions import ChangedError, StorageError, Version, deadline, shown
 from wenet_uio.files import written_aside
 
 VERSION_KEPT = 3600.0

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from wenet_uio.dataset.transports import StorageError
+from wenet_uio.dataset.versions import StorageError
 
 PART_KEPT = 86400.0
 """Seconds after which what a killed run left is removed even where there is room."""

@@ -13,9 +13,10 @@ from pathlib import Path
 from wenet_uio.dataset import storage
 from wenet_uio.dataset.check import LOSSES, Report
 from wenet_uio.dataset.check_samples import Finding
-from wenet_uio.dataset.corpus import Corpus, RawCorpus, ShardCorpus
+from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.indexing import index_shard
+from wenet_uio.dataset.list_corpus import RawCorpus, ShardCorpus
 from wenet_uio.dataset.shard import is_plain
 from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.tar_members import Member, read_members

@@ -80,13 +80,13 @@ def map_file(path: str | Path) -> np.ndarray:
 class Visits:
     """Counts visits to mapped files and drops them from memory now and then, so that it does not grow with them."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, *arrays: np.ndarray) -> None:
+        self._arrays, self._count = arrays, 0
 
-    def add(self, *arrays: np.ndarray) -> None:
+    def add(self) -> None:
         self._count += 1
         if self._count % VISITS == 0:
-            for array in arrays:
+            for array in self._arrays:
                 release_pages(array)
 
 

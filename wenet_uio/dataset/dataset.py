@@ -1,8 +1,8 @@
 """Unified IO in one page: a data list becomes batches. Read this file first.
 
-open_corpus   data.list             -> shards of samples, indexed                (corpus.py, index.py, mixture.py)
+open_corpus   data.list             -> shards of samples, indexed                (list_corpus.py, index.py, mixture.py)
 EpochPlan     index, policy, seed   -> batch t: which samples, at which speed    (plan.py, batching.py)
-read          sample                -> encoded audio and text                    (corpus.py, shard.py, audio.py)
+read          sample                -> encoded audio and text                    (list_corpus.py, shard.py, audio.py)
 chain         audio and text        -> features and labels                       (operators/)
 pad           examples              -> one padded Batch                          (operators/padding.py)
 Loader        plan and chain        -> this rank's batches, with a state         (loader.py)

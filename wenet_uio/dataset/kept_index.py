@@ -12,7 +12,7 @@ from wenet_uio.dataset.data_list import ShardFiles
 from wenet_uio.dataset.index import Rows
 from wenet_uio.dataset.shard import scan_shard
 from wenet_uio.dataset.shard_layout import Layout
-from wenet_uio.dataset.transports import Version
+from wenet_uio.dataset.versions import Version
 from wenet_uio.files import written_aside
 
 Indexed = tuple[Rows, list[tuple[str, str]]]

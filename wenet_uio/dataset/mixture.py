@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
-from wenet_uio.dataset.corpus import Corpus, RemoteObject, open_list
+from wenet_uio.dataset.corpus import Corpus, RemoteObject
 from wenet_uio.dataset.data_list import DataType, ListError
 from wenet_uio.dataset.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.measure import Measure
 from wenet_uio.dataset.policies import TextPolicy
 from wenet_uio.dataset.randomness import Permutation, draw, key_of

@@ -17,7 +17,7 @@ from wenet_uio.dataset.audio import AudioError, AudioInfo
 from wenet_uio.dataset.data_list import ListError, RawLine, parse_raw_line, reason_to_skip
 from wenet_uio.dataset.shard_layout import FoundSample, Layout
 from wenet_uio.dataset.tar_members import Member
-from wenet_uio.dataset.transports import Version
+from wenet_uio.dataset.versions import Version
 
 SUB = re.compile(r"-sub\d+(?=(\.\w+)?$)")
 """What NeMo puts into the second and later entries of one member."""

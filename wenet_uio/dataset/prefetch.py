@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from wenet_uio.dataset import cache, storage
-from wenet_uio.dataset.transports import Version
+from wenet_uio.dataset.versions import Version
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,15 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from wenet_uio.dataset.transports import (
-    DriverError,
-    RefusedError,
-    StorageError,
-    Version,
-    deadline,
-    shown,
-    transport,
-)
+from wenet_uio.dataset.transports import transport
+from wenet_uio.dataset.versions import DriverError, RefusedError, StorageError, Version, deadline, shown
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between tries."""

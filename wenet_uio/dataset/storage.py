@@ -18,7 +18,8 @@ from urllib.parse import unquote
 from wenet_uio.dataset import cache, cache_space
 from wenet_uio.dataset.cache_space import CacheFullError
 from wenet_uio.dataset.remote import transfer, version_of
-from wenet_uio.dataset.transports import DriverError, Version, driver, shown
+from wenet_uio.dataset.transports import driver
+from wenet_uio.dataset.versions import DriverError, Version, shown
 
 PACKED = (".tar.gz", ".tgz")
 """What is unpacked before it is read."""

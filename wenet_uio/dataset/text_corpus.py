@@ -9,19 +9,19 @@ from itertools import zip_longest
 
 import numpy as np
 
-from wenet_uio.dataset.columns import Visits, is_index, map_file, read_columns, write_columns
-from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.columns import is_index, map_file, read_columns, write_columns
 from wenet_uio.dataset.data_list import ListError
-from wenet_uio.dataset.index import TABLE_COLUMNS, TEXT_ONLY, Entry, Rows, Summary, rows_of, shard_table, summary_of
+from wenet_uio.dataset.index import TEXT_ONLY, Entry, rows_of, shard_table, summary_of
 from wenet_uio.dataset.indexing import UTTERANCES_PER_RUN, lines_of
+from wenet_uio.dataset.list_corpus import LineCorpus
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import digest_of, locked, written_aside
 
 
-class TextCorpus(Corpus):
+class TextCorpus(LineCorpus):
     """Lines of a file, each a text; in a pair the lines of a second file are what they answer to.
 
-    A run of consecutive lines counts as a shard. Blank lines are left out; of a pair, so is a line whose partner is.
+    Blank lines are left out; of a pair, so is a line whose partner is.
     """
 
     def __init__(self, path: str, source_path: str | None = None) -> None:
@@ -29,45 +29,36 @@ class TextCorpus(Corpus):
         Raises:
             ListError: no such file, an empty one, or two of different length.
         """
-        self._path, self._source_path = path, source_path
-        for name in (path, source_path):
-            if name is not None and not os.path.isfile(name):
+        for name in filter(None, (path, source_path)):
+            if not os.path.isfile(name):
                 raise ListError(f"{name}: no such text file")
-        columns, meta = _read_or_build(path, source_path)
-        self._first = columns.pop("first_row")
-        table = {name: columns.pop(name) for name in TABLE_COLUMNS}
-        self._rows = Rows(**columns)
-        self._lines = {name: map_file(name) for name in (path, source_path) if name is not None}
-        self._visits = Visits()
-        super().__init__(path, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
+        self._source_path = source_path
+        self._sources = [map_file(source_path)] if source_path is not None else []
+        super().__init__(path, *_read_or_build(path, source_path), *self._sources)
         if not self.num_samples:
             raise ListError(f"{path}: holds no text")
 
-    def rows(self, shard: int) -> Rows:
-        self._visits.add(self._rows.key_hash, *self._lines.values())
-        first = int(self._first[shard])
-        return self._rows.slice(first, first + int(self.samples[shard]))
-
     def read(self, ref: SampleRef) -> Utterance:
         rows = self.rows(ref.shard)
-        text = self._line(self._path, rows.text_offset[ref.row], rows.text_size[ref.row])
+        text = _text(self._lines, rows.text_offset[ref.row], rows.text_size[ref.row])
         source = None
-        if self._source_path is not None:
-            source = self._line(self._source_path, rows.audio_offset[ref.row], rows.audio_size[ref.row])
+        for lines in self._sources:
+            source = _text(lines, rows.audio_offset[ref.row], rows.audio_size[ref.row])
         return Utterance(rows.key(ref.row), None, text, source=source)
 
-    def _line(self, path: str, offset: int, size: int) -> str:
-        return self._lines[path][int(offset) : int(offset) + int(size)].tobytes().decode().strip()
-
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return TextCorpus, (self._path, self._source_path)
+        return TextCorpus, (self.data_list, self._source_path)
+
+
+def _text(lines: np.ndarray, offset: int, size: int) -> str:
+    return lines[int(offset) : int(offset) + int(size)].tobytes().decode().strip()
 
 
 def _read_or_build(path: str, source_path: str | None) -> tuple[dict[str, np.ndarray], dict]:
     """The index of a text or a pair, made first where there is none or the files have changed."""
     index = f"{path}.idx" if source_path is None else f"{path}.{os.path.basename(source_path)}.idx"
     with locked(path):
-        found = [(name, os.stat(name)) for name in (path, source_path) if name is not None]
+        found = [(name, os.stat(name)) for name in filter(None, (path, source_path))]
         fingerprint = [[name, status.st_size, status.st_mtime_ns] for name, status in found]
         if is_index(index):
             columns, meta = read_columns(index)

@@ -14,7 +14,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,15 @@ from urllib.parse import unquote, urlsplit
 
 import fsspec
 import requests
+
+from wenet_uio.dataset.versions import (
+    DriverError,
+    RefusedError,
+    Version,
+    check_version,
+    shown,
+    stall,
+)
 
 CHUNK = 1 << 16
 """Bytes handed on at a time."""
@@ -36,52 +44,6 @@ OSS_VARIABLES = {"key": "OSS_ACCESS_KEY_ID", "secret": "OSS_ACCESS_KEY_SECRET", 
 """Credentials that ossfs does not look for itself."""
 RETRIED = frozenset((408, 425, 429))
 """HTTP statuses below 500 that may pass."""
-
-
-class StorageError(OSError):
-    """An object that cannot be had."""
-
-
-class DriverError(ValueError):
-    """A scheme that this installation cannot read; not the data's fault."""
-
-
-class RefusedError(StorageError):
-    """A store's last word: trying again would not help."""
-
-
-class ChangedError(RefusedError):
-    """An object that is no longer of the version asked for."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """What tells one state of an object from the next."""
-
-    size: int | None
-    """Bytes; None where the store does not say."""
-    tag: str = ""
-    """Entity tag, or time of the last change."""
-    md5: str = ""
-    """Hexadecimal, of the whole object, where the store says."""
-
-
-def deadline() -> float:
-    """Seconds without progress after which an object counts as not to be had: WENET_UIO_DEADLINE."""
-    return float(os.environ.get("WENET_UIO_DEADLINE") or 300)
-
-
-def stall() -> float:
-    """Seconds of silence after which a connection is given up."""
-    return max(0.2, deadline() / 10)
-
-
-def shown(uri: str) -> str:
-    """A URI as it may be printed: without password and signature."""
-    plain, signed, _ = uri.partition("?")
-    scheme, _, rest = plain.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" + ("?…" if signed else "")
 
 
 class Transport(NamedTuple):
@@ -120,15 +82,6 @@ def driver(uri: str) -> tuple[Any, str]:
         raise DriverError(f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({error}); {mend}") from None
     except ValueError as error:
         raise DriverError(f"{shown(uri)}: {error}") from None
-
-
-def _checked(found: Version, wanted: Version, uri: str) -> None:
-    same_tag = bool(wanted.tag) and wanted.tag == found.tag
-    if wanted.tag and found.tag and not same_tag:
-        raise ChangedError(f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)")
-    if wanted.size is not None and found.size is not None and wanted.size != found.size:
-        what = f"of {wanted.size} bytes when indexed, {found.size} now"
-        raise ConnectionError(what) if same_tag else ChangedError(f"{shown(uri)}: changed: {what}")
 
 
 # ---- http(s) and AIStore's gateway
@@ -174,7 +127,7 @@ def _http_chunks(uri: str, start: int, end: int | None, version: Version) -> Ite
     headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if part else {}
     with closing(_get(uri, "GET", headers)) as response:
         _raise_for_status(response, uri)
-        _checked(_version_from(response), version, uri)
+        check_version(_version_from(response), version, uri)
         skip = 0 if response.status_code == 206 else start  # a server without ranges begins at the beginning
         left = None if end is None else end - start
         for chunk in response.raw.stream(CHUNK, decode_content=False):
@@ -255,7 +208,7 @@ def _ftp_version(uri: str) -> Version:
 def _ftp_chunks(uri: str, start: int, end: int | None, version: Version) -> Iterator[bytes]:
     ftp, path = _ftp_connect(uri)
     with closing(ftp):
-        _checked(_ftp_stat(ftp, path, uri), version, uri)
+        check_version(_ftp_stat(ftp, path, uri), version, uri)
         with ftp.transfercmd(f"RETR {path}", rest=start or None) as connection:
             left = None if end is None else end - start
             while left is None or left > 0:
@@ -280,7 +233,7 @@ def _driver_version(uri: str) -> Version:
 
 def _driver_chunks(uri: str, start: int, end: int | None, version: Version) -> Iterator[bytes]:
     filesystem, path = driver(uri)
-    _checked(_driver_version(uri), version, uri)
+    check_version(_driver_version(uri), version, uri)
     end = version.size if end is None else end
     for first in range(start, end, BLOCK):
         block = _within(filesystem.cat_file, path, start=first, end=min(end, first + BLOCK))

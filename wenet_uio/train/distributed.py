@@ -159,3 +159,10 @@ def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, st
         return None
     cores = max(1, len(os.sched_getaffinity(0)) // world.local_size)
     return cores - num_workers if cores > 2 * num_workers else cores
+
+
+def use_cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> None:
+    """Let torch have the threads that `cpu_threads` names, where this rank computes on the CPU."""
+    threads = cpu_threads(world, num_workers, environment)
+    if threads and world.device.type == "cpu":
+        torch.set_num_threads(threads)

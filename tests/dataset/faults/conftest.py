@@ -1,7 +1,6 @@
 """A cache of each test's own with deadlines that a test can wait for, and a corpus for servers to show."""
 
 import gzip
-import os
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,9 @@ def cache_folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def utterances() -> list[RawLine]:
+def utterances(corpora) -> list[RawLine]:
     """100 utterances of FSDD."""
-    if "WENET_UIO_CORPORA" not in os.environ:
-        pytest.skip("WENET_UIO_CORPORA is not set")
-    wavs = sorted(Path(os.environ["WENET_UIO_CORPORA"], "fsdd", "recordings").glob("*.wav"))[::30]
+    wavs = sorted((corpora / "fsdd" / "recordings").glob("*.wav"))[::30]
     return [RawLine(wav.stem, str(wav), "abc"[int(wav.stem[0]) % 3]) for wav in wavs]
 
 

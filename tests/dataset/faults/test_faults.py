@@ -25,14 +25,23 @@ from tests.dataset.faults.corpus import (
 from tests.dataset.faults.servers import away, serving
 from tests.dataset.test_loader import loader
 from wenet_uio.dataset import cache
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError, RawLine
+from wenet_uio.dataset.list_corpus import open_list
 
 SHARDS = "shards_{000000000..000000003}.tar"
 
 
 def shard_list(tmp_path, server, name=SHARDS):
     return write_list(tmp_path / "remote.list", [f"{server.url}/{name}"])
+
+
+def indexed_list(tmp_path, server, cache_folder):
+    """A shard list with its index; the cache is empty."""
+    data_list = shard_list(tmp_path, server)
+    open_list(data_list, "shard")
+    for path in cache_folder.rglob("*.tar"):
+        path.unlink()
+    return data_list
 
 
 def environment():
@@ -83,10 +92,7 @@ def test_a_server_that_goes_away_for_a_while_is_waited_for(tmp_path, store, loca
     seconds = float(os.environ.get("WENET_UIO_TEST_OUTAGE", "3"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", str(10 + 2 * seconds))
     with serving(store) as server:
-        data_list = shard_list(tmp_path, server)
-        open_list(data_list, "shard")
-        for path in cache_folder.rglob("*.tar"):
-            path.unlink()  # what was fetched for the index
+        data_list = indexed_list(tmp_path, server, cache_folder)
         began = time.monotonic()
         with away(server, seconds, store):
             batches = batches_of(data_list)
@@ -98,10 +104,7 @@ def test_a_server_that_goes_away_for_a_while_is_waited_for(tmp_path, store, loca
 
 def test_a_shard_that_is_gone_puts_its_samples_into_the_ledger(tmp_path, store, utterances, cache_folder):
     with serving(store) as server:
-        data_list = shard_list(tmp_path, server)
-        open_list(data_list, "shard")
-        for path in cache_folder.rglob("*.tar"):
-            path.unlink()
+        data_list = indexed_list(tmp_path, server, cache_folder)
         server.fault = lambda path, number: 404 if "00002" in path else None
         batches = keep_going(data_list, "shard")
     lost = [line.key for line in utterances[50:75]]
@@ -115,10 +118,7 @@ def test_a_shard_that_stays_unreachable_costs_one_deadline_not_one_a_sample(
 ):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "2")
     with serving(store) as server:
-        data_list = shard_list(tmp_path, server)
-        open_list(data_list, "shard")
-        for path in cache_folder.rglob("*.tar"):
-            path.unlink()
+        data_list = indexed_list(tmp_path, server, cache_folder)
         server.fault = lambda path, number: 500 if "00001" in path else None
         batches = keep_going(data_list, "shard")
         assert server.requests["/shards_000000001.tar"] < 50
@@ -175,11 +175,8 @@ def keep_going(data_list, data_type):
 @pytest.mark.parametrize("bound", ["100", "300K"])
 def test_a_cache_too_small_for_the_corpus_is_no_obstacle(bound, tmp_path, store, local, cache_folder, monkeypatch):
     with serving(store) as server:
-        data_list = shard_list(tmp_path, server)
-        open_list(data_list, "shard")
+        data_list = indexed_list(tmp_path, server, cache_folder)
         monkeypatch.setenv("WENET_UIO_CACHE_BYTES", bound)
-        for path in cache_folder.rglob("*.tar"):
-            path.unlink()
         assert_same_batches(batches_of(data_list, workers=1), batches_of(local))
     assert sum(path.stat().st_size for path in cache_folder.rglob("*.tar")) <= 300 << 10
     assert_nothing_is_left(cache_folder)
@@ -187,10 +184,7 @@ def test_a_cache_too_small_for_the_corpus_is_no_obstacle(bound, tmp_path, store,
 
 def test_a_disk_that_fills_while_a_shard_comes_in_is_no_obstacle(tmp_path, store, local, cache_folder):
     with serving(store) as server:
-        data_list = shard_list(tmp_path, server)
-        open_list(data_list, "shard")
-        for path in cache_folder.rglob("*.tar"):
-            path.unlink()
+        data_list = indexed_list(tmp_path, server, cache_folder)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # a write beyond it fails, as on a full disk
         try:
@@ -204,10 +198,7 @@ def test_a_disk_that_fills_while_a_shard_comes_in_is_no_obstacle(tmp_path, store
 
 def test_the_prefetching_killed_on_the_way_loses_nothing(tmp_path, store, local, cache_folder):
     with serving(store, fault=lambda path, number: "slow") as server:
-        data_list = shard_list(tmp_path, server)
-        open_list(data_list, "shard")
-        for path in cache_folder.rglob("*.tar"):
-            path.unlink()
+        data_list = indexed_list(tmp_path, server, cache_folder)
         one = loader(data_list, "shard", conf={"batch_conf": {"batch_type": "static", "batch_size": 10}})
         batches = []
         for batch in one:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.dataset.faults.corpus import assert_same_batches, batches_of, write_list
 from tests.dataset.faults.servers import serving, serving_ftp, serving_s3
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import RawLine
+from wenet_uio.dataset.list_corpus import open_list
 
 
 def test_local_and_every_remote_store_give_one_plan_and_the_same_features(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.indexing import index_of
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.shard import sidecar_of
 from wenet_uio.dataset.types import SampleRef
 
