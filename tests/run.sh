@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 . ./path.sh
 need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt
 
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tests run small models, and several processes at a time
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tests run small models, in several processes at a time
 ruff check .
 ruff format --check .
 shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh
-python -m pytest "$@"
+python -m pytest -n 2 --dist loadfile "$@"

@@ -15,6 +15,7 @@ from wenet_uio.executor import add_executor_options, executor_of
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train_config", required=True, help="yaml whose dataset_conf says which features")
+    parser.add_argument("--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="keys of it to change")
     parser.add_argument("--in_scp", required=True, help="lines `key path`")
     parser.add_argument("--segments", help="lines `key recording start end` in seconds (default: beside in_scp)")
     parser.add_argument("--out_cmvn", required=True, help="JSON to write: mean_stat, var_stat, frame_num")
@@ -22,7 +23,7 @@ def main() -> None:
     parser.add_argument("--allow_bad", action="store_true", help="name files that have no features, and go on without")
     add_executor_options(parser, "--num_workers", "--nj")
     args = parser.parse_args()
-    conf = load_config(args.train_config).dataset_conf
+    conf = load_config(args.train_config, args.override_config).dataset_conf
     beside = Path(args.in_scp).with_name("segments")
     lines = read_audio_lines(args.in_scp, args.segments or (str(beside) if beside.exists() else None))
     if 0 < args.num_utts < len(lines):

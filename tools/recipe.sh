@@ -2,6 +2,8 @@
 # The grammar of the recipes; sourced by every run.sh after path.sh.
 #
 #   parse_options "$@"       every variable set above this line is an option: --nj 32 or --nj=32 sets nj
+#   with_options TOOL …      calls a tool of tools/ with the options that it has in common with the recipe; its others are
+#                            options of the recipe too, with the tool's defaults
 #   if stage N "title"       whether stage N is asked for (stage … stop_stage); says so when it is
 #   require FILE…            ends the recipe where a file is missing, naming the stage that makes it
 #   log MESSAGE, die MESSAGE
@@ -22,7 +24,8 @@ die() {
 # Upper-case names here: an option of the recipe must not meet a local of the same name.
 parse_options() {
   local ARGUMENT NAME VALUE NAMES
-  NAMES=" $(_option_lines | sed 's/=.*//' | tr '\n' ' ')"
+  NAMES=" $(_option_lines | _names)"
+  RECIPE_SET=" $(_lines_of "$RECIPE_SCRIPT" | _names)"
   while (($#)); do
     ARGUMENT=$1
     shift
@@ -46,6 +49,7 @@ parse_options() {
     [[ $NAMES == *" $NAME "* ]] || die "unknown option --$NAME; known:${NAMES// / --}help"
     [[ $ARGUMENT == --*=* ]] || shift
     printf -v "$NAME" %s "$VALUE"
+    RECIPE_SET+="$NAME "
   done
   for NAME in stage stop_stage; do
     [[ $NAMES != *" $NAME "* || ${!NAME} =~ ^-?[0-9]+$ ]] || die "--$NAME ${!NAME}: not a number"
@@ -54,15 +58,36 @@ parse_options() {
   return 0
 }
 
-# The lines of the recipe that set an option.
+# The lines that set an option: the recipe's own, then those of the tools that it calls with_options.
 _option_lines() {
-  sed -n '/^parse_options/q; /^[a-z][a-z0-9_]*=/p' "$RECIPE_SCRIPT"
+  local TOOLS
+  TOOLS=$(sed -n 's/^ *with_options \([^ ]*\).*/\1/p' "$RECIPE_SCRIPT")
+  # shellcheck disable=SC2046,SC2086 # lists
+  _lines_of "$RECIPE_SCRIPT" ${TOOLS:+$(type -P $TOOLS)}
+}
+
+_lines_of() {
+  awk -F= 'FNR == 1 { over = 0 } /^parse_options/ { over = 1 } !over && /^[a-z][a-z0-9_]*=/ && !seen[$1]++' "$@"
+}
+
+_names() {
+  sed 's/=.*//' | tr '\n' ' '
 }
 
 _help() {
   sed -n '2,${/^#/!q; s/^# \{0,1\}//; p}' "$RECIPE_SCRIPT"
   printf '\nOptions and their defaults:\n'
   _option_lines | sed 's/^\([a-z0-9_]*\)=/  --\1 /'
+}
+
+with_options() {
+  local TOOL NAME ARGUMENTS=()
+  TOOL=$1
+  shift
+  for NAME in $(_lines_of "$(type -P "$TOOL")" | _names); do
+    [[ $RECIPE_SET != *" $NAME "* ]] || ARGUMENTS+=("--$NAME" "${!NAME}")
+  done
+  "$TOOL" "${ARGUMENTS[@]}" "$@"
 }
 
 stage() {

@@ -101,4 +101,8 @@ _find_python() {
   return 1
 }
 
-need_packages
+# Arguments of the recipe that sources path.sh: help needs no packages.
+case " $* " in
+  *" --help "* | *" -h "*) ;;
+  *) need_packages ;;
+esac

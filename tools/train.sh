@@ -13,15 +13,15 @@ config=                   # train.yaml
 override=                 # keys of it to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment
 data_type=raw             # of the lists
-checkpoint=               # weights that a new run starts from (fine-tuning)
+checkpoint=               # weights that training starts from (fine-tuning)
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: tools/ds_stage2.json
-nproc=                    # processes of each machine; default: one a GPU, or one
-num_workers=1             # of each process, for data
-num_nodes=1               # machines that train together
+nproc=                    # training processes of each machine; default: one a GPU, or one
+num_workers=1             # of each training process, for data
+num_nodes=1               # machines that train together: call --stage 4 --stop_stage 4 on each, in a shared folder
 node_rank=0               # this one's number among them
 rdzv_endpoint=            # host:port of machine 0, where they meet
-max_restarts=0            # times that a run whose rank dies is started again, from its newest checkpoint
+max_restarts=0            # times that training is started again when a process of it dies
 parse_options "$@"
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}

@@ -225,12 +225,28 @@ def hub5(root: Path) -> Texts:
     return expected
 
 
+def custom(root: Path) -> Texts:
+    """A TSV whose columns have names of their own, in any order; audio of several kinds, some of it cut by time."""
+    expected: Texts = {"train": {}, "dev": {}, "test": {}}
+    rows = ["sentence\tstart\tend\tpath\tsplit\tkey"]
+    for part, called in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        noise(root / "audio" / part / "long.flac", 44100, 2.0, 2)
+        noise(root / "audio" / part / "short.wav", 8000)
+        for name, cut, text in (("long.flac", "0.5\t1.25", "one  TWO"), ("short.wav", "\t", "three")):
+            key = f"{part}_{name.split('.')[0]}"
+            rows.append(f"{text}\t{cut}\t{part}/{name}\t{called}\t{key}")
+            expected[part][key] = " ".join(text.split())
+    lines(root / "transcripts.tsv", *rows)
+    return expected
+
+
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "yesno": ("--data", "{}/waves_yesno"),
     "librispeech": ("--train_parts", "train-clean-100", "--bpe", "24"),
     "an4": ("--bpe", "15"),
     "wenetspeech": ("--subset", "S"),
     "fisher": ("--bpe", "24", "--min_slice_duration", "10"),
+    "custom": ("--data", "{}/transcripts.tsv", "--audio", "{}/audio"),
     "hub5": ("--bpe", "16", "--fisher", "{}/fisher"),
 }
 """What a recipe is run with, beside --data; {} is the corpus."""

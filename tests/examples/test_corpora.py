@@ -28,6 +28,7 @@ CORPORA = (
     "wenetspeech",
     "fisher",
     "hub5",
+    "custom",
 )
 
 

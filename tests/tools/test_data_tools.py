@@ -83,6 +83,10 @@ def test_cmvn_statistics_are_wenets_json(kaldi_dir):
     assert set(stats) == {"mean_stat", "var_stat", "frame_num"}
     assert len(stats["mean_stat"]) == len(stats["var_stat"]) == 23
 
+    wider = (*CMVN, "--override_config", "dataset_conf.fbank_conf.num_mel_bins=40", "max_epoch=3")
+    assert tool("compute_cmvn_stats.py", *wider, cwd=kaldi_dir).returncode == 0
+    assert len(json.loads((kaldi_dir / "cmvn").read_text())["mean_stat"]) == 40
+
 
 @pytest.mark.parametrize(
     "arguments", [("make_raw_list.py", "wav.scp", "text", "out"), ("make_shard_list.py", "wav.scp", "text", "s", "out")]

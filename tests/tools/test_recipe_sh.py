@@ -140,3 +140,36 @@ def test_a_path_from_the_caller_is_made_absolute(recipe, tmp_path):
 def test_the_gpus_that_the_user_shows_are_counted(recipe, monkeypatch, visible, count):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert recipe(script=lines("num_gpus")).stdout.strip() == str(count)
+
+
+TOOL = """\
+#!/usr/bin/env bash
+# A tool.
+. recipe.sh
+name=         # of the recipe
+speed=fast    # of the tool alone
+parse_options "$@"
+echo "$name is $speed"
+"""
+
+
+@pytest.fixture
+def calling(recipe, tmp_path, monkeypatch):
+    """The recipe again, whose last stage calls `say.sh` with its options."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "say.sh").write_text(TOOL)
+    (tmp_path / "say.sh").chmod(0o755)
+    return lambda *arguments, line="with_options say.sh": recipe(*arguments, script=lines(line))
+
+
+def test_options_of_a_tool_are_options_of_the_recipe_that_calls_it(calling):
+    assert calling().stdout == "two words is fast\n"
+    assert calling("--speed", "slow", "--name", "x y").stdout == "x y is slow\n"
+    assert calling("--speed=", line='with_options say.sh --name "$nj"').stdout == "4 is \n"
+    assert "  --speed fast    # of the tool alone\n" in calling("--help").stdout
+    assert calling("--speed").stderr == "error: option --speed needs a value\n"
+
+
+def test_the_environment_sets_no_option_of_a_tool(calling, monkeypatch):
+    monkeypatch.setenv("speed", "slow")
+    assert calling().stdout == "two words is fast\n"

@@ -41,7 +41,8 @@ def root(tmp_path) -> Path:
     return root
 
 
-def start(root: Path, script: str = "", **environment: str) -> subprocess.Popen:
+def start(root: Path, script: str = "", command: tuple = (), **environment: str) -> subprocess.Popen:
+    """Sources path.sh and runs `script`, or runs `command`, in bash."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
     bare = {
         "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin",
@@ -50,7 +51,7 @@ def start(root: Path, script: str = "", **environment: str) -> subprocess.Popen:
         "PIP_CONFIG_FILE": os.devnull,
     }
     return subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", f". {root}/path.sh\n{script}"],
+        ["bash", "-euo", "pipefail", *(command or ("-c", f". {root}/path.sh\n{script}"))],
         env=inherited | bare | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -153,3 +154,12 @@ def test_an_old_python_is_refused(root, tmp_path):
     status, _, errors = finish(start(root, PATH=f"{tmp_path}:/usr/bin:/bin"))
     assert status == 1
     assert errors.startswith("error: no Python 3.10 or newer")
+
+
+def test_help_of_a_recipe_installs_nothing(root):
+    shutil.copy(ROOT / "tools/recipe.sh", root / "tools")
+    (root / "run.sh").write_text('#!/bin/bash\n# A recipe.\n. "${0%/*}/path.sh"\n. recipe.sh\nparse_options "$@"\n')
+    status, output, errors = finish(start(root, command=(root / "run.sh", "--help")))
+    assert (status, errors) == (0, "")
+    assert output.startswith("A recipe.")
+    assert not (root / ".venv").exists()

@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option: --nj 32 sets nj.
+# Every variable below is an option, --nj 32 sets nj; so are those of tools/train.sh, such as --nproc and --num_nodes.
 stage=-1
 stop_stage=6
 data=                     # folder of the corpus
@@ -22,16 +22,7 @@ nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>
-checkpoint=               # weights that training starts from (fine-tuning)
-train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
-deepspeed_config=         # default: tools/ds_stage2.json
-nproc=                    # training processes of each machine; default: one a GPU, or one
-num_workers=1             # of each training process, for data
-num_nodes=1               # machines that train together: call --stage 4 --stop_stage 4 on each, in a shared folder
-node_rank=0               # this one's number among them
-rdzv_endpoint=            # host:port of machine 0, where they meet
-max_restarts=0            # times that training is started again when a process of it dies
-average_num=5             # checkpoints with the lowest validation loss
+average_num=10            # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
@@ -47,7 +38,7 @@ fi
 
 if stage 1 "mean and variance of the features"; then
   require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" \
+  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
     --in_scp data/train/wav.scp --out_cmvn data/train/global_cmvn
 fi
 
@@ -63,9 +54,7 @@ fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/dict/units.txt
-  train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type" --checkpoint "$checkpoint" \
-    --train_engine "$train_engine" --deepspeed_config "$deepspeed_config" --nproc "$nproc" --num_workers "$num_workers" \
-    --num_nodes "$num_nodes" --node_rank "$node_rank" --rdzv_endpoint "$rdzv_endpoint" --max_restarts "$max_restarts"
+  with_options train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type"
 fi
 
 if stage 5 "average, decode, score"; then

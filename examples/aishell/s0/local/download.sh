@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Downloads AISHELL-1 (OpenSLR 33) to a folder: 15.6 GB, and as much again while it is unpacked.
 #
-#   local/download.sh data/corpus
+#   local/download.sh data/corpus [true]    # true: AISHELL's lexicon and list of speakers too, to resource_aishell/
 
 set -euo pipefail
 . recipe.sh
 
 url=https://www.openslr.org/resources/33
-download.py --unpack --size 1246920 "$url/resource_aishell.tgz" "$1/resource_aishell"
+if [[ ${2-} == true ]]; then
+  download.py --unpack --size 1246920 "$url/resource_aishell.tgz" "$1/resource_aishell"
+fi
 download.py --unpack --size 15582913665 --count 'transcript/*.txt=1' "$url/data_aishell.tgz" "$1/data_aishell"
 
 # The recordings of each speaker are an archive of their own.
