@@ -28,8 +28,8 @@ from provenance import provenance
 from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
 from wenet_uio.dataset.audio import INT16_SCALE, read_audio
-from wenet_uio.dataset.corpus import open_list
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.search import DecodeOptions
 from wenet_uio.search.recognition import recognize
