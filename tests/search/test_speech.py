@@ -56,6 +56,9 @@ def test_times_are_those_of_the_file_whatever_its_rate(tmp_path, rate):
     soundfile.write(tmp_path / "a.wav", samples, rate)
     assert len(measure_levels(str(tmp_path / "a.wav"))) == 9500
     assert cut(str(tmp_path / "a.wav")) == [(89.99, 92.01)]
+    for length in range(2 * rate // 100, 5 * rate // 100):
+        soundfile.write(tmp_path / "a.wav", samples[:length], rate)
+        assert len(measure_levels(str(tmp_path / "a.wav"))) == np.ceil(length * 100 / rate)
 
 
 def test_the_threshold_follows_noise_and_loudness_from_block_to_block(tmp_path):

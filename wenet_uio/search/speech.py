@@ -52,7 +52,7 @@ def measure_levels(source: str, channel: int = 0) -> np.ndarray:
         waveform, _ = read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
         # Frames of 22050 Hz begin 220 or 221 samples apart: equal ones would run ahead of the clock.
         frames = np.ceil(len(waveform) / (FRAME * info.sample_rate) - 1e-6)
-        starts = np.round(np.arange(frames) * FRAME * info.sample_rate).astype(np.int64)
+        starts = (np.arange(frames) * FRAME * info.sample_rate).astype(np.int64)
         energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
         energy /= np.diff(starts, append=len(waveform))
         levels.append(10.0 * np.log10(energy + 1e-10).astype(np.float32))
@@ -70,14 +70,19 @@ def speech_segments(levels: np.ndarray, shortest_pause: float, longest: float = 
     audible = _runs(np.concatenate([block > fade for block, (_, fade) in zip(blocks, bounds, strict=True)]))
     loud = loud[(loud[:, 1] - loud[:, 0]) * FRAME >= CLICK]
     speech = _between_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
+    starts, ends = _with_edges(speech, audible)
+    return list(map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist()))
+
+
+def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends in seconds of speech (N, 2), frames, with what is audible around it and the margin."""
     place = np.searchsorted(audible[:, 0], speech - [0, 1], side="right") - 1  # all that is loud is audible
     fades = np.stack((speech[:, 0] - audible[place[:, 0], 0], audible[place[:, 1], 1] - speech[:, 1]), axis=1)
     wider = np.minimum(fades * FRAME, LONGEST_FADE) + MARGIN
     room = np.full(len(speech) + 1, np.inf)  # half of each pause, and outside
     room[1:-1] = (speech[1:, 0] - speech[:-1, 1]) * FRAME / 2
     starts = speech[:, 0] * FRAME - np.minimum(wider[:, 0], room[:-1])
-    ends = speech[:, 1] * FRAME + np.minimum(wider[:, 1], room[1:])
-    return list(map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist()))
+    return starts, speech[:, 1] * FRAME + np.minimum(wider[:, 1], room[1:])
 
 
 def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np.ndarray:
