@@ -2,6 +2,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,6 +45,14 @@ def same(left, right):
 @pytest.fixture
 def lists(make_lists):
     return make_lists(40)
+
+
+@pytest.mark.parametrize("kind", ["raw", "shard"])
+def test_it_says_how_long_the_utterances_are(lists, kind):
+    found = loader(lists[kind], kind)
+    seconds = np.concatenate([found.corpus.rows(shard).seconds for shard in range(found.corpus.num_shards)])
+    expected = {"median": np.median(seconds), "most": np.percentile(seconds, 95), "longest": seconds.max()}
+    assert found.utterance_seconds() == pytest.approx(expected, abs=0.01)
 
 
 def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED, Ledger
-from wenet_uio.dataset.measure import Measure, count_filtered
+from wenet_uio.dataset.measure import Measure, count_filtered, utterance_seconds
 from wenet_uio.dataset.pieces import PlannedBatch
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.prefetch import Ahead, Prefetch
@@ -179,6 +179,10 @@ class Loader:
         counts = Counter({f"filtered/{reason}": count for reason, count in filtered.items()})
         counts.update({"all": int(corpus.samples[shards].sum(dtype=np.int64)) + bad, f"bad/{NOT_INDEXED}": bad})
         return counts
+
+    def utterance_seconds(self) -> dict[str, float]:
+        """As measure.utterance_seconds."""
+        return utterance_seconds(self.corpus)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the data stands, for any world size and number of workers; a few hundred bytes."""

@@ -5,7 +5,7 @@ init.pt               weights that the run started from
 epoch_N.pt, .yaml     weights after epoch N (from 0), and what was measured of them
 state_S.pt            all that is needed to go on after optimizer step S; the newest two are kept
 final.pt              link to the last epoch, once the run is complete
-environment.yaml      what each start of the run ran on
+environment.yaml      what each start of the run ran on, and how long its utterances were
 bad_samples.jsonl     every bad sample that was met, and why
 too_large.jsonl       batches that memory did not suffice for, and from which step on such are split
 tensorboard/          curves and pictures

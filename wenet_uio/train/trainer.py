@@ -34,6 +34,7 @@ class Loader(SizedBatches, Protocol):
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None: ...
     def left_out(self, epoch: int) -> Counter[str]: ...
+    def utterance_seconds(self) -> dict[str, float]: ...
 
 
 class Trainer:
@@ -152,7 +153,8 @@ class Trainer:
         resumed = self.written is not None
         if self.world.rank == 0:
             self.folder.open(self.config, resumed=resumed)
-            self.folder.note_start(environment(self.world, self.progress.step + 1))
+            lengths = {"utterance_seconds": self.train.utterance_seconds()}
+            self.folder.note_start(environment(self.world, self.progress.step + 1) | lengths)
             self.reporter.open(self.progress.step + 1, self.written)
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         if not resumed:
