@@ -6,9 +6,16 @@ import os
 import sys
 from collections.abc import Callable
 
+AGAIN = os.EX_TEMPFAIL
+"""Exit status of a command that gets further when it is started again."""
+
+
+class StartAgainError(ValueError):
+    """An expected failure that the same command, started again, avoids."""
+
 
 def run(main: Callable[[], int | None]) -> None:
-    """Call `main` and exit with its status; an expected failure becomes one `error:` line and exit 1."""
+    """Call `main` and exit with its status; an expected failure becomes one `error:` line and exit 1 (or AGAIN)."""
     try:
         status = main()
     except BrokenPipeError:  # `| head` has seen enough
@@ -16,7 +23,7 @@ def run(main: Callable[[], int | None]) -> None:
         status = 141
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        status = 1
+        status = AGAIN if isinstance(error, StartAgainError) else 1
     except KeyboardInterrupt:
         status = 130
     sys.exit(status or 0)

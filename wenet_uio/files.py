@@ -1,15 +1,16 @@
-"""Files that are whole or not there, locked, known by their digest."""
+"""Files that are whole or not there, grow by lines, are locked, and known by their digest."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 @contextmanager
@@ -30,6 +31,26 @@ def written_aside(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
+    """Add a line of JSON to a file that several processes add to, and which may not be there yet."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(record, ensure_ascii=False)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(file, f"{line}\n".encode())  # one call: lines of several processes do not mix
+    finally:
+        os.close(file)
+
+
+def read_lines(path: str | Path) -> list[dict[str, Any]]:
+    """What `append_line` added, but for a line that a kill cut short; nothing where there is no file."""
+    path, found = Path(path), []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        with suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
 
 
 @contextmanager

@@ -25,7 +25,7 @@ TRAIN = "--config train.yaml --train_data train.list --cv_data cv.list --model_d
 DISTURBED = """
 import os, signal, sys, time
 from wenet_uio.bin import train
-from wenet_uio.cli import run
+from wenet_uio.cli import StartAgainError, run
 from wenet_uio.train.engine import Engine
 
 step, rank = Engine.step, int(os.environ["RANK"])
@@ -136,6 +136,14 @@ def test_a_job_whose_rank_dies_is_started_again_from_its_newest_state(corpus: Pa
     assert status == 0, said
     assert "going on from step 3, in epoch 1" in said
     assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6
+
+
+def test_ranks_that_ask_for_it_are_started_again(corpus: Path) -> None:
+    once = "if not os.path.exists('tried'): open('tried', 'w').close(); raise StartAgainError('this is why')"
+    status, said = disturbed(corpus, once)
+    assert status == 0, said
+    assert said.count("error: this is why\n") == said.count("starting again from the newest state\n") == 1
+    assert "going on from step 3, in epoch 1" in said
 
 
 def test_the_watchdog_names_the_rank_that_stalls_and_where_it_is(corpus: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.tools.test_benchmarks import benchmark
 from wenet_uio.bin import transcribe
 from wenet_uio.search import MODES, transcription
 
@@ -56,12 +57,12 @@ def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch,
     assert found["audio"] == "five.wav"
     assert [passage["text"] for passage in found["passages"]] == text.splitlines()
     for start, passage in zip((1, 3, 5, 7, 9), found["passages"], strict=True):
-        assert (passage["start"], passage["end"]) == pytest.approx((start - 0.15, start + 1.15), abs=0.02)
+        assert (passage["start"], passage["end"]) == pytest.approx((start - 0.01, start + 1.01), abs=0.02)
         for word in passage["words"]:
             assert passage["start"] <= word["start"] < word["end"] <= passage["end"]
             assert 0 < word["confidence"] <= 1
     srt = call(monkeypatch, capsys, "five.wav", "--format", "srt").out
-    assert re.findall(r"^\d\d:\d\d:(\d\d),\d{3} --> ", srt, re.MULTILINE) == ["00", "02", "04", "06", "08"]
+    assert re.findall(r"^\d\d:\d\d:(\d\d),\d{3} --> ", srt, re.MULTILINE) == ["01", "03", "05", "07", "09"]
 
 
 def test_without_pauses_windows_are_joined_and_only_they_are_read(audio, monkeypatch, capsys):
@@ -101,7 +102,7 @@ def test_files_are_written_one_for_each_audio(audio, monkeypatch, capsys):
     ("options", "message"),
     [
         (["--mode", "greedy"], "unknown decode mode greedy; known: "),
-        (["--window", 3], "overlap: expected above 0 and at most half the window"),
+        (["--window", 3, "--overlap", 2], "overlap: expected above 0 and at most half the window"),
         (["--batch_size", 0], "--batch_size"),
         (["--model", "."], r"neither avg\.pt nor final\.pt in it"),
     ],
@@ -109,3 +110,15 @@ def test_files_are_written_one_for_each_audio(audio, monkeypatch, capsys):
 def test_options_that_cannot_be_are_named(audio, monkeypatch, capsys, options, message):
     with pytest.raises((ValueError, OSError), match=message):
         call(monkeypatch, capsys, "five.wav", *options)
+
+
+def test_the_benchmark_sets_a_long_recording_beside_its_utterances(folder):
+    Path("avg.pt").symlink_to("model.pt")
+    joined = ("--data_list", "raw.list", "--minutes", 0.2, "--pauses", 0.5, 1)
+    done = benchmark("transcribe.py", "--model", folder, *joined, "--json", "--transcribe", "--pause", 0.3)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["seconds"] >= 12
+    assert report["passages"] == report["utterances"] > 5
+    assert min(report[name] for name in ("wer_joined", "wer_cut", "real_time_factor", "memory_mb")) > 0
+    assert report["transcribe"] == ["--pause", "0.3"]

@@ -3,6 +3,7 @@ from collections import Counter
 from dataclasses import replace
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
 from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.plan import EpochPlan
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -45,6 +47,14 @@ def same(left, right):
 @pytest.fixture
 def lists(make_lists):
     return make_lists(40)
+
+
+@pytest.mark.parametrize("kind", ["raw", "shard"])
+def test_it_says_how_long_the_utterances_are(lists, kind):
+    found = loader(lists[kind], kind)
+    seconds = np.concatenate([found.corpus.rows(shard).seconds for shard in range(found.corpus.num_shards)])
+    expected = {"median": np.median(seconds), "most": np.percentile(seconds, 95), "longest": seconds.max()}
+    assert found.utterance_seconds() == pytest.approx(expected, abs=0.01)
 
 
 def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):
@@ -362,13 +372,46 @@ def test_what_is_read_again_after_a_resume_is_in_the_ledger_once(lists, tmp_path
     assert sorted(keys) == [f"utt{number:04d}" for number in range(10)]
 
 
+def test_what_is_bad_in_the_next_pass_of_a_nominal_epoch_is_in_the_ledger_once_as_of_that_pass(
+    lists, tmp_path, monkeypatch
+):
+    def in_two(plan, *place):
+        planned = step(plan, *place)
+        return replace(planned, pieces=[half for piece in planned.pieces for half in (piece[:1], piece[1:])])
+
+    def make():
+        return loader(lists["raw"], "raw", ledger=Ledger(tmp_path / "bad.jsonl"), epoch_steps=30)
+
+    step = EpochPlan.step
+    monkeypatch.setattr(EpochPlan, "step", in_two)
+    one = make()
+    first = one.plan_of(1).step(0, 1, 0).pieces[0].rows[0]
+    stream = iter(one)
+    for _ in range(2 * one.plan.num_batches):
+        next(stream)
+    state = one.state_dict()
+    break_wavs(lists["raw"], [first])
+    piece = next(stream)
+    assert not piece.closes_step
+    (lost,) = piece.skipped
+    other = make()
+    other.load_state_dict(state)
+    assert next(iter(other)).skipped == (lost,)
+    (line,) = [json.loads(line) for line in open(tmp_path / "bad.jsonl")]
+    assert (line["pass"], line["batch"], line["key"]) == (1, 0, lost.key)
+
+
 def test_a_validation_list_is_in_the_ledger_once_however_often_it_is_read(lists, tmp_path):
+    def make():
+        return loader(lists["raw"], "raw", training=False, ledger=Ledger(tmp_path / "bad.jsonl"))
+
     for _ in range(2):
-        one = loader(lists["raw"], "raw", training=False, ledger=Ledger(tmp_path / "bad.jsonl"))
+        one = make()
         break_wavs(lists["raw"], [7])
         list(one)
         list(one)
-        (line,) = open(tmp_path / "bad.jsonl")
+    make()  # a start that finds the run complete
+    (line,) = open(tmp_path / "bad.jsonl")
     assert json.loads(line)["key"] == "utt0007"
 
 

@@ -25,14 +25,46 @@ def cut(path, pause=0.3):
 
 def test_speech_is_cut_at_pauses_and_keeps_a_margin(tmp_path):
     path = recording(tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.5, 0), (1, 0.1), (0.2, 0), (1, 0.3), (2, 0)])
-    assert cut(path) == [(0.85, 3.15), (3.35, 5.85)]  # the pause of 0.2 s is too short
-    assert cut(path, pause=0.1) == [(0.95, 3.05), (3.45, 4.55), (4.65, 5.75)]
+    assert cut(path) == [(0.99, 3.01), (3.49, 5.71)]  # the pause of 0.2 s is too short
+    assert cut(path, pause=0.1) == [(0.99, 3.01), (3.49, 4.51), (4.69, 5.71)]
+
+
+def test_soft_edges_belong_to_the_speech(tmp_path):
+    soft = 0.002  # between noise and the threshold of speech
+    path = recording(tmp_path / "a.wav", [(1, 0), (0.1, soft), (1, 0.2), (0.4, soft), (1, 0.2), (1, soft), (1, 0)])
+    assert cut(path) == [(0.99, 2.26), (2.34, 3.66)]  # of the longest, 0.15 s
+
+
+def test_what_is_too_long_is_cut_at_its_longest_pauses(tmp_path):
+    path = recording(
+        tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.2, 0), (1, 0.2), (0.12, 0), (1, 0.2), (0.05, 0), (4, 0.2)]
+    )
+
+    def starts(longest):
+        segments = speech_segments(measure_levels(path), 0.3, longest)
+        return [round(segment.start + speech.MARGIN, 1) for segment in segments]
+
+    assert starts(10.0) == [1.0]
+    assert starts(7.0) == [1.0, 3.2]
+    assert starts(2.0) == [1.0, 3.2, 4.3]  # the pause of 0.05 s is within a word
+
+
+@pytest.mark.parametrize("rate", [11025, 22050, 44100])
+def test_times_are_those_of_the_file_whatever_its_rate(tmp_path, rate):
+    samples = np.random.default_rng(0).normal(0, 0.0005, 95 * rate)
+    samples[90 * rate : 92 * rate] += 0.2 * np.sin(0.4 * np.arange(2 * rate))
+    soundfile.write(tmp_path / "a.wav", samples, rate)
+    assert len(measure_levels(str(tmp_path / "a.wav"))) == 9500
+    assert cut(str(tmp_path / "a.wav")) == [(89.99, 92.01)]
+    for length in range(2 * rate // 100, 5 * rate // 100):
+        soundfile.write(tmp_path / "a.wav", samples[:length], rate)
+        assert len(measure_levels(str(tmp_path / "a.wav"))) == np.ceil(length * 100 / rate)
 
 
 def test_the_threshold_follows_noise_and_loudness_from_block_to_block(tmp_path):
     loud = [(28, 0), (1, 0.5), (1, 0)]
     quiet = [(10, 0), (1, 0.02), (19, 0)]
-    assert cut(recording(tmp_path / "a.wav", [*loud, *quiet])) == [(27.85, 29.15), (39.85, 41.15)]
+    assert cut(recording(tmp_path / "a.wav", [*loud, *quiet])) == [(27.99, 29.01), (39.99, 41.01)]
 
 
 def test_clicks_are_no_speech_and_silence_has_none(tmp_path):

@@ -9,6 +9,7 @@ from wenet_uio.search.transcription import Cutting, Passage, Token, Transcriber,
 from wenet_uio.search.types import Hypothesis
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.train.checkpoint import RunFolder
 
 
 def units(tokens):
@@ -43,10 +44,21 @@ def test_windows_that_agree_on_nothing_part_at_the_middle():
     assert units(join([], right, Segment(2.0, 4.0))) == [4]
 
 
-@pytest.mark.parametrize("bad", [{"overlap": 0}, {"window": 5, "overlap": 3}, {"pause": -1.0}])
+@pytest.mark.parametrize("bad", [{"overlap": 0}, {"window": 5, "overlap": 3}, {"pause": -1.0}, {"usual": 0.0}])
 def test_times_that_do_not_fit_are_refused_by_name(bad):
-    with pytest.raises(ValueError, match="pause" if "pause" in bad else "overlap"):
+    with pytest.raises(ValueError, match=list(bad)[-1]):
         Cutting(**bad)
+
+
+def test_segments_are_as_long_as_the_utterances_of_training(tmp_path):
+    assert Cutting.of_run(tmp_path) == Cutting()  # of another toolkit
+    run = RunFolder(tmp_path)
+    run.note_start({"started": "by an older version"})
+    assert Cutting.of_run(tmp_path) == Cutting()
+    run.note_start({"utterance_seconds": {"median": 0.4, "most": 0.7, "longest": 2.0}})
+    assert Cutting.of_run(tmp_path) == Cutting(usual=0.7, window=2.0, overlap=1.0)
+    run.note_start({"utterance_seconds": {"median": 12.0, "most": 16.0, "longest": 35.0}})
+    assert Cutting.of_run(tmp_path) == Cutting()
 
 
 class Spelling(Transcriber):

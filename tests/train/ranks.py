@@ -17,8 +17,9 @@ import torch
 
 from tests.train.tiny import TinyModel, part, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
+from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
-from wenet_uio.train.engine import Engine, build_engine
+from wenet_uio.train.engine import Engine
 from wenet_uio.train.optimizer import whole
 
 LENGTHS = (90, 70, 50, 50, 40, 20, 10)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from tests.train.ranks import LENGTHS, make_engine
 from tests.train.tiny import part, tiny_batch
@@ -43,7 +44,9 @@ class Allocate(torch.autograd.Function):
         return gradient + torch.empty(1 << 46)
 
 
-def starve(engine: Engine, where: str) -> None:
+def starve(engine: Engine, where: str) -> RemovableHandle:
+    """From now on more than ROOM utterances fail, `forward` or `backward`; until the handle is removed."""
+
     def hook(_: Any, inputs: Any, output: Any) -> Any:
         if len(inputs[0]) <= ROOM:
             return output
@@ -51,7 +54,7 @@ def starve(engine: Engine, where: str) -> None:
             torch.empty(1 << 46)
         return Allocate.apply(output[0]), output[1]
 
-    engine.model.encoder.register_forward_hook(hook)
+    return engine.model.encoder.register_forward_hook(hook)
 
 
 def gradient_of(engine: Engine, batches: list[Any], case: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def gradient_of(engine: Engine, batches: list[Any], case: dict[str, Any]) -> dic
         engine.exchange.complete = lambda device: (sent.append(len(engine.exchange._sent)), complete(device))
     engine.step(batches, case["before"] + 1, {})
     engine.step(batches, case["before"] + 2, {})
-    return {"gradient": gradient, "splits": engine.size_limit.too_large, "sent": sent}
+    return {"gradient": gradient, "splits": [list(known) for known in engine.size_limit.too_large], "sent": sent}
 
 
 def main(cases_path: str, result: str) -> None:
@@ -83,8 +86,7 @@ def main(cases_path: str, result: str) -> None:
         batches = [part(tiny_batch(LENGTHS, seed=3, tokens=3), rows) for rows in DEAL[world.rank]]
         results.append(gradient_of(engine, batches, case))
         engine.disconnect()
-    if world.rank == 0:
-        torch.save(results, result)
+    torch.save(results, f"{result}.{world.rank}")
     world.leave()
 
 

@@ -19,11 +19,21 @@ def names(folder: Path, pattern: str) -> list[str]:
 
 def test_open_writes_the_config_and_sweeps_what_a_killed_run_left_half_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "exp" / "run")
-    folder.open(tiny_config())
+    folder.open(tiny_config(), resumed=False)
     assert load_config(folder.path / "train.yaml").model_dump() == tiny_config().model_dump()
     (folder.path / ".state_1.pt.x.tmp").write_bytes(b"half")
-    folder.open(tiny_config())
+    folder.open(tiny_config(), resumed=True)
     assert not names(folder.path, ".*")
+
+
+def test_a_new_run_removes_what_one_before_it_noted_and_a_resumed_one_keeps_it(tmp_path: Path) -> None:
+    notes = ["bad_samples.jsonl", "environment.yaml", "too_large.jsonl"]
+    for name in notes:
+        (tmp_path / name).touch()
+    RunFolder(tmp_path).open(tiny_config(), resumed=True)
+    assert names(tmp_path, "*") == [*notes, "train.yaml"]
+    RunFolder(tmp_path).open(tiny_config(), resumed=False)
+    assert names(tmp_path, "*") == ["train.yaml"]
 
 
 def test_weights_are_a_plain_state_dict_that_loads_back(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import pytest
@@ -13,11 +14,14 @@ import torch
 from torch import nn
 
 from tests.train import starved
+from tests.train.corpus import write_corpus
 from tests.train.ranks import LENGTHS, make_engine
+from tests.train.test_engines import needs_deepspeed
 from tests.train.tiny import CPU, TinyModel, tiny_batch, tiny_config
+from wenet_uio.cli import AGAIN
 from wenet_uio.config.dataset import BatchConf
 from wenet_uio.train.engine_ddp import DdpEngine
-from wenet_uio.train.memory import is_out_of_memory, knob
+from wenet_uio.train.memory import TooLarge, is_out_of_memory, knob
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,6 +83,29 @@ def test_what_is_as_large_as_what_failed_is_split_before_it_is_tried(caplog: pyt
     assert len(caplog.records) == 1
 
 
+def test_what_needs_as_much_of_everything_is_as_large_with_fewer_frames_too() -> None:
+    known = TooLarge(step=1, utterances=10, frames=100, tokens=5)
+    assert known.is_within(tiny_batch([90] * 13, 1, tokens=5))
+    assert not known.is_within(tiny_batch([90] * 12, 1, tokens=5))  # less in the square of the frames
+    assert not known.is_within(tiny_batch([100] * 10, 1, tokens=4))
+
+
+def test_a_step_that_is_made_again_counts_once_in_batch_norms() -> None:
+    batches, weights = [tiny_batch([9, 7], 1), tiny_batch([5, 4, 2, 2], 2)], []
+    for known in (set(), {TooLarge(step=1, utterances=4, frames=5, tokens=1)}):
+        torch.manual_seed(1)
+        model = HungryModel()
+        model.hidden = nn.Sequential(model.hidden, nn.BatchNorm1d(8))
+        engine = DdpEngine(model, tiny_config(), CPU, seed=5)
+        engine.connect()
+        engine.size_limit.too_large = known
+        engine.step(batches, 1, {})
+        weights.append(engine.weights())
+    assert weights[0]["hidden.1.num_batches_tracked"] == 3
+    for name, value in weights[1].items():
+        assert torch.equal(weights[0][name], value), name
+
+
 def test_a_single_utterance_without_room_ends_the_run() -> None:
     model = HungryModel()
     model.room = 0
@@ -116,9 +143,41 @@ def test_ranks_agree_on_a_step_that_one_of_them_has_no_memory_for(tmp_path: Path
     assert done.returncode == 0, done.stderr
     alone = make_engine({"engine": "torch_ddp", "small": True, "keys": starved.KEYS}, CPU)
     expected = starved.gradient_of(alone, [tiny_batch(LENGTHS, seed=3, tokens=3)], {"where": None, "before": 0})
-    for case, result in zip(cases, torch.load(tmp_path / "result.pt"), strict=True):
-        assert result["splits"] == [(4, 90, 3)], case
+    both = zip(*(torch.load(tmp_path / f"result.pt.{rank}") for rank in range(2)), strict=True)
+    for case, results in zip(cases, both, strict=True):
+        assert [result["splits"] for result in results] == [[[case["before"] + 1, 4, 90, 3]]] * 2, case
         steady, midway = case["before"] > 1, case["where"] == "backward"
-        assert [count > 0 for count in result["sent"]] == ([midway] if steady else []), case
-        for name, gradient in expected["gradient"].items():
-            torch.testing.assert_close(result["gradient"][name], gradient, rtol=1e-5, atol=1e-6)
+        sent = [[count > 0 for count in result["sent"]] for result in results]
+        assert sent == ([[midway], []] if steady else [[], []]), case
+        for result in results:
+            for name, gradient in expected["gradient"].items():
+                torch.testing.assert_close(result["gradient"][name], gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("engine", "starts"),
+    [
+        ("torch_ddp", {"starved": [[0, 0]], "killed": [[1, -SIGKILL], [0, 0]]}),
+        ("torch_fsdp", {"starved": [[AGAIN, AGAIN], [0, 0]]}),
+        pytest.param("deepspeed", {"starved": [[AGAIN, AGAIN], [0, 0]]}, marks=needs_deepspeed),
+    ],
+    ids=["torch_ddp", "torch_fsdp", "deepspeed"],
+)
+def test_a_run_short_of_memory_goes_on_and_ends_as_one_that_knew_before(
+    engine: str, starts: dict[str, list[list[int]]], tmp_path: Path
+) -> None:
+    write_corpus(tmp_path, max_epoch=1, save_interval=None, observe_interval=0)  # three steps, a state of the first
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.train.starved_run", engine, *starts]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {**starts, "nothing": [[0, 0]]}, done.stderr
+    assert done.stderr.count("step 2: out of memory for 4 utterances of up to") == len(starts)
+    assert done.stderr.count("lower batch_conf.batch_size (now 4)") == len(starts)
+    assert done.stderr.count("batches that did not fit, 1 sizes") == sum(map(len, starts.values())) - len(starts) + 1
+    expected = torch.load(tmp_path / "nothing/final.pt")
+    for what in starts:
+        (line,) = (tmp_path / what / "too_large.jsonl").read_text().splitlines()
+        assert json.loads(line)["step"] == 2
+        weights = torch.load(tmp_path / what / "final.pt")
+        assert all(torch.equal(weights[name], expected[name]) for name in expected), what

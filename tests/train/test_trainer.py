@@ -107,6 +107,9 @@ def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
     record = yaml.safe_load((undisturbed / "epoch_2.yaml").read_text())
     assert (record["epoch"], record["step"], record["tag"]) == (2, 15, "epoch_2")
     assert record["loss_dict"].keys() == {"loss", "loss_att", "loss_ctc", "th_accuracy"}
+    (start,) = yaml.safe_load((undisturbed / "environment.yaml").read_text())
+    seconds = start["utterance_seconds"]
+    assert 0 < seconds["median"] <= seconds["most"] <= seconds["longest"]
 
 
 def test_tensorboard_has_train_points_every_log_interval_and_cv_points_every_epoch(undisturbed: Path) -> None:

@@ -76,8 +76,8 @@ class Rank:
             work, done = under_way.popleft()
             yield done
             put()
+            self._loader.advance(work.closes_step)
             if work.closes_step:
-                self._loader.advance()
                 yield steps.ready()
 
     def _connection(self) -> Events:

@@ -19,8 +19,9 @@ from wenet_uio.cli import run
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model
+from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
-from wenet_uio.train.engine import Engine, build_engine
+from wenet_uio.train.engine import Engine
 
 BINS, UNITS, FRAMES_PER_SECOND = 80, 700, 100
 LAYERS = {"attention_heads": 4, "linear_units": 576}

@@ -3,7 +3,9 @@
 
 python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config conf/train.yaml ...
 
-A SIGTERM is passed on to the ranks; when they have saved and ended well, so does this program.
+A SIGTERM is passed on to the ranks; when they have saved and ended well, so does this program. Ranks that ask for it
+(exit status 75, as after a batch that memory did not suffice for) are started again; on several machines that is
+for --max_restarts, or for whoever started this, which then ends with 75 too.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import logging
 import os
 import signal
 import sys
+from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
+
+from wenet_uio.cli import AGAIN
 
 INTERVAL = 1.0
 """Seconds between two SIGTERMs to the ranks: one that is just starting hears the second."""
@@ -33,8 +38,20 @@ def main() -> int:
     signal.signal(signal.SIGTERM, ranks.pass_on)
     signal.signal(signal.SIGALRM, ranks.pass_on)
     try:
+        while (status := _run(arguments, ranks)) == AGAIN and arguments.nnodes in ("1", "1:1"):
+            print("starting again from the newest state", file=sys.stderr)
+        return status
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _run(arguments: Namespace, ranks: _Ranks) -> int:
+    """Start the ranks and wait for their end; the exit status."""
+    try:
         run(arguments)
     except ChildFailedError as error:
+        if AGAIN in (failure.exitcode for failure in error.failures.values()):
+            return AGAIN
         rank, failure = error.get_first_failure()
         if ranks.told and failure.exitcode == -signal.SIGTERM:
             print("stopped by SIGTERM before training began", file=sys.stderr)
@@ -45,8 +62,6 @@ def main() -> int:
     except SignalException as end:
         print(f"stopped by {end.sigval.name}", file=sys.stderr)
         return 128 + end.sigval.value
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
 
 

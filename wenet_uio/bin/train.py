@@ -18,11 +18,13 @@ from wenet_uio.config import Config, load_config
 from wenet_uio.config.train import ENGINES
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
+from wenet_uio.dataset.loader import Loader
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.train.build import build_engine
 from wenet_uio.train.checkpoint import LEDGER, RunFolder, load_parts, load_weights
 from wenet_uio.train.distributed import World, auto_workers, said_once, use_cpu_threads
-from wenet_uio.train.engine import build_engine, seed_everything
+from wenet_uio.train.engine import seed_everything
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
@@ -102,36 +104,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         ValueError, OSError: for whatever is wrong with them.
     """
     config, tokenizer = read_config(args)
-    if args.train_data is None and config.data is None:
-        raise ValueError(f"--train_data is needed: {args.config} has no `data`")
-    ledger = Ledger(Path(args.model_dir) / LEDGER)
-    train, cv = (
-        build_loader(
-            data_list,
-            args.data_type,
-            config,
-            tokenizer,
-            training=training,
-            rank=world.rank,
-            world_size=world.size,
-            num_workers=args.num_workers,
-            prefetch=args.prefetch,
-            pin_memory=args.pin_memory,
-            seed=args.seed,
-            epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
-            ledger=ledger,
-            defer_features=config.dataset_conf.feature_device == "accelerator",
-        )
-        for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
-    )
-    for loader in (train, cv):
-        if not len(loader):
-            reasons = ", ".join(f"{count} {reason}" for reason, count in loader.plan.filtered().items())
-            raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
-    if train.corpus.has_text_only and config.model_conf.ctc_weight == 1:
-        raise ValueError(f"{train.corpus.data_list}: text alone trains the decoder, which ctc_weight 1 leaves out")
-    if train.corpus.has_text_only and config.train_engine != "torch_ddp":
-        raise ValueError(f"{train.corpus.data_list}: text without audio needs train_engine torch_ddp")
+    train, cv = build_loaders(args, config, tokenizer, world)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     folder = RunFolder(args.model_dir)
@@ -184,6 +157,61 @@ def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
     if config.use_amp and config.dtype == "fp32":
         derived["dtype"] = "bf16"
     return config.model_copy(update=derived), tokenizer
+
+
+def build_loaders(
+    args: argparse.Namespace, config: Config, tokenizer: Tokenizer, world: World
+) -> tuple[Loader, Loader]:
+    """This rank's batches of the training and of the validation set.
+
+    Raises:
+        ValueError, OSError: there is nothing to train on, or to validate with.
+    """
+    if args.train_data is None and config.data is None:
+        raise ValueError(f"--train_data is needed: {args.config} has no `data`")
+    ledger = Ledger(Path(args.model_dir) / LEDGER)
+    train, cv = (
+        build_loader(
+            data_list,
+            args.data_type,
+            config,
+            tokenizer,
+            training=training,
+            rank=world.rank,
+            world_size=world.size,
+            num_workers=args.num_workers,
+            prefetch=args.prefetch,
+            pin_memory=args.pin_memory,
+            seed=args.seed,
+            epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
+            ledger=ledger,
+            defer_features=config.dataset_conf.feature_device == "accelerator",
+        )
+        for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
+    )
+    for loader in (train, cv):
+        if not len(loader):
+            reasons = ", ".join(f"{count} {reason}" for reason, count in loader.plan.filtered().items())
+            raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
+    if train.corpus.has_text_only:
+        check_text_is_learnt(train.corpus.data_list, config)
+    return train, cv
+
+
+def check_text_is_learnt(data_list: str, config: Config) -> None:
+    """Refuse a list with text without audio that this config cannot train on.
+
+    Raises:
+        ValueError: the engine cannot, or there is nothing that would learn from it.
+    """
+    if config.model_conf.attention_weight == 0:
+        more = "attention_weight above 0" if config.model == "transducer" else "ctc_weight below 1"
+        raise ValueError(
+            f"{data_list}: text alone trains the attention decoder, which has no part in the loss; "
+            f"give it one in model_conf ({more})"
+        )
+    if config.train_engine != "torch_ddp":
+        raise ValueError(f"{data_list}: text without audio needs train_engine torch_ddp")
 
 
 def main() -> int:

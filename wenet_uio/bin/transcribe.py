@@ -4,9 +4,10 @@
     python -m wenet_uio.bin.transcribe --model exp/conformer meeting.flac lecture.mp3
     python -m wenet_uio.bin.transcribe --model exp/conformer --format srt --output_dir subtitles *.wav
 
-A recording is cut at its pauses; what is still longer than --window is heard in windows that overlap, and their texts
-are joined where both hear the same. --format text prints a line for each passage between pauses, json an object for
-each file, with the times of all words (seconds), srt subtitles. Hot words and a language model help as in recognize.py.
+A recording is cut at its pauses, and what is longer than the utterances of training also at shorter ones. What is still
+longer than --window is heard in windows that overlap, and their texts are joined where both hear the same. --format
+text prints a line for each passage, json an object for each file, with the times of all words (seconds), srt subtitles.
+Hot words and a language model help as in recognize.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from wenet_uio.cli import run
@@ -37,15 +39,22 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--mode", default="ctc_prefix_beam_search", help=", ".join(MODES) + " (%(default)s)")
     parser.add_argument("--format", choices=SUFFIXES, default="text", help="(%(default)s)")
     parser.add_argument("--output_dir", metavar="DIR", help="write DIR/<name>.<txt|json|srt>, print nothing")
-    cutting = Cutting()
     parser.add_argument(
-        "--window", type=float, default=cutting.window, help="seconds heard at a time, at most (%(default)s)"
+        "--pause", type=float, help=f"seconds of quiet to cut at ({Cutting.pause}; 0: no pauses, windows only)"
     )
     parser.add_argument(
-        "--overlap", type=float, default=cutting.overlap, help="seconds that windows share (%(default)s)"
+        "--usual",
+        type=float,
+        help="seconds: what is longer is cut at shorter pauses too (as long as 95 %% of the utterances of training; "
+        f"{Cutting.usual:g} where environment.yaml does not say)",
     )
     parser.add_argument(
-        "--pause", type=float, default=cutting.pause, help="seconds of quiet to cut at (%(default)s; 0: windows only)"
+        "--window",
+        type=float,
+        help=f"seconds heard at a time, at most (the longest utterance of training, up to {Cutting.window:g})",
+    )
+    parser.add_argument(
+        "--overlap", type=float, help=f"seconds that windows share ({Cutting.overlap:g}, at most half a window)"
     )
     parser.add_argument("--batch_size", type=int, default=8, help="segments recognised at a time (8)")
     parser.add_argument("--device", default="auto", help="auto (a GPU where there is one), cpu, cuda")
@@ -58,7 +67,7 @@ def main() -> int:
     check_modes([args.mode])
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
-    cutting = Cutting(args.window, args.overlap, args.pause or None)
+    cutting = cutting_of(args)
     outputs = output_paths(args)
     world = World.from_environment(args.device)
     use_cpu_threads(world)
@@ -88,6 +97,17 @@ def main() -> int:
             print(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", file=sys.stderr)
             failed += 1
     return 1 if failed else 0
+
+
+def cutting_of(args: argparse.Namespace) -> Cutting:
+    """As the utterances of training, but for what the options say."""
+    given = {name: getattr(args, name) for name in ("pause", "usual", "window", "overlap")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given.get("pause") == 0:
+        given["pause"] = None
+    if "window" in given and "overlap" not in given:
+        given["overlap"] = min(Cutting.overlap, given["window"] / 2)
+    return replace(Cutting.of_run(args.model), **given)
 
 
 def output_paths(args: argparse.Namespace) -> list[Path | None]:

@@ -208,8 +208,6 @@ def build_loader(
     count_tokens = training and needs_token_counts(conf)
     measure = measure_of(conf, training=training, text_length_is_tokens=count_tokens or tokenizer.exact_length)
     corpus = open_corpus(data_list, data_type, measure, tokenizer if count_tokens else None)
-    if ledger is not None and not training and rank == 0:
-        ledger.forget(corpus.data_list)  # an evaluation list is read from its beginning in every run
     chain = build_chain(conf, tokenizer, training=training, defer_features=defer_features)
     text_chain = build_text_chain(conf, tokenizer, training=training)
     reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=defer_features and not conf.operators)

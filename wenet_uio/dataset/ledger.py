@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_uio.dataset.types import Batch
-from wenet_uio.files import written_aside
+from wenet_uio.files import append_line, read_lines, written_aside
 
 NOT_INDEXED = "not_indexed"
 """The reason of what an index had to leave out; the details say more."""
@@ -24,28 +23,32 @@ class Ledger:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._file: int | None = None
+        self._before: set[tuple[str, str, str]] | None = None
 
     def write(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         """Append one line, at once."""
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         place = {"list": data_list, "pass": data_pass, "batch": batch}
-        line = json.dumps({**place, "key": key, "reason": reason, "detail": detail}, ensure_ascii=False)
-        os.write(self._file, f"{line}\n".encode())  # one call: lines of several processes do not mix
+        append_line(self.path, {**place, "key": key, "reason": reason, "detail": detail})
+
+    def write_once(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
+        """The same, unless an earlier start of the run wrote this key of the list with this reason."""
+        if self._before is None:
+            self._before = {(line["list"], line["key"], line["reason"]) for line in read_lines(self.path)}
+        if (data_list, key, reason) not in self._before:
+            self.write(data_list, data_pass, batch, key, reason, detail)
 
     def forget(self, data_list: str, data_pass: int = 0, batch: int = 0) -> None:
         """Take out what a list said from this place on, which will be read again; for one rank, before others write."""
         if not self.path.exists():
             return
-        kept = []
-        for text in self.path.read_text(encoding="utf-8").splitlines():
-            line = json.loads(text) if text.endswith("}") else None  # the last one may be cut short by a kill
-            if line and (line["list"] != data_list or (line["pass"], line["batch"]) < (data_pass, batch)):
-                kept.append(text + "\n")
-        with written_aside(self.path, "w") as file:
-            file.writelines(kept)
+        kept = "".join(
+            json.dumps(line, ensure_ascii=False) + "\n"
+            for line in read_lines(self.path)
+            if line["list"] != data_list or (line["pass"], line["batch"]) < (data_pass, batch)
+        )
+        if kept != self.path.read_text(encoding="utf-8"):
+            with written_aside(self.path, "w") as file:
+                file.write(kept)
 
 
 def tally(batches: Iterable[Batch]) -> Counter[str]:

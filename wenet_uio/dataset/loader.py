@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from wenet_uio.dataset.corpus import Corpus
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED, Ledger
-from wenet_uio.dataset.measure import Measure
+from wenet_uio.dataset.measure import Measure, utterance_seconds
 from wenet_uio.dataset.pieces import PlannedBatch
 from wenet_uio.dataset.plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.prefetch import Ahead, Prefetch
@@ -138,8 +138,7 @@ class Loader:
             for key, reason in self.corpus.bad:
                 self._write(0, 0, key, NOT_INDEXED, reason)
         for batch in self._loader:
-            if batch.closes_step:
-                self.advance()
+            self.advance(batch.closes_step)
             for sample in batch.skipped:
                 if not sample.filtered:
                     bad += 1
@@ -160,12 +159,13 @@ class Loader:
         batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
         yield from self._data_loader(sampler=(work for batch in batches for work in _works(plan, batch)))
 
-    def advance(self) -> None:
-        """Count one step as taken; with nominal epochs a pass that is through gives way to the next."""
+    def advance(self, closes_step: bool) -> None:
+        """Count a batch as taken; with nominal epochs a pass that is through gives way to the next."""
         if self.position >= self.plan.num_batches:
             self.data_pass, self.position = self.data_pass + 1, 0
-        self.steps_done += 1
-        self.position = min(self.position + self.world_size, self.plan.num_batches)
+        if closes_step:
+            self.steps_done += 1
+            self.position = min(self.position + self.world_size, self.plan.num_batches)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch, and of the pass of that number."""
@@ -179,19 +179,17 @@ class Loader:
         if self.epoch_steps is not None or self.epoch != epoch + 1:
             return Counter()
         corpus = self.corpus.in_pass(epoch)
-        if corpus is not self.corpus:
-            return self._count_left_out(corpus)
-        if self._left_out is None:  # the same in every pass
-            self._left_out = self._count_left_out(corpus)
+        if self._left_out is None or corpus is not self.corpus:  # a list leaves out the same in every pass
+            filtered = self.measure.filtered(corpus, self.rank, self.world_size)
+            bad = len(self.corpus.bad) if self.rank == 0 else 0
+            own = corpus.samples[self.rank :: self.world_size]
+            self._left_out = Counter({f"filtered/{reason}": count for reason, count in filtered.items()})
+            self._left_out.update({"all": int(own.sum(dtype=np.int64)) + bad, f"bad/{NOT_INDEXED}": bad})
         return self._left_out
 
-    def _count_left_out(self, corpus: Corpus) -> Counter[str]:
-        filtered = self.measure.filtered(corpus, self.rank, self.world_size)
-        counts = Counter({f"filtered/{reason}": count for reason, count in filtered.items()})
-        bad = len(self.corpus.bad) if self.rank == 0 else 0
-        own = corpus.samples[self.rank :: self.world_size]
-        counts.update({"all": int(own.sum(dtype=np.int64)) + bad, f"bad/{NOT_INDEXED}": bad})
-        return counts
+    def utterance_seconds(self) -> dict[str, float]:
+        """As measure.utterance_seconds."""
+        return utterance_seconds(self.corpus)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the data stands, for any world size and number of workers; a few hundred bytes."""
@@ -242,9 +240,12 @@ class Loader:
             self.ledger.forget(self.corpus.data_list, self.data_pass, self.position)
 
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
-        # Without reshuffling every pass is the first one again.
-        if self.ledger is not None and (self.reshuffle or not data_pass):
+        if self.ledger is None:
+            return
+        if self.reshuffle:
             self.ledger.write(self.corpus.data_list, data_pass, batch, key, reason, detail)
+        elif not data_pass:  # every pass is the first one again, in every start of a run that evaluates
+            self.ledger.write_once(self.corpus.data_list, data_pass, batch, key, reason, detail)
 
     def _check(self, bad: float, example: str) -> None:
         """Stop where this rank's share of the bad samples is above what is allowed."""

@@ -21,6 +21,8 @@ FILTER_FRAMES_PER_SECOND = 100
 """filter_conf counts frames of 10 ms, whatever the features' frame shift."""
 SHARDS_AT_ONCE = 1 << 18
 """Shards whose rows of the shard table are worked on together, to bound the memory that takes."""
+SAMPLED_SHARDS = 20
+"""Shards, spread over the corpus, that say how long its utterances are."""
 
 
 @dataclass(frozen=True)
@@ -242,3 +244,12 @@ def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool
         batch.randomization_factor if batch.use_semi_sorted_batching else None,
         batch.length_order,
     )
+
+
+def utterance_seconds(corpus: Corpus) -> dict[str, float]:
+    """Seconds of the utterances: median, 95th percentile (`most`) and longest; zeros where there is only text."""
+    shards = np.unique(np.linspace(0, corpus.num_shards - 1, SAMPLED_SHARDS).astype(int))
+    rows = [corpus.rows(int(shard)) for shard in shards]
+    seconds = np.concatenate([each.seconds[each.sample_rate != TEXT_ONLY] for each in rows])
+    quantiles = np.percentile(seconds, (50, 95, 100)) if len(seconds) else np.zeros(3)
+    return dict(zip(("median", "most", "longest"), quantiles.round(2).tolist(), strict=True))

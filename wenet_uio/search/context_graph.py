@@ -11,8 +11,8 @@ import torch
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
 
-LONGEST = 60
-"""Tokens of a phrase: which of its tokens have earned is kept in the bits of an integer."""
+_NO_KEY = torch.iinfo(torch.int64).max
+"""Behind all transitions."""
 
 
 class ContextGraph:
@@ -22,50 +22,41 @@ class ContextGraph:
     way to "new york", and 3 of them stay after "new ya" where "new" is a phrase too. Phrases may begin with, contain
     and overlap one another. So the whole bonus of a finished sequence is `score` times its tokens in phrases.
 
-    The state is a node of the automaton (the longest tail of the sequence that begins a phrase) and, in bits, which
-    tokens of that tail have not earned for good. Source: Aho and Corasick 1975.
+    The state is that of the automaton: the longest tail of the sequence that begins a phrase, and which tokens of that
+    tail have not earned for good. Source: Aho and Corasick 1975.
     """
 
-    state_size = 2
+    state_size = 1
 
     def __init__(self, phrases: Sequence[Sequence[int]], score: float, device: torch.device | str = "cpu") -> None:
-        """`phrases` are token ids; empty ones are not read.
-
-        Raises:
-            ValueError: for a phrase of more than 60 tokens.
-        """
-        too_long = next((phrase for phrase in phrases if len(phrase) > LONGEST), None)
-        if too_long is not None:
-            raise ValueError(f"a hot phrase has {len(too_long)} tokens; up to {LONGEST} are possible")
-        self.score = score
+        """`phrases` are token ids; empty ones are not read."""
         self.most = score if score >= 0 else torch.inf  # a negative one can be given back many times at once
-        children, depth, ends = _trie(phrases)
-        transitions = _transitions(children, depth, ends)
-        self._keys, order = torch.tensor(list(transitions) or [-1], device=device).sort()
-        self._targets = torch.tensor(list(transitions.values()) or [0], device=device)[order]
-        self._tail = _low_bits(torch.tensor(depth, device=device))
-        self._open = ~_low_bits(torch.tensor(ends, device=device))
+        transitions, pending = _automaton(phrases)
+        keys, order = torch.tensor(list(transitions), device=device).sort()
+        targets, earned = zip(*transitions.values(), strict=True)
+        self._keys = keys
+        self._targets = torch.tensor(targets, device=device)[order]
+        self._earned = score * torch.tensor(earned, dtype=torch.float64, device=device)[order]
+        self._pending = score * torch.tensor(pending, dtype=torch.float64, device=device)
 
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        node, open_bits = (part.unsqueeze(2) for part in states.unbind(dim=2))  # (B, N, 1)
-        keys = node << 32 | tokens.unsqueeze(1)
-        target, from_root = self._find(torch.stack((keys, keys & 0xFFFFFFFF)))
-        target = torch.where(target < 0, from_root, target).clamp(min=0)
-        counted = (open_bits << 1 | 1) & self._tail[target]
-        after, before = _count_bits(torch.stack((counted, open_bits.expand_as(counted))))
-        return torch.stack((target, counted & self._open[target]), dim=3), self.score * (after - before).double()
+        place, known = self._find(states << 32 | tokens.unsqueeze(1))
+        afresh, begins = self._find(tokens.contiguous())  # where no phrase goes on, one may begin
+        afresh = afresh.masked_fill(~begins, len(self._keys) - 1).unsqueeze(1)
+        place = torch.where(known, place, afresh)  # (B, N, K)
+        return self._targets[place].unsqueeze(3), self._earned[place] - self._pending[states]
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end: phrases that were begun only give back."""
-        return -self.score * _count_bits(states[..., 1]).double()
+        return -self._pending[states.squeeze(2)]
 
-    def _find(self, keys: torch.Tensor) -> torch.Tensor:
-        """Node that each transition `node << 32 | token` leads to, or -1."""
-        place = torch.searchsorted(self._keys, keys).clamp(max=len(self._keys) - 1)
-        return torch.where(self._keys[place] == keys, self._targets[place], -1)
+    def _find(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Place of each transition `state << 32 | token`, and whether there is one."""
+        place = torch.searchsorted(self._keys, keys)
+        return place, self._keys[place] == keys
 
 
 def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]], list[str]]:
@@ -106,33 +97,50 @@ def _trie(phrases: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], list[
     return children, depth, ends
 
 
-def _transitions(children: list[dict[int, int]], depth: list[int], ends: list[int]) -> dict[int, int]:
-    """{node << 32 | token: next node}, but for those that lead where the root's lead.
+def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, int]], list[int]]:
+    """The automaton of all phrases; state 0 is that of the empty sequence.
+
+    Returns:
+        {state << 32 | token: (next state, tokens that are pending there or earn for good on the way)}, but for what
+        does as in state 0; its last key stands for all that leads to state 0 and earns nothing. And of each state how
+        many tokens are pending: they have earned, but not for good.
+    """
+    children, depth, ends = _trie(phrases)
+    following = _following(children, depth, ends)
+    tail = [(1 << size) - 1 for size in depth]
+    stays = [~((1 << size) - 1) for size in ends]
+    states = [(0, 0)]  # node, and in bits the tokens before it that are pending, the last one lowest
+    numbers = {states[0]: 0}
+    transitions: dict[int, tuple[int, int]] = {}
+    for number, (node, pending) in enumerate(states):  # grows as it goes
+        key, begun = number << 32, pending << 1 | 1
+        for token, target in following[node].items():
+            counted = begun & tail[target]
+            state = target, counted & stays[target]
+            found = numbers.setdefault(state, len(states))
+            if found == len(states):
+                states.append(state)
+            transitions[key | token] = found, counted.bit_count()
+    transitions[_NO_KEY] = 0, 0
+    return transitions, [pending.bit_count() for _, pending in states]
+
+
+def _following(children: list[dict[int, int]], depth: list[int], ends: list[int]) -> list[dict[int, int]]:
+    """{token: next node} of each node, but for those that lead where the root's lead.
 
     Widens `ends` to the longest phrase that ends at each node, whichever tail of it that is.
     """
-    transitions: list[dict[int, int]] = [{} for _ in children]
+    following: list[dict[int, int]] = [{} for _ in children]
     fail = [0] * len(children)
     queue = deque([0])
     while queue:
         node = queue.popleft()
         ends[node] = max(ends[node], ends[fail[node]])
         if node:
-            transitions[node] = transitions[fail[node]] | children[node]
+            following[node] = following[fail[node]] | children[node]
         for token, child in children[node].items():
             if node:
-                fail[child] = transitions[fail[node]].get(token, children[0].get(token, 0))
+                fail[child] = following[fail[node]].get(token, children[0].get(token, 0))
             queue.append(child)
-    transitions[0] = children[0]
-    return {node << 32 | token: target for node, row in enumerate(transitions) for token, target in row.items()}
-
-
-def _low_bits(count: torch.Tensor) -> torch.Tensor:
-    return (torch.ones_like(count) << count) - 1
-
-
-def _count_bits(bits: torch.Tensor) -> torch.Tensor:
-    """Ones in non-negative 64-bit integers: sums of pairs, of fours, of bytes (Warren, Hacker's Delight)."""
-    bits = bits - (bits >> 1 & 0x5555555555555555)
-    bits = (bits & 0x3333333333333333) + (bits >> 2 & 0x3333333333333333)
-    return ((bits + (bits >> 4) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101) >> 56
+    following[0] = children[0]
+    return following

@@ -11,6 +11,8 @@ from wenet_uio.search.prefix_scorer import PrefixScorer, Scorers
 from wenet_uio.search.types import Hypothesis, NBest
 
 _NOT_A_TOKEN = -1
+_MULTIPLIER = -7046029254386353131
+"""Odd, else without a pattern: of the hash of a prefix, which wraps around."""
 
 
 class _Frames(NamedTuple):
@@ -75,11 +77,10 @@ def ctc_prefix_beam_search(
     if steps == 0:
         return [[Hypothesis((), 0.0)] for _ in range(batch)]
     frames = _allowed_labels(log_probs[:, :steps], lengths, min(beam_size, log_probs.size(2)), blank)
-    beside = Scorers(scorers)
+    beside = scorers[0] if len(scorers) == 1 else Scorers(scorers)
     beam = _empty_prefix(batch, beam_size, beside.state_size, log_probs.device)
     history = []
-    for step in range(steps):
-        labels = frames.tokens[:, step], frames.scores[:, step], frames.blank[:, step]
+    for labels in zip(*(each.unbind(dim=1) for each in frames), strict=True):
         beam, parent, token = _advance(beam, *labels, beside)
         history.append((parent, token))
     score, order = (beam.score + beam.bonus + beside.end(beam.states)).sort(dim=1, descending=True, stable=True)
@@ -101,11 +102,11 @@ def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) 
     ends_in_blank[:, 0] = 0.0
     zeros = torch.zeros(batch, size, dtype=torch.int64, device=device)
     states = torch.zeros(batch, size, state_size, dtype=torch.int64, device=device)
-    return _Beam(ends_in_blank, nothing, zeros + _NOT_A_TOKEN, zeros, zeros, torch.zeros_like(nothing), states)
+    return _Beam(ends_in_blank, nothing, zeros + _NOT_A_TOKEN, zeros + 1, zeros, torch.zeros_like(nothing), states)
 
 
 def _advance(
-    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, beside: Scorers
+    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, beside: PrefixScorer
 ) -> tuple[_Beam, torch.Tensor, torch.Tensor]:
     """One frame: tokens and scores (B, K), blank (B,).
 
@@ -124,15 +125,14 @@ def _advance(
 
     # An extension that is in the beam already, as prefix m, joins it instead of standing beside it.
     is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N, M)
-    is_child &= (total > -torch.inf).unsqueeze(1) & repeats.unsqueeze(1)
-    label_of_child = label.unsqueeze(1).expand_as(is_child)
-    joining = extended.gather(2, label_of_child).masked_fill(~is_child, -torch.inf)
-    joined = joining.amax(dim=1)  # one parent each: a choice, no sum
-    gone = torch.zeros_like(is_last, dtype=torch.uint8).scatter_reduce(2, label_of_child, is_child.byte(), "amax")
-    extended = extended.masked_fill(gone.bool(), -torch.inf)
+    is_child &= ((total > -torch.inf) & repeats).unsqueeze(1)
+    joining = extended.gather(2, label.unsqueeze(1).expand_as(is_child)).masked_fill_(~is_child, -torch.inf)
+    joined, parent = joining.max(dim=1)  # (B, M); one parent each: a choice, no sum
+    gone = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
+    extended.flatten(1).scatter_reduce_(1, parent * labels + label, gone, "amin")
 
     # A prefix also stays as it is: through a blank, or its last token once more.
-    repeated = scores.gather(1, label).masked_fill(~repeats, -torch.inf)
+    repeated = scores.gather(1, label).masked_fill_(~repeats, -torch.inf)
     stays_in_blank = total + blank.unsqueeze(1)
     stays_in_token = torch.logaddexp(beam.ends_in_token + repeated, joined)
 
@@ -141,34 +141,26 @@ def _advance(
         hopeless = extended + (beam.bonus + beside.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
         extended = extended.masked_fill(hopeless, -torch.inf)
     states, gain = beside.extend(beam.states, tokens, extended > -torch.inf)
-    candidates = torch.cat((staying, (extended + (beam.bonus.unsqueeze(2) + gain)).flatten(1)), dim=1)
-    choice = candidates.topk(size, dim=1).indices
+    bonus = (beam.bonus.unsqueeze(2) + gain).flatten(1)
+    extended = extended.flatten(1)  # (B, N * K)
+
+    choice = torch.cat((staying, extended + bonus), dim=1).topk(size, dim=1).indices
     stays = choice < size
     extension = (choice - size).clamp(min=0)
     parent = torch.where(stays, choice, extension // labels)
-    token = tokens.gather(1, extension % labels).masked_fill(stays, _NOT_A_TOKEN)
+    token = tokens.gather(1, extension % labels).masked_fill_(stays, _NOT_A_TOKEN)
     name = beam.name.gather(1, parent)
-    row = extension.unsqueeze(2).expand(-1, -1, beside.state_size)
+    row = choice.unsqueeze(2).expand(-1, -1, beside.state_size)
     beam = _Beam(
-        stays_in_blank.gather(1, parent).masked_fill(~stays, -torch.inf),
-        torch.where(stays, stays_in_token.gather(1, parent), extended.flatten(1).gather(1, extension)),
+        stays_in_blank.gather(1, parent).masked_fill_(~stays, -torch.inf),
+        torch.cat((stays_in_token, extended), dim=1).gather(1, choice),
         torch.where(stays, beam.last.gather(1, parent), token),
-        torch.where(stays, name, _extend_name(name, token)),
+        torch.where(stays, name, name * _MULTIPLIER + token),
         torch.where(stays, beam.parent_name.gather(1, parent), name),
-        beam.bonus.gather(1, parent) + gain.flatten(1).gather(1, extension).masked_fill(stays, 0.0),
-        torch.where(
-            stays.unsqueeze(2),
-            beam.states.gather(1, parent.unsqueeze(2).expand_as(row)),
-            states.flatten(1, 2).gather(1, row),
-        ),
+        torch.cat((beam.bonus, bonus), dim=1).gather(1, choice),
+        torch.cat((beam.states, states.flatten(1, 2)), dim=1).gather(1, row),
     )
     return beam, parent, token
-
-
-def _extend_name(name: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """Hash of a prefix with one more token (a round of MurmurHash3's mixer); integers wrap around."""
-    mixed = (name ^ ((token + 1) * -7046029254386353131)) * -49064778989728563
-    return (mixed ^ (mixed >> 33)) * -4265267296055464877
 
 
 def _read_back(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 
 from wenet_uio.text.tokenizer import Tokenizer
@@ -44,15 +46,16 @@ class LanguageModel:
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        keys = (states << 32 | tokens.unsqueeze(1))[wanted].tolist()
-        found = list(map(self._extensions.__getitem__, keys))  # Python runs only for what is not in the table
-        next_states = torch.zeros(wanted.shape, dtype=torch.int64, device=states.device)
-        gains = torch.zeros(wanted.shape, dtype=torch.float64, device=states.device)
-        if found:
-            numbers, scores = zip(*found, strict=True)
-            next_states[wanted] = torch.tensor(numbers, device=states.device)
-            gains[wanted] = torch.tensor(scores, dtype=torch.float64, device=states.device)
-        return next_states.unsqueeze(3), gains
+        rows = wanted.flatten().nonzero().squeeze(1)
+        keys = (states << 32 | tokens.unsqueeze(1)).flatten()[rows].tolist()
+        next_states = torch.zeros(wanted.numel(), dtype=torch.int64, device=states.device)
+        gains = torch.zeros(wanted.numel(), dtype=torch.float64, device=states.device)
+        if keys:
+            # Python runs only for what is not in the table
+            found = np.fromiter(map(self._extensions.__getitem__, keys), np.int64, len(keys))
+            next_states[rows] = torch.from_numpy(np.frombuffer(self._following, np.int64)[found]).to(states.device)
+            gains[rows] = torch.from_numpy(np.frombuffer(self._gains)[found]).to(states.device)
+        return next_states.view(*wanted.shape, 1), gains.view(wanted.shape)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end; a batch ends here, so this is where a table that has grown large is dropped."""
@@ -68,9 +71,10 @@ class LanguageModel:
         self._model.BeginSentenceWrite(start)
         self._states: list[tuple[kenlm.State, str]] = [(start, "")]  # and the word begun
         self._numbers = {self._states[0]: 0}
+        self._following, self._gains = array("q"), array("d")  # what each extension leads to, and gains
         self._extensions = _Memo(self._extend)
 
-    def _extend(self, key: int) -> tuple[int, float]:
+    def _extend(self, key: int) -> int:
         context, word = self._states[key >> 32]
         symbol = self._symbol_of(key & 0xFFFFFFFF)
         gain = 0.0
@@ -86,7 +90,9 @@ class LanguageModel:
         number = self._numbers.setdefault(state, len(self._states))
         if number == len(self._states):
             self._states.append(state)
-        return number, gain
+        self._following.append(number)
+        self._gains.append(gain)
+        return len(self._gains) - 1
 
     def _end(self, number: int) -> float:
         context, word = self._states[number]
@@ -106,11 +112,11 @@ class LanguageModel:
 class _Memo(dict):
     """A function's table of results: what is not there is worked out."""
 
-    def __init__(self, function: Callable[[int], tuple[int, float]]) -> None:
+    def __init__(self, function: Callable[[int], int]) -> None:
         super().__init__()
         self._function = function
 
-    def __missing__(self, key: int) -> tuple[int, float]:
+    def __missing__(self, key: int) -> int:
         self[key] = value = self._function(key)
         return value
 

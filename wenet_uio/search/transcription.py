@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import yaml
 
 from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.audio import audio_info, read_audio
@@ -25,7 +26,7 @@ from wenet_uio.search.speech import Segment, measure_levels, speech_segments, wi
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions, Hypothesis
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.train.checkpoint import load_weights
+from wenet_uio.train.checkpoint import ENVIRONMENT, load_weights
 
 CHECKPOINTS = ("avg.pt", "final.pt")
 PATHS = {
@@ -71,18 +72,33 @@ class Cutting:
         ValueError: for times that do not fit one another.
     """
 
+    pause: float | None = 0.4
+    """Seconds of quiet that make a cut; None: windows only."""
+    usual: float = 15.0
+    """Seconds that a segment exceeds only where it has no pause at all, however short."""
     window: float = 20.0
     """Seconds that the recogniser hears at a time, at most."""
     overlap: float = 4.0
     """Seconds that windows share where there is no pause to cut at."""
-    pause: float | None = 0.4
-    """Seconds of quiet that make a cut; None: windows only."""
 
     def __post_init__(self) -> None:
         if not 0 < self.overlap <= self.window / 2:
             raise ValueError(f"overlap: expected above 0 and at most half the window, found {self.overlap}")
-        if self.pause is not None and self.pause <= 0:
-            raise ValueError(f"pause: expected above 0, found {self.pause}")
+        for name in ("pause", "usual"):
+            seconds = getattr(self, name)
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{name}: expected above 0, found {seconds}")
+
+    @classmethod
+    def of_run(cls, folder: str | Path) -> Cutting:
+        """Segments as long as the utterances that the model of a run was trained on; the defaults where no run says."""
+        path = Path(folder, ENVIRONMENT)
+        starts = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+        seconds = starts[-1].get("utterance_seconds") if starts else None
+        if not seconds or not seconds["most"]:
+            return cls()
+        window = min(seconds["longest"], cls.window)
+        return cls(usual=min(seconds["most"], cls.usual), window=window, overlap=min(cls.overlap, window / 2))
 
     def segments(self, source: str, channel: int) -> list[tuple[int, Segment]]:
         """(number of the passage, what to recognise at a time) of a file."""
@@ -90,7 +106,7 @@ class Cutting:
             info = audio_info(source)
             passages = [Segment(0.0, info.num_samples / info.sample_rate)]
         else:
-            passages = speech_segments(measure_levels(source, channel), self.pause)
+            passages = speech_segments(measure_levels(source, channel), self.pause, self.usual)
         return [
             (number, piece)
             for number, passage in enumerate(passages)
@@ -132,11 +148,8 @@ class Transcriber:
             AudioError: the file cannot be read.
         """
         pieces = iter(cutting.segments(source, self._channel))
-        heard = (
-            each
-            for batch in iter(lambda: list(islice(pieces, self._batch_size)), [])
-            for each in self._hear(source, batch)
-        )
+        batches = iter(lambda: list(islice(pieces, self._batch_size)), [])
+        heard = (each for batch in batches for each in self._hear(source, batch))
         for _, group in groupby(heard, key=lambda item: item[0]):
             (_, (start, end), tokens), *others = group
             for _, segment, more in others:
@@ -157,13 +170,8 @@ class Transcriber:
         """Text of the tokens."""
         return self.tokenizer.detokenize(token.unit for token in tokens)
 
-    def _hear_all(self, source: str, pieces: list[tuple[int, Segment]]) -> Iterator[tuple[int, Segment, list[Token]]]:
-        """Recognise pieces of a file, a batch at a time: (number of the passage, segment, tokens)."""
-        remaining = iter(pieces)
-        while batch := list(islice(remaining, self._batch_size)):
-            yield from self._hear(source, batch)
-
     def _hear(self, source: str, pieces: list[tuple[int, Segment]]) -> list[tuple[int, Segment, list[Token]]]:
+        """Recognise pieces of a file together: (number of the passage, segment, tokens)."""
         examples = [self._example(source, place, segment) for place, (_, segment) in enumerate(pieces)]
         batch = pad([example for example in examples if example is not None], self._feature_dim).to(self._device)
         nbests = []

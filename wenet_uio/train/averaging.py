@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 import yaml
 
 from wenet_uio.files import written_aside
-from wenet_uio.train.checkpoint import read_weights
+from wenet_uio.train.checkpoint import numbered, read_weights
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,7 @@ def choose_epochs(
         OSError: when the yaml beside an epoch_N.pt cannot be read.
         ValueError: when there is none, or a yaml tells no loss.
     """
-    found = [
-        Epoch(int(match[1]), path)
-        for path in Path(folder).glob("epoch_*.pt")
-        if (match := re.fullmatch(r"epoch_(\d+)\.pt", path.name))
-    ]
+    found = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
     chosen = [
         epoch for epoch in found if min_epoch <= epoch.number and (max_epoch is None or epoch.number <= max_epoch)
     ]

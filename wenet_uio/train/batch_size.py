@@ -25,7 +25,7 @@ from wenet_uio.dataset.worst_shapes import Shape
 from wenet_uio.models import build_model
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine_ddp import DdpEngine
-from wenet_uio.train.memory import SizeLimit, is_out_of_memory
+from wenet_uio.train.memory import SizeLimit, TooLarge, is_out_of_memory
 
 STEPS = 2
 """Optimizer steps of a trial: the first makes the optimizer's state, the second runs beside it."""
@@ -63,7 +63,7 @@ def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
 class Unsplit(SizeLimit):
     """A batch that does not fit fails."""
 
-    def note(self, batch: Batch, number: int, said: str) -> None:
+    def note(self, batch: Batch, number: int, said: str) -> TooLarge:
         raise MemoryError(self.refusal(batch, number, said))
 
 

@@ -5,8 +5,9 @@ init.pt               weights that the run started from
 epoch_N.pt, .yaml     weights after epoch N (from 0), and what was measured of them
 state_S.pt            all that is needed to go on after optimizer step S; the newest two are kept
 final.pt              link to the last epoch, once the run is complete
-environment.yaml      what each start of the run ran on
+environment.yaml      what each start of the run ran on, and how long its utterances were
 bad_samples.jsonl     every bad sample that was met, and why
+too_large.jsonl       batches that memory did not suffice for, and from which step on such are split
 tensorboard/          curves and pictures
 report.html           all of it in one page, once the run is complete
 """
@@ -31,7 +32,7 @@ from wenet_uio.models.lora import is_lora
 
 KEPT_STATES = 2
 """The second is there for the disk that loses the first."""
-ENVIRONMENT, LEDGER = "environment.yaml", "bad_samples.jsonl"
+ENVIRONMENT, LEDGER, TOO_LARGE = "environment.yaml", "bad_samples.jsonl", "too_large.jsonl"
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,11 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def open(self, config: Config) -> None:
-        """Make the folder and write train.yaml."""
+    def open(self, config: Config, *, resumed: bool) -> None:
+        """Make the folder and write train.yaml; what a run before this one noted there is removed."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
+            (self.path / name).unlink(missing_ok=True)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink()
         save_config(config, self.path / "train.yaml")
@@ -128,16 +131,18 @@ class RunFolder:
 
     def _states(self) -> list[Path]:
         """Newest first."""
-        return [path for _, path in sorted(_numbered(self.path, "state_*.pt"), reverse=True)]
+        return [path for _, path in sorted(numbered(self.path, "state_*.pt"), reverse=True)]
 
     def _epochs(self) -> dict[int, float]:
         """Validation loss of the epochs that are here."""
-        records = ((epoch, path) for epoch, path in _numbered(self.path, "epoch_*.yaml"))
+        records = ((epoch, path) for epoch, path in numbered(self.path, "epoch_*.yaml"))
         return {epoch: yaml.safe_load(path.read_text(encoding="utf-8"))["loss_dict"]["loss"] for epoch, path in records}
 
 
-def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
-    matches = ((re.fullmatch(r".*_(\d+)\.\w+", path.name), path) for path in folder.glob(pattern))
+def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
+    """Files whose names are `pattern` with a number for its star."""
+    name = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)"))
+    matches = ((name.fullmatch(path.name), path) for path in folder.glob(pattern))
     return [(int(match[1]), path) for match, path in matches if match]
 
 

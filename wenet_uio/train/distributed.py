@@ -7,13 +7,15 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from wenet_uio.cli import AGAIN, StartAgainError
 
 MOST_WORKERS = 8
 """Of `auto`: batches are small then, and more would mostly wait."""
@@ -119,7 +121,8 @@ class World:
 def said_once(world: World) -> Iterator[None]:
     """Of the ranks that fail in this block, only the first lets its error be seen; the others end with status 1.
 
-    A rank whose exchange fails because another rank is gone says so in one line: that other rank has the reason.
+    A rank whose exchange fails because another rank is gone says so in one line: that other rank has the reason. Where
+    it is to be started again, all ranks end with that status.
     """
     try:
         yield
@@ -128,9 +131,15 @@ def said_once(world: World) -> Iterator[None]:
             if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
                 first_line = str(error).splitlines()[0]
                 print(f"rank {world.rank} ends: another rank did not answer ({first_line})", file=sys.stderr)
-                sys.exit(1)
-            if world.notice_board("failures").add("count", 1) > 1:
-                sys.exit(1)
+                again = False
+                with suppress(dist.DistError):  # where the other rank had the store
+                    again = world.notice_board("failures").check(["again"])
+                sys.exit(AGAIN if again else 1)
+            board = world.notice_board("failures")
+            if isinstance(error, StartAgainError):
+                board.set("again", "")
+            if board.add("count", 1) > 1:
+                sys.exit(AGAIN if isinstance(error, StartAgainError) else 1)
         raise
 
 

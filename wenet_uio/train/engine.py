@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
@@ -55,7 +55,8 @@ class Engine:
     """What all engines share. An engine says how the model lies on the ranks, and how they exchange gradients."""
 
     in_step = False
-    """Whether the ranks must run the model equally often, because each run is an exchange."""
+    """Whether the ranks must run the model equally often, because each run is an exchange. Memory that fails a rank
+    within one ends the run, which is to be started again."""
     exchanges_meanwhile = True
     """Whether the backward pass of a step's last micro-batch exchanges gradients."""
 
@@ -72,6 +73,10 @@ class Engine:
         self.synced: Callable[[Batch], Mapping[str, torch.Tensor]] = self.objective
         self.saved: Mapping[str, Any] | None = None
         self.size_limit = SizeLimit(config.dataset_conf)
+        self.statistics = [
+            buffer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d) for buffer in layer.buffers()
+        ]
+        """What a forward pass changes, and a step that is made again must not change twice."""
 
     def connect(self) -> None:
         """Tie this rank's model to the others', and take up what `load_state_dict` gave."""
@@ -108,9 +113,11 @@ class Engine:
         counts = {**count(micro_batches), **also}
         reduced = self.world.sum(self._vector(list(counts.values())))
         of_all = dict(zip(counts, reduced.clamp(min=1), strict=True))
-        micro_batches = self._filled_up(micro_batches)
+        before = [buffer.clone() for buffer in self.statistics]
         while (losses := self._gradients(micro_batches, number, of_all)) is None:
             self.start_over()
+            for buffer, value in zip(self.statistics, before, strict=True):
+                buffer.copy_(value)
         lrs = self.lrs(number)
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
@@ -125,26 +132,34 @@ class Engine:
     ) -> torch.Tensor | None:
         """Leave the gradients of all ranks behind, and give their losses; None where memory failed some rank."""
         seed_everything(self.seed, number, self.world.rank)
-        micro_batches = [part for batch in micro_batches for part in self.size_limit.parts(batch)]
-        losses, failed = self._vector([0.0] * len(self.names)), None
+        micro_batches = self._filled_up(
+            [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]
+        )
+        losses, too_large = self._vector([0.0] * len(self.names)), None
         for place, batch in enumerate(micro_batches, 1):
-            last = place == len(micro_batches) and self.exchanges_meanwhile
+            last, said = place == len(micro_batches) and self.exchanges_meanwhile, None
             try:
                 with nullcontext() if last else self.apart():
                     losses += self._backward(batch.to(self.world.device), of_all, last)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if self.in_step:  # the others are within an exchange that this rank cannot take part in any more
-                    raise ValueError(self.size_limit.refusal(batch, number, in_brief(error))) from error
-                failed = in_brief(error)
-            if failed is not None:
+                said = in_brief(error)
+            if said is not None:  # outside of the handler, where the error holds on to what the step has allocated
                 self.optimizer.zero_grad(set_to_none=True)
-                self.size_limit.note(batch, number, failed)
+                too_large = self.size_limit.note(batch, number, said)
+                if self.in_step:  # the others are within an exchange that this rank cannot take part in any more
+                    raise StartAgainError(
+                        f"step {number}: {self.config.train_engine} cannot split a batch that is under way; "
+                        "start again: the run goes on from its newest state, with such batches split"
+                    )
                 break
-        self.end_exchange(micro_batches[0], of_all, broken_off=failed is not None)
-        *sums, failures = self.world.sum(torch.cat([losses, self._vector([failed is not None])])).split(1)
-        return None if failures else torch.cat(sums)
+        self.end_exchange(micro_batches[0], of_all, broken_off=too_large is not None)
+        *sums, failures = self.world.sum(torch.cat([losses, self._vector([too_large is not None])])).split(1)
+        if not failures:
+            return torch.cat(sums)
+        self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
+        return None
 
     def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
         """After the micro-batches of a step, one of which is `batch`: see that the ranks have exchanged gradients."""
@@ -153,7 +168,7 @@ class Engine:
         """Forget the gradients of a step that memory failed some rank in."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _filled_up(self, micro_batches: Sequence[Batch]) -> list[Batch]:
+    def _filled_up(self, micro_batches: list[Batch]) -> list[Batch]:
         """As many micro-batches as the rank with the most, with empty ones, where that matters."""
         most = int(self.world.largest(self._vector([len(micro_batches)]))) if self.in_step else 0
         return [*micro_batches, *[emptied(micro_batches[0])] * (most - len(micro_batches))]
@@ -265,25 +280,6 @@ def contiguous(model: nn.Module) -> None:
     """Lay kernels out in memory row by row, for engines that deal out rows; convolutions like channels last better."""
     for weight in model.parameters():
         weight.data = weight.data.contiguous()
-
-
-def build_engine(model: ASRModel, config: Config, world: World, seed: int, deepspeed_config: str | Path = "") -> Engine:
-    """The engine that `config.train_engine` names, not yet connected; `deepspeed_config` is for deepspeed alone.
-
-    Raises:
-        ValueError: it cannot be had here.
-    """
-    if config.train_engine == "torch_fsdp":
-        from wenet_uio.train.engine_fsdp import FsdpEngine  # its imports take time
-
-        return FsdpEngine(model, config, world, seed)
-    if config.train_engine == "deepspeed":
-        from wenet_uio.train.engine_deepspeed import DeepspeedEngine  # an optional dependency
-
-        return DeepspeedEngine(model, config, world, seed, deepspeed_config)
-    from wenet_uio.train.engine_ddp import DdpEngine
-
-    return DdpEngine(model, config, world, seed)
 
 
 def seed_everything(seed: int, step: int, rank: int) -> None:

@@ -18,7 +18,9 @@ class FsdpEngine(Engine):
     Rajbhandari et al. 2020, https://arxiv.org/abs/1910.02054, stage 3.
     """
 
-    in_step = True
+    @property
+    def in_step(self) -> bool:
+        return self.world.size > 1
 
     def wrap(self) -> None:
         if self.world.size == 1:

@@ -1,9 +1,15 @@
-"""Batches that memory does not suffice for: known from the error, split, and what of the config would avoid them."""
+"""Batches that memory does not suffice for: known from the error, split, and what of the config would avoid them.
+
+What did not fit is a line of too_large.jsonl in the folder of the run, with its step. From that step on all ranks split
+what is as large before they try it, in the run that found it as in every later start: they all train the same.
+"""
 
 from __future__ import annotations
 
 import gc
 import logging
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +17,8 @@ import torch
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.measure import frame_count
 from wenet_uio.dataset.types import Batch
+from wenet_uio.files import append_line, read_lines
+from wenet_uio.train.distributed import World
 
 NO_MEMORY = (
     *("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
@@ -31,36 +39,66 @@ def in_brief(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:160]
 
 
+class TooLarge(NamedTuple):
+    """The size of a batch that did not fit."""
+
+    step: int
+    """The optimizer step that it was to be part of."""
+    utterances: int
+    frames: int
+    """Of the longest, as `tokens`."""
+    tokens: int
+
+    def is_within(self, batch: Batch) -> bool:
+        """Whether the batch needs as much: memory is a sum of these products, with factors that the model has."""
+        products = zip(_products(*_size(batch)), _products(*self[1:]), strict=True)
+        return all(more >= own for more, own in products)
+
+
 class SizeLimit:
-    """The sizes of batches that did not fit on this rank; what is as large is split before it is tried."""
+    """The sizes of batches that did not fit; what is as large is split before it is tried."""
 
     def __init__(self, conf: DatasetConf) -> None:
         self.conf = conf
-        self.too_large: list[tuple[int, int, int]] = []
-        """(utterances, frames, tokens) of them."""
+        self.too_large: set[TooLarge] = set()
+        self._path: Path | None = None
 
-    def note(self, batch: Batch, number: int, said: str) -> None:
-        """Say that a batch of step `number` did not fit, of which torch `said` so, and free what it held.
+    def keep_in(self, path: Path, world: World) -> None:
+        """Note what does not fit in a file, after taking up what it has. A joint act of all ranks."""
+        self._path = path
+        found = None
+        if world.rank == 0:
+            found = {TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)}
+        self.too_large = world.gather(found)[0]
+        if self.too_large and world.rank == 0:
+            log.info("%s: batches that did not fit, %d sizes; such are split in two", path, len(self.too_large))
+
+    def note(self, batch: Batch, number: int, said: str) -> TooLarge:
+        """Remember and say that a batch of step `number` did not fit, of which torch `said` so; free what it held.
 
         Raises:
             ValueError: it cannot be split.
         """
-        if len(batch) == 1:
-            raise ValueError(self.refusal(batch, number, said))
-        self.too_large.append(_size(batch))
-        log.warning("%s; the batch is split in two", self.refusal(batch, number, said))
+        refusal = self.refusal(batch, number, said)
+        if len(batch) < 2:
+            raise ValueError(refusal)
+        known = TooLarge(number, *_size(batch))
+        self.too_large.add(known)
+        if self._path is not None:
+            append_line(self._path, {**known._asdict(), "said": refusal})
+        log.warning("%s; the batch is split in two", refusal)
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        return known
 
-    def parts(self, batch: Batch) -> list[Batch]:
-        """The batch, in as few parts as may fit."""
-        size = _size(batch)
-        if len(batch) < 2 or not any(np.greater_equal(size, known).all() for known in self.too_large):
+    def parts(self, batch: Batch, number: int) -> list[Batch]:
+        """A batch of step `number`, in as few parts as may fit."""
+        if len(batch) < 2 or not any(known.step <= number and known.is_within(batch) for known in self.too_large):
             return [batch]
         half = len(batch) // 2
         halves = (batch.rows(slice(None, half)), batch.rows(slice(half, None)))
-        return [part for rows in halves for part in self.parts(rows)]
+        return [part for rows in halves for part in self.parts(rows, number)]
 
     def refusal(self, batch: Batch, number: int, said: str) -> str:
         """What did not fit, and what to do about it."""
@@ -98,3 +136,8 @@ def knob(conf: BatchConf, frames: int, seconds: float) -> str:
 
 def _size(batch: Batch) -> tuple[int, int, int]:
     return len(batch), batch.feats.size(1), batch.target.size(1)
+
+
+def _products(utterances: int, frames: int, tokens: int) -> list[int]:
+    """Of layers, of attention, and of the lattice of a transducer."""
+    return [utterances * each for each in (frames, tokens, frames**2, tokens**2, frames * tokens)]

@@ -59,6 +59,7 @@ class Totals:
         self.sums: dict[str, float] = dict(sums or {})
 
     def add(self, sums: Mapping[str, float]) -> None:
+        """Add those of a step."""
         for name, value in sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
 

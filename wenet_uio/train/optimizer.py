@@ -22,7 +22,7 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     groups = []
     for module, lr in zip((*conf.modules, ""), conf.rates, strict=True):
-        members = [named.pop(name) for name in parts_of(model, [module] if module else [""]) if name in named]
+        members = [named.pop(name) for name in parts_of(model, [module]) if name in named]
         groups.append({"params": members, "lr": lr, "base_lr": lr})
     values = conf.model_dump(exclude={"lr", "modules"})
     return kinds[config.optim]([group for group in groups if group["params"]], fused=True, **values)

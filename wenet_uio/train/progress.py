@@ -35,7 +35,6 @@ class Progress:
     """Since the start of the epoch."""
     samples: Counter[str] = field(default_factory=Counter)
     """Tally of this epoch's samples: a rank's own, and on rank 0 that of all up to the last save."""
-
     costs: Counter[int] = field(default_factory=Counter)
     """Batches of this epoch by `metrics.cost_bin`; whose, as of `samples`."""
 

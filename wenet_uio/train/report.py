@@ -86,6 +86,7 @@ class Reporter:
             )
 
     def step(self) -> None:
+        """Count a step."""
         if not self.enabled:
             return
         self._done += 1
@@ -154,6 +155,7 @@ class Reporter:
         )
 
     def close(self) -> None:
+        """End the bar and TensorBoard's file."""
         if self._bar is not None:
             self._bar.close()
         if self._board is not None:

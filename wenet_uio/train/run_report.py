@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import json
 import logging
 import re
 from collections import Counter
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from wenet_uio.files import written_aside
+from wenet_uio.files import read_lines, written_aside
 from wenet_uio.train.checkpoint import ENVIRONMENT, LEDGER
 
 if TYPE_CHECKING:
@@ -120,9 +119,7 @@ def _epochs(series: Series) -> str:
 def _data(folder: Path, series: Series) -> str:
     last = {tag.removeprefix("data/"): points[-1][1] for tag, points in series.items() if tag.startswith("data/")}
     account = _table(("utterances of the last epoch", ""), [[name, _short(count)] for name, count in last.items()])
-    ledger = folder / LEDGER
-    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else []
-    bad = [json.loads(line) for line in lines if line.endswith("}")]
+    bad = read_lines(folder / LEDGER)
     if not bad:
         return account + "<p>No bad sample was met.</p>"
     reasons = Counter(line["reason"] for line in bad)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
-from wenet_uio.train.checkpoint import RunFolder, differences
+from wenet_uio.train.checkpoint import TOO_LARGE, RunFolder, differences
 from wenet_uio.train.engine import Engine, StepOutcome
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import Totals, cost_bin
@@ -34,6 +34,7 @@ class Loader(SizedBatches, Protocol):
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None: ...
     def left_out(self, epoch: int) -> Counter[str]: ...
+    def utterance_seconds(self) -> dict[str, float]: ...
 
 
 class Trainer:
@@ -151,9 +152,11 @@ class Trainer:
         self.engine.connect()
         resumed = self.written is not None
         if self.world.rank == 0:
-            self.folder.open(self.config)
-            self.folder.note_start(environment(self.world, self.progress.step + 1))
+            self.folder.open(self.config, resumed=resumed)
+            lengths = {"utterance_seconds": self.train.utterance_seconds()}
+            self.folder.note_start(environment(self.world, self.progress.step + 1) | lengths)
             self.reporter.open(self.progress.step + 1, self.written)
+        self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         if not resumed:
             self._save_weights("init")
             self.save()

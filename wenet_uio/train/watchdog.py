@@ -50,6 +50,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Watch the thread that calls this."""
         if self.seconds and self._thread is None:
             self._watched = threading.get_ident()
             self._last = time.monotonic()
@@ -57,6 +58,7 @@ class Watchdog:
             self._thread.start()
 
     def stop(self) -> None:
+        """Watch no more."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(GRACE)

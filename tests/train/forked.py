@@ -1,0 +1,63 @@
+"""Runs of train.py on two ranks that are forked from this process, which has imported everything.
+
+Each rank is a session of its own with its workers, and all of it can be killed, as a machine that loses power would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import torch._dynamo
+import torch.utils.tensorboard  # noqa: F401
+
+from wenet_uio.bin import train
+from wenet_uio.cli import run
+
+COMMAND = "--config train.yaml --train_data train.list --cv_data cv.list --device cpu"
+RANKS = 2
+
+
+def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False) -> list[int]:
+    """One start of a run, with `disturb` called on each rank before; the exit statuses of the ranks.
+
+    When one fails the others are killed; with `spare` they are left to find out.
+    """
+    time.sleep(1 - time.time() % 1)  # TensorBoard orders its files by the second of their beginning
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [_start(rank, port, options, disturb) for rank in range(RANKS)]
+    first, status = os.wait()
+    if status and not spare:
+        for process in ranks:
+            with suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+    statuses = {first: status} | {process: os.waitpid(process, 0)[1] for process in ranks if process != first}
+    return [os.waitstatus_to_exitcode(statuses[process]) for process in ranks]
+
+
+def _start(rank: int, port: int, options: str, disturb: Callable[[int], None]) -> int:
+    """Fork a rank; its process id."""
+    process = os.fork()
+    if process:
+        return process
+    os.setsid()
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
+    disturb(rank)
+    sys.argv = ["train.py", *COMMAND.split(), *options.split()]
+    status = 1
+    try:
+        run(train.main)
+    except SystemExit as end:
+        status = end.code
+    except BaseException as error:
+        print(f"rank {rank}: {error!r}", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""transcribe.py on a long recording: error rate beside that of the same utterances cut, speed and memory.
+
+Utterances of a test set are joined, in random order and again from the start if they are few, with pauses of random
+length that hold faint noise. The tool runs as a process of its own, on one thread, on the whole recording and on
+its first minute: memory that does not grow from one to the other is bounded. --transcribe hands options on:
+
+    python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
+    python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list --transcribe --pause 0.2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import soundfile
+import torch
+from provenance import provenance
+
+from wenet_uio.bin.recognize import with_batches_of
+from wenet_uio.cli import run
+from wenet_uio.dataset.audio import INT16_SCALE, read_audio
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.list_corpus import open_list
+from wenet_uio.dataset.types import SampleRef
+from wenet_uio.search import DecodeOptions
+from wenet_uio.search.recognition import recognize
+from wenet_uio.search.transcription import load_recogniser
+from wenet_uio.text.scoring import score
+from wenet_uio.text.words import WordRules
+
+MODE = "ctc_prefix_beam_search"
+BATCH_SIZE = 32
+
+
+class Joined(NamedTuple):
+    """A long recording and what is said in it."""
+
+    waveform: np.ndarray
+    """int16."""
+    sample_rate: int
+    said: list[tuple[str, str]]
+    """Key and text of each utterance, in order."""
+
+
+def join(
+    data_list: str, data_type: str, seconds: float, pauses: tuple[float, float], noise: float, seed: int
+) -> Joined:
+    """Join utterances until they last `seconds`.
+
+    Args:
+        pauses: shortest and longest, in seconds, before each utterance.
+        noise: in the pauses, dB of full scale.
+
+    Raises:
+        ValueError: for utterances of several sample rates.
+    """
+    draw = np.random.default_rng(seed)
+    corpus = open_list(data_list, data_type)
+    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
+    parts: list[np.ndarray] = []
+    said: list[tuple[str, str]] = []
+    length, sample_rate = 0, 0
+    while not sample_rate or length < seconds * sample_rate:
+        for place in draw.permutation(len(refs)):
+            utterance = corpus.read(refs[place])
+            waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end)
+            if sample_rate not in (0, rate):
+                raise ValueError(f"{data_list}: utterances of {sample_rate} and {rate} Hz; expected one sample rate")
+            sample_rate = rate
+            quiet = draw.normal(0, INT16_SCALE * 10 ** (noise / 20), round(draw.uniform(*pauses) * rate))
+            parts += [quiet.astype(np.float32), waveform]
+            said.append((utterance.key, utterance.text))
+            length += len(parts[-1]) + len(parts[-2])
+            if length >= seconds * rate:
+                break
+    waveform = np.concatenate(parts)
+    return Joined(waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, said)
+
+
+def recognize_cut(model_dir: str, data_list: str, data_type: str) -> dict[str, str]:
+    """{key: text} of the utterances as they are."""
+    config, tokenizer, model = load_recogniser(model_dir, None)
+    loader = build_loader(data_list, data_type, with_batches_of(config, BATCH_SIZE), tokenizer, training=False)
+    device = torch.device("cpu")
+    return recognize(model, loader, tokenizer, [MODE], DecodeOptions(), device=device, progress=False).texts[MODE]
+
+
+class Run(NamedTuple):
+    """A run of transcribe.py."""
+
+    passages: list[dict]
+    cpu_seconds: float
+    memory_mb: float
+    """Peak of the process."""
+
+
+def transcribe(path: Path, model_dir: str, options: list[str]) -> Run:
+    """Transcribe a file in a process of its own.
+
+    Raises:
+        ValueError: it fails.
+    """
+    tool = [sys.executable, "-m", "wenet_uio.bin.transcribe", "--model", model_dir, "--device", "cpu", "--mode", MODE]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [*tool, "--format", "json", *options, path], stdout=subprocess.PIPE, env=environment
+    ) as child:
+        printed = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise ValueError(f"{' '.join(tool)}: exit status {child.returncode}")
+    passages = json.loads(printed)["passages"]
+    return Run(passages, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, metavar="DIR", help="experiment: train.yaml and avg.pt or final.pt")
+    parser.add_argument("--data_list", required=True, help="test set")
+    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="what the list names (raw)")
+    parser.add_argument("--char", action="store_true", help="count each ideograph as a word")
+    parser.add_argument("--minutes", type=float, default=10, help="(%(default)s)")
+    parser.add_argument(
+        "--pauses", type=float, nargs=2, default=(0.1, 1.0), metavar="S", help="shortest and longest, seconds (0.1 1.0)"
+    )
+    parser.add_argument(
+        "--noise", type=float, default=-70, metavar="DB", help="in the pauses, dB of full scale (%(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser.add_argument("--json", action="store_true", help="all figures on the last line")
+    parser.add_argument("--transcribe", nargs=argparse.REMAINDER, default=[], metavar="OPTION", help="of transcribe.py")
+    args = parser.parse_args()
+
+    joined = join(args.data_list, args.data_type, args.minutes * 60, args.pauses, args.noise, args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, minute = Path(folder, "whole.wav"), Path(folder, "minute.wav")
+        soundfile.write(whole, joined.waveform, joined.sample_rate)
+        soundfile.write(minute, joined.waveform[: 60 * joined.sample_rate], joined.sample_rate)
+        short = transcribe(minute, args.model, args.transcribe)
+        done = transcribe(whole, args.model, args.transcribe)
+
+    rules = WordRules(by_character=args.char)
+    text = " ".join(passage["text"] for passage in done.passages)
+    of_joined = score({"all": " ".join(text for _, text in joined.said)}, {"all": text}, rules).overall
+    torch.set_num_threads(1)
+    heard = recognize_cut(args.model, args.data_list, args.data_type)
+    said = {f"{place} {key}": text for place, (key, text) in enumerate(joined.said)}
+    of_cut = score(said, {name: heard.get(name.split(" ", 1)[1], "") for name in said}, rules).overall
+
+    seconds = len(joined.waveform) / joined.sample_rate
+    lengths = [passage["end"] - passage["start"] for passage in done.passages] or [0.0]
+    report = {
+        "seconds": round(seconds, 1),
+        "utterances": len(joined.said),
+        "wer_joined": round(of_joined.rate, 2),
+        "wer_cut": round(of_cut.rate, 2),
+        "passages": len(done.passages),
+        "median_passage_s": round(float(np.median(lengths)), 2),
+        "longest_passage_s": round(max(lengths), 2),
+        "real_time_factor": round(done.cpu_seconds / seconds, 4),
+        "memory_mb": round(done.memory_mb),
+        "memory_of_a_minute_mb": round(short.memory_mb),
+    }
+    print("\n".join(f"{name:22} {value}" for name, value in report.items()))
+    print(f"joined: {of_joined}\ncut:    {of_cut}")
+    if args.json:
+        options = {name: value for name, value in vars(args).items() if name != "json"}
+        print(json.dumps({**report, **options, **provenance("torch", "torchaudio")}))
+
+
+if __name__ == "__main__":
+    run(main)
