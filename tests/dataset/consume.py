@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from tests.dataset.test_loader import loader
+from tests.dataset.loading import loader
 from wenet_uio.files import written_aside
 
 

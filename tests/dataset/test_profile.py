@@ -1,6 +1,6 @@
 import pytest
 
-from tests.dataset.test_loader import loader
+from tests.dataset.loading import loader
 from wenet_uio.dataset.profile import Profile, profile
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tests.dataset.test_loader import TOKENIZER, FakeConfig
+from tests.dataset.loading import TOKENIZER, FakeConfig
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.data_list import ListError
 from wenet_uio.dataset.dataset import build_loader

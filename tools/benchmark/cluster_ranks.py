@@ -90,51 +90,51 @@ class Rank:
 
     def _worker(self, tasks: simpy.Store) -> Events:
         yield self._env.timeout(self._cluster.worker_start)
-        mapped: OrderedDict[int, str] = OrderedDict()
+        opened: OrderedDict[int, str] = OrderedDict()
         while True:
             work, done = yield tasks.get()
-            yield from self._read(work, mapped)
+            yield from self._read(work, opened)
             done.succeed()
 
-    def _read(self, work: Work, mapped: OrderedDict[int, str]) -> Events:
+    def _read(self, work: Work, opened: OrderedDict[int, str]) -> Events:
         """Samples that are not in the cache come by range, `READERS` at a time, while those before are worked on."""
         samples = list(zip(work.shards.tolist(), work.rows.tolist(), strict=True))
         seconds = [float(self._sizes(shard)[1][row]) for shard, row in samples]
         self._outcome.audio_seconds += sum(seconds)
         self._outcome.samples += len(samples)
         self._outcome.sample_bytes += sum(int(self._sizes(shard)[0][row]) for shard, row in samples)
-        if all(shard in mapped or self._node.has(self._uri(shard)) for shard, _ in samples):
+        if all(shard in opened or self._node.has(self._uri(shard)) for shard, _ in samples):
             for shard, _ in samples:
-                self._at_hand(shard, mapped)
+                self._at_hand(shard, opened)
             yield self._env.timeout(sum(seconds) / self._cluster.worker_speed)
             return
         there = [self._env.event() for _ in samples]
         waiting = deque(zip(samples, there, strict=True))
         for _ in range(READERS):
-            self._env.process(self._reader(waiting, mapped))
+            self._env.process(self._reader(waiting, opened))
         for event, length in zip(there, seconds, strict=True):
             if not event.processed:
                 yield event
             yield self._env.timeout(length / self._cluster.worker_speed)
 
-    def _reader(self, waiting: deque, mapped: OrderedDict[int, str]) -> Events:
+    def _reader(self, waiting: deque, opened: OrderedDict[int, str]) -> Events:
         while waiting:
             (shard, row), there = waiting.popleft()
-            if not self._at_hand(shard, mapped):
+            if not self._at_hand(shard, opened):
                 yield from self._node.request("samples", int(self._sizes(shard)[0][row]))
             there.succeed()
 
-    def _at_hand(self, shard: int, mapped: OrderedDict[int, str]) -> bool:
-        """As in ShardCorpus: a worker keeps the shards mapped that it read last."""
-        if shard in mapped:
-            mapped.move_to_end(shard)
+    def _at_hand(self, shard: int, opened: OrderedDict[int, str]) -> bool:
+        """As in ShardCorpus: a worker keeps the shards open that it read last."""
+        if shard in opened:
+            opened.move_to_end(shard)
             return True
         uri = self._uri(shard)
         present = self._node.hold(uri)
         if present:
-            mapped[shard] = uri
-        if len(mapped) > OPEN_SHARDS or (not present and mapped):
-            self._node.release(mapped.popitem(last=False)[1])
+            opened[shard] = uri
+        if len(opened) > OPEN_SHARDS or (not present and opened):
+            self._node.release(opened.popitem(last=False)[1])
         return present
 
     def _uri(self, shard: int) -> str:

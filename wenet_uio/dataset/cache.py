@@ -52,7 +52,7 @@ def directory() -> Path:
 
 
 def copy_of(uri: str, version: Version) -> BinaryIO | None:
-    """The cached copy, kept from eviction while it is open or mapped; None where there is none."""
+    """The cached copy, kept from eviction while it is open; None where there is none."""
     return _hold(_path(uri, version))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 
 MAGIC = b"UIOIDX03"
 ALIGNMENT = 64
@@ -45,8 +46,11 @@ def is_index(path: str | Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Map the columns of `path` read-only.
+def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Map the columns of `path`, to be read only.
+
+    Args:
+        one_of_many: map without a file descriptor, which a process has a thousand of; `release_pages` is not for these.
 
     Raises:
         ValueError: the file is no index, or is shorter than its header says.
@@ -57,7 +61,10 @@ def read_columns(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
             raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
         header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
-        data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        if one_of_many:  # Python's own mmap holds on to a descriptor
+            data = torch.from_file(str(path), size=size, dtype=torch.uint8).numpy()
+        else:
+            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     columns = {}
     for name, (dtype, count, offset) in header["columns"].items():
         end = offset + count * np.dtype(dtype).itemsize

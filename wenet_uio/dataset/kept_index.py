@@ -21,7 +21,7 @@ Indexed = tuple[Rows, list[tuple[str, str]]]
 
 def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, Version]:
     """The rows of a shard that was indexed, and the version of the tar that they are of."""
-    columns, meta = read_columns(_path(files, layout, folder))
+    columns, meta = read_columns(_path(files, layout, folder), one_of_many=True)
     return Rows(**columns), Version(*meta["version"])
 
 

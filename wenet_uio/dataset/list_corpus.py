@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import mmap
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -25,7 +25,10 @@ from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.dataset.versions import Version
 
 OPEN_SHARDS = 64
-"""Mapped tars and indexes that a process keeps."""
+"""Tars that a process keeps open."""
+OPEN_INDEXES = 1024
+"""Mapped indexes of shards that it keeps: a batch is of all shards of a group, and to open one costs a tenth of what an
+utterance does."""
 
 
 class LineCorpus(Corpus):
@@ -87,6 +90,23 @@ class RawCorpus(LineCorpus):
         return RawCorpus, (self.data_list, self._layout)
 
 
+class _Tar:
+    """An open file, closed when no thread reads it any more.
+
+    It is read, not mapped: a mapping of 64 of hundreds of shards is undone after an utterance or two, which costs more
+    than the copy.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._descriptor = os.dup(file.fileno())
+
+    def read(self, start: int, end: int) -> bytes:
+        return os.pread(self._descriptor, end - start, start)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
 class ShardCorpus(Corpus):
     """A shard list: tars read by offset."""
 
@@ -95,9 +115,9 @@ class ShardCorpus(Corpus):
         self._layout = layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
-        self._rows = lru_cache(OPEN_SHARDS)(self._open_rows)
+        self._rows = lru_cache(OPEN_INDEXES)(self._open_rows)
         self._is_remote = meta.get("remote", False)
-        self._tars: OrderedDict[int, memoryview] = OrderedDict()
+        self._tars: OrderedDict[int, _Tar] = OrderedDict()
         self._tars_lock = threading.Lock()
         super().__init__(data_list, columns, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
 
@@ -121,20 +141,21 @@ class ShardCorpus(Corpus):
         rows, tar = self.rows(ref.shard), self._tar(ref.shard)
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
-        first = 0
-        if tar is None:  # not in the cache yet: both with one request
-            first, last = audio_at
-            if rows.records is None:
-                first, last = min(first, text_at[0]), max(last, text_at[1])
-            version = self._version(ref.shard)
-            tar = memoryview(storage.read_range(self.files(ref.shard).tar, first, last, version))
-        audio = tar[audio_at[0] - first : audio_at[1] - first]
+        first, last = audio_at
+        if rows.records is None:  # they lie side by side: both in one go
+            first, last = min(first, text_at[0]), max(last, text_at[1])
+        if tar is not None:
+            data = tar.read(first, last)
+        else:  # not in the cache yet
+            data = storage.read_range(self.files(ref.shard).tar, first, last, self._version(ref.shard))
+        data = memoryview(data)
+        audio = data[audio_at[0] - first : audio_at[1] - first]
         key = rows.key(ref.row)
         if rows.records is not None:
             text, start, end, extra = json.loads(bytes(rows.records[slice(*text_at)]))
             return Utterance(key, audio, text, start, end, extra=extra)
         try:
-            return Utterance(key, audio, bytes(tar[text_at[0] - first : text_at[1] - first]).decode())
+            return Utterance(key, audio, bytes(data[text_at[0] - first : text_at[1] - first]).decode())
         except UnicodeDecodeError:
             raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
 
@@ -153,8 +174,8 @@ class ShardCorpus(Corpus):
             raise ListError(f"{files.tar}: not the shard that was indexed; delete {index} to redo it")
         return rows
 
-    def _tar(self, shard: int) -> memoryview | None:
-        """The tar, mapped; None while it is remote and not in the cache."""
+    def _tar(self, shard: int) -> _Tar | None:
+        """The tar, open; None while it is remote and not in the cache."""
         with self._tars_lock:
             if shard in self._tars:
                 self._tars.move_to_end(shard)
@@ -163,18 +184,18 @@ class ShardCorpus(Corpus):
         with self._tars_lock:
             if tar is not None:
                 self._tars[shard] = tar
-            # A tar that is not there may be so for want of room: what this process has mapped is not evicted.
+            # A tar that is not there may be so for want of room: what this process has open is not evicted.
             if len(self._tars) > OPEN_SHARDS or (tar is None and self._tars):
                 self._tars.popitem(last=False)
         return tar
 
-    def _open_tar(self, shard: int) -> memoryview | None:
+    def _open_tar(self, shard: int) -> _Tar | None:
         path = self.files(shard).tar
         file = storage.open_whole(path) if storage.is_plain(path) else storage.open_present(path, self._version(shard))
         if file is None:
             return None
         with file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return _Tar(file)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ShardCorpus, (self.data_list, self._layout)

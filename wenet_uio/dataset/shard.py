@@ -110,7 +110,7 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list
     files = files._replace(tar=tar, manifest=manifest)
     sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
     if is_index(sidecar) and os.path.getmtime(tar) <= os.path.getmtime(sidecar) + COPY_SECONDS:
-        columns, meta = read_columns(sidecar)
+        columns, meta = read_columns(sidecar, one_of_many=True)
         if all(meta.get(name) == value for name, value in state.items()):
             return Rows(**columns), [tuple(item) for item in meta["bad"]]
     rows, bad = scan_shard(files, layout, tar)

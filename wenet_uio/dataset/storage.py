@@ -68,7 +68,7 @@ def held_path(uri: str | Path) -> Iterator[str]:
 
 
 def open_whole(uri: str | Path, version: Version | None = None) -> BinaryIO:
-    """Open a local file with the whole contents; while it is open or mapped, a copy is not evicted.
+    """Open a local file with the whole contents; while it is open, a copy is not evicted.
 
     Raises:
         OSError: it cannot be had, or is not of that version.

@@ -6,7 +6,7 @@ import time
 import psutil
 import torch
 
-from tests.dataset.test_loader import loader
+from tests.dataset.loading import loader
 
 CONF = {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 2000}, "speed_perturb": True}
 

@@ -23,7 +23,7 @@ from tests.dataset.faults.corpus import (
     write_list,
 )
 from tests.dataset.faults.servers import away, serving
-from tests.dataset.test_loader import loader
+from tests.dataset.loading import loader
 from wenet_uio.dataset import cache
 from wenet_uio.dataset.data_list import ListError, RawLine
 from wenet_uio.dataset.list_corpus import open_list

@@ -1,0 +1,35 @@
+"""Loaders of small lists, for the tests of the loader."""
+
+import torch
+
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
+CONF = {
+    "speed_perturb": True,
+    "spec_sub": True,
+    "spec_trim": True,
+    "fbank_conf": {"num_mel_bins": 20, "dither": 1.0},
+    "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 400},
+}
+
+
+class FakeConfig:
+    def __init__(self, **conf):
+        self.dataset_conf = DatasetConf(**{**CONF, **conf})
+
+
+def loader(data_list, data_type, training=True, conf=None, **options):
+    return build_loader(data_list, data_type, FakeConfig(**(conf or {})), TOKENIZER, training=training, **options)
+
+
+def same(left, right):
+    return (
+        left.keys == right.keys
+        and torch.equal(left.feats, right.feats)
+        and torch.equal(left.target, right.target)
+        and left.closes_step == right.closes_step
+    )
