@@ -11,7 +11,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import rmtree
 from typing import IO
@@ -83,7 +83,10 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
     try:
         try:
             with tarfile.open(archive) as tar:
-                tar.extractall(aside, filter="data")
+                if hasattr(tarfile, "data_filter"):
+                    tar.extractall(aside, filter="data")
+                else:  # Python before 3.10.12 and 3.11.4, such as Debian 12's
+                    tar.extractall(aside, members=_harmless(tar))
         except (tarfile.TarError, EOFError) as error:
             raise ValueError(f"{archive}: damaged archive ({error}); remove it and download again") from None
         tops = list(aside.iterdir())
@@ -96,6 +99,19 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
         tops[0].rename(folder)
     finally:
         rmtree(aside, ignore_errors=True)
+
+
+def _harmless(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The files and folders of an archive.
+
+    Raises:
+        TarError: something else is in it, or a path that leads out of it.
+    """
+    for member in tar:
+        path = Path(member.name)
+        if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
+            raise tarfile.TarError(f"{member.name} is no file or folder of its own")
+        yield member
 
 
 def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:

@@ -196,3 +196,15 @@ def test_a_damaged_archive_is_named(tmp_path):
     with pytest.raises(ValueError, match="x.tar.gz: damaged archive"):
         unpack(tmp_path / "x.tar.gz", tmp_path / "corpus", {})
     assert [path.name for path in tmp_path.iterdir()] == ["x.tar.gz"]
+
+
+@pytest.mark.parametrize("filters", [True, False])
+def test_an_archive_that_leads_out_of_its_folder_is_refused_by_any_python(tmp_path, monkeypatch, filters):
+    if not filters:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    elif not hasattr(tarfile, "data_filter"):
+        pytest.skip("a Python without filters")
+    (tmp_path / "x.tar.gz").write_bytes(archive_of(["top/file", "../outside"]))
+    with pytest.raises(ValueError, match="x.tar.gz: damaged archive"):
+        unpack(tmp_path / "x.tar.gz", tmp_path / "corpus", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tar.gz"]
