@@ -1,4 +1,7 @@
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -193,3 +196,8 @@ def test_the_shards_of_a_small_corpus_are_ahead_in_the_order_of_their_first_use(
     ]
     assert (first, end) == (30, epoch.num_batches)
     assert shards.tolist() == list(dict.fromkeys(used))
+
+
+def test_planning_does_without_torch():
+    code = "import sys, wenet_uio.dataset.plan, wenet_uio.dataset.corpus; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
 
 MAGIC = b"UIOIDX03"
 ALIGNMENT = 64
@@ -62,6 +61,8 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
         header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
         if one_of_many:  # Python's own mmap holds on to a descriptor
+            import torch  # planning does without: its memory is twice that of a plan of millions of shards
+
             data = torch.from_file(str(path), size=size, dtype=torch.uint8).numpy()
         else:
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
