@@ -43,7 +43,8 @@ def root(tmp_path) -> Path:
 
 def start(root: Path, script: str = "", command: tuple = (), **environment: str) -> subprocess.Popen:
     """Sources path.sh and runs `script`, or runs `command`, in bash."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+    chosen = ("VIRTUAL_ENV", "CONDA_PREFIX", "WENET_UIO_VENV")
+    inherited = {name: value for name, value in os.environ.items() if name not in chosen}
     bare = {
         "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin",
         "PIP_NO_INDEX": "1",

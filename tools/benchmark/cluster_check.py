@@ -5,7 +5,6 @@ It reads an epoch as training does, steps that take a while included, and counts
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import time
@@ -22,6 +21,7 @@ from slow_server import serve
 
 from wenet_uio.dataset import cache, lanes, plan
 from wenet_uio.dataset.packing import make_shard_list
+from wenet_uio.files import read_lines
 
 UTTERANCES, PER_SHARD, SCALE = 960, 40, 0.125
 """In shards of some 1.4 MB."""
@@ -107,7 +107,7 @@ def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tupl
     outcome.seconds = results[0]["seconds"]
     outcome.audio_seconds = sum(result["audio_seconds"] for result in results)
     starts: dict[str, float] = {}
-    for line in map(json.loads, log.read_text().splitlines()):
+    for line in read_lines(log):
         kind, start = ("samples", "worker_start") if line["range"] else ("shards", "prefetch_start")
         starts.setdefault(start, line["time"] - began)
         outcome.requests[kind] += 1

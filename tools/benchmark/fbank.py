@@ -75,10 +75,7 @@ def clock(compute: Fbank, waveform: torch.Tensor, least_seconds: float) -> float
 
 
 def main() -> None:
-    summary, _, details = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=60, help="audio of each repeat (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="default: %(default)s")

@@ -162,10 +162,7 @@ def in_own_process(kind: str, folder: Path, workers: int) -> dict[str, float]:
 
 
 def main() -> None:
-    summary, _, details = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=4.6, help="of audio (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="epochs of each (default: %(default)s)")
     parser.add_argument("--kinds", nargs="+", choices=FOLDERS, default=list(FOLDERS), help="default: all")

@@ -76,10 +76,7 @@ def clock(write: Callable[[Path], None], folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    summary, _, details = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=4.6, help="of audio (default: %(default)s)")
     parser.add_argument("--num_utts_per_shard", type=int, default=500, help="default: %(default)s")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default: all")

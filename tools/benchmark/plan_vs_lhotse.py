@@ -189,10 +189,7 @@ def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str,
 
 
 def main() -> None:
-    summary, _, details = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--utterances", type=int, default=50_000, help="default: %(default)s")
     parser.add_argument("--shard_size", type=int, default=1000, help="utterances of a shard (default: %(default)s)")
     parser.add_argument("--batch_duration", type=float, default=300, help="padded seconds (default: %(default)s)")

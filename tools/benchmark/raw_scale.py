@@ -86,10 +86,7 @@ def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
 
 
 def main() -> None:
-    summary, _, details = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sizes = [3000, 10_000, 100_000, 1_000_000]
     parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="default: %(default)s")
     parser.add_argument("--utterances", type=int, nargs="+", default=sizes, help="of each list (default: %(default)s)")

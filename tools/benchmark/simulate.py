@@ -154,10 +154,7 @@ def compare() -> dict[str, Any]:
 
 
 def main() -> None:
-    summary, _, details = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def option(name: str, default: Any, text: str, **more: Any) -> None:
         parser.add_argument(name, default=default, type=type(default), help=f"{text} (default: %(default)s)", **more)

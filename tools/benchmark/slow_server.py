@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from wenet_uio.files import append_line
 
 PIECE = 1 << 14
 """Bytes sent at a time where bandwidth is bounded."""
@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         last = min(size, int(wanted[2]) + 1) if wanted and wanted[2] else size
         if self.log is not None:
             line = {"time": time.time(), "path": self.path, "range": bool(wanted), "bytes": last - first}
-            os.write(self.log, (json.dumps(line) + "\n").encode())  # one call: lines of threads do not mix
+            append_line(self.log, line)
         time.sleep(self.latency)
         self.send_response(206 if wanted else 200)
         self.send_header("Content-Length", str(last - first))
@@ -72,8 +72,7 @@ def serve(folder: Path, port, latency: float, bandwidth: float | None = None, lo
         bandwidth: bytes per second of each connection; None is as fast as it goes.
         log: gets a JSON line for each request.
     """
-    descriptor = None if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    settings = {"folder": folder, "latency": latency, "bandwidth": bandwidth, "log": descriptor}
+    settings = {"folder": folder, "latency": latency, "bandwidth": bandwidth, "log": log}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Slow", (Handler,), settings))
     server.request_queue_size = 128
     port.put(server.server_port)
