@@ -12,5 +12,5 @@ need_packages tests/requirements.txt examples/espeak/s0/requirements.txt require
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tests run small models, in several processes at a time
 ruff check .
 ruff format --check .
-shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh
+shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
 python -m pytest -n 2 --dist loadfile "$@"

@@ -2,7 +2,8 @@
 # Averages the best checkpoints of an experiment, decodes the test sets with them and scores what came out; the error
 # rates go into its report.html too.
 #
-#   decode.sh --dir exp/conformer --average_num 5 --modes "ctc_greedy_search attention_rescoring"
+#   decode.sh --dir exp/conformer --average_num 5 --decode_modes "ctc_greedy_search attention_rescoring"
+#   decode.sh --dir exp/u2++ --decode_options "--decoding_chunk_size 16 --num_decoding_left_chunks 4"
 
 set -euo pipefail
 . recipe.sh
@@ -10,11 +11,12 @@ set -euo pipefail
 dir=                      # of the experiment
 data_type=raw             # of the list
 average_num=5             # checkpoints with the lowest validation loss
-modes=attention_rescoring
-tests="test"              # parts of data/; the results of several go to DIR/PART each
+decode_modes=attention_rescoring
+tests="test"              # parts of data/ that are decoded; the results of several go to DIR/PART each
 char=0                    # 1: characters are counted (CER), 0: words (WER)
-nproc=                    # decoding processes; default: one a GPU, or one
-options=                  # further ones of recognize.py: "--context_list_path names --lm_path lm.arpa"
+ignored_words=            # file of words that do not count, in references nor hypotheses
+nproc=                    # processes of each machine; default: one a GPU, or one
+decode_options=           # further ones of recognize.py: "--context_list_path names --lm_path lm.arpa"
 parse_options "$@"
 
 for test in $tests; do require "data/$test/data.list"; done
@@ -28,9 +30,10 @@ for test in $tests; do
     out=$dir/$test
   fi
   # shellcheck disable=SC2086 # lists
-  python -m wenet_uio.bin.recognize --modes $modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
+  python -m wenet_uio.bin.recognize --modes $decode_modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
     --data_type "$data_type" --test_data "data/$test/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" $options
-  score.sh --ref "data/$test/text" --dir "$out" --modes "$modes" --char "$char"
+    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" $decode_options
+  score.sh --ref "data/$test/text" --dir "$out" --modes "$decode_modes" --char "$char" \
+    --ignored_words "$ignored_words"
 done
 report_run.py "$dir"

@@ -6,15 +6,19 @@
 set -euo pipefail
 . recipe.sh
 
-data_type=raw           # raw: PART/data.list names audio files; shard: it names the tar archives in PART/shards
+data_type=raw             # raw: PART/data.list names audio files; shard: it names the tar archives in PART/shards
 num_utts_per_shard=1000
-nj=1
-executor=processes      # ray: on the cluster that RAY_ADDRESS names
-allow_bad=false         # true: go on without utterances whose audio is bad; they are named, here and in data.list.json
-parts=                  # folders, separated by spaces
+nj=                       # processes that prepare data; default: one a core, with --executor ray the whole cluster
+executor=processes        # ray: data is prepared on the cluster that RAY_ADDRESS names
+allow_bad=false           # true: go on without utterances whose audio is bad; they are named, here and in data.list.json
+parts=                    # folders that lists are made of, separated by spaces
 parse_options "$@"
 
-options=(--num_utts_per_shard "$num_utts_per_shard" --nj "$nj" --executor "$executor")
+if [[ $executor == ray ]]; then
+  . "$(dirname "$0")/../path.sh"
+  need_packages "$WENET_UIO_ROOT/requirements/ray.txt"
+fi
+read -ra options <<<"--num_utts_per_shard $num_utts_per_shard $(workers)"
 if [[ $allow_bad == true ]]; then options+=(--allow_bad); fi
 for part in $parts; do
   require "$part/wav.scp" "$part/text"

@@ -3,7 +3,7 @@
 #
 #   parse_options "$@"       every variable set above this line is an option: --nj 32 or --nj=32 sets nj
 #   with_options TOOL …      calls a tool of tools/ with the options that it has in common with the recipe; its others are
-#                            options of the recipe too, with the tool's defaults
+#                            options of the recipe too, which win over those that the call names
 #   if stage N "title"       whether stage N is asked for (stage … stop_stage); says so when it is
 #   require FILE…            ends the recipe where a file is missing, naming the stage that makes it
 #   log MESSAGE, die MESSAGE
@@ -25,7 +25,8 @@ die() {
 parse_options() {
   local ARGUMENT NAME VALUE NAMES
   NAMES=" $(_option_lines | _names)"
-  RECIPE_SET=" $(_lines_of "$RECIPE_SCRIPT" | _names)"
+  RECIPE_OWN=" $(_lines_of "$RECIPE_SCRIPT" | _names)"
+  RECIPE_GIVEN=" "
   while (($#)); do
     ARGUMENT=$1
     shift
@@ -49,7 +50,7 @@ parse_options() {
     [[ $NAMES == *" $NAME "* ]] || die "unknown option --$NAME; known:${NAMES// / --}help"
     [[ $ARGUMENT == --*=* ]] || shift
     printf -v "$NAME" %s "$VALUE"
-    RECIPE_SET+="$NAME "
+    RECIPE_GIVEN+="$NAME "
   done
   for NAME in stage stop_stage; do
     [[ $NAMES != *" $NAME "* || ${!NAME} =~ ^-?[0-9]+$ ]] || die "--$NAME ${!NAME}: not a number"
@@ -81,13 +82,17 @@ _help() {
 }
 
 with_options() {
-  local TOOL NAME ARGUMENTS=()
+  local TOOL NAME OWN=() GIVEN=()
   TOOL=$1
   shift
   for NAME in $(_lines_of "$(type -P "$TOOL")" | _names); do
-    [[ $RECIPE_SET != *" $NAME "* ]] || ARGUMENTS+=("--$NAME" "${!NAME}")
+    if [[ $RECIPE_OWN == *" $NAME "* ]]; then
+      OWN+=("--$NAME" "${!NAME}")
+    elif [[ $RECIPE_GIVEN == *" $NAME "* ]]; then
+      GIVEN+=("--$NAME" "${!NAME}")
+    fi
   done
-  "$TOOL" "${ARGUMENTS[@]}" "$@"
+  "$TOOL" "${OWN[@]}" "$@" "${GIVEN[@]}"
 }
 
 stage() {
@@ -115,7 +120,20 @@ require() {
 
 # Where a path given on the command line leads, which is meant from the folder the recipe was called in.
 from_caller() {
-  (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "${1:-.}")
+  [[ -n $1 ]] || die "name your copy of the corpus: --data PATH"
+  (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "$1")
+}
+
+# What changes in a config for pieces of words: bpe_units DICT.
+bpe_units() {
+  echo "tokenizer=bpe tokenizer_conf.bpe_path=$1/bpe.model tokenizer_conf.symbol_table_path=$1/units.txt"
+}
+
+# The options --nj and --executor of a recipe, as tools that prepare data take them.
+workers() {
+  # shellcheck disable=SC2154 # options of those that call it
+  [[ -n $nj || $executor == ray ]] || nj=$(nproc)
+  echo "--executor $executor ${nj:+--nj $nj}"
 }
 
 # How many GPUs this run may use.

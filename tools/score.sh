@@ -10,11 +10,12 @@ ref=          # text of the test set
 dir=          # where recognize.py put its results
 modes=        # decode modes, separated by spaces
 char=0        # 1: characters are counted (CER), 0: words (WER)
+ignored_words=  # file of words that do not count, in references nor hypotheses
 parse_options "$@"
 
 for mode in $modes; do
   require "$ref" "$dir/$mode/text"
-  compute-wer.py --char="$char" --v=1 "$ref" "$dir/$mode/text" >"$dir/$mode/wer.part"
+  compute-wer.py --char="$char" --v=1 ${ignored_words:+--ig="$ignored_words"} "$ref" "$dir/$mode/text" >"$dir/$mode/wer.part"
   mv "$dir/$mode/wer.part" "$dir/$mode/wer"
 done
 

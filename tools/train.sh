@@ -16,15 +16,18 @@ data_type=raw             # of the lists
 checkpoint=               # weights that training starts from (fine-tuning)
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: tools/ds_stage2.json
-nproc=                    # training processes of each machine; default: one a GPU, or one
+nproc=                    # processes of each machine; default: one a GPU, or one
 num_workers=1             # of each training process, for data
 num_nodes=1               # machines that train together: call --stage 4 --stop_stage 4 on each, in a shared folder
 node_rank=0               # this one's number among them
 rdzv_endpoint=            # host:port of machine 0, where they meet
 max_restarts=0            # times that training is started again when a process of it dies
+allow_data_changes=false  # true: a run goes on with data that is not what it began with
 parse_options "$@"
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
+changes=()
+if [[ $allow_data_changes == true ]]; then changes=(--allow_data_changes); fi
 if ((num_nodes > 1)); then
   [[ -n $rdzv_endpoint ]] || die "--num_nodes $num_nodes needs --rdzv_endpoint host:port of machine 0"
   meet=(--rdzv_backend c10d --rdzv_endpoint "$rdzv_endpoint" --rdzv_id "${dir//\//_}" --node_rank "$node_rank"
@@ -42,5 +45,5 @@ exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_p
   --max_restarts "$max_restarts" -m wenet_uio.bin.train \
   --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \
   --config "$config" ${override:+--override_config $override} ${checkpoint:+--checkpoint "$checkpoint"} \
-  --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list \
+  --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list "${changes[@]}" \
   --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

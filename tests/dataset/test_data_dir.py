@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from wenet_uio.dataset.data_dir import Recording, audio_files, with_texts, write_data_dir
+from wenet_uio.dataset.data_dir import Recording, audio_files, with_texts, write_data_dir, write_parts
+from wenet_uio.dataset.kaldi_dir import read_utterances
 
 
 @pytest.fixture
@@ -26,6 +29,9 @@ def test_both_files_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, mon
         (["a"], "one", ".flac", "a: has text, but its audio .*a.flac is missing"),
         (["a"], " ", ".wav", "a: .*a.wav has no text"),
         (["a", "a"], "one", ".wav", "a: two recordings, .*a.wav and .*a.wav"),
+        (["a b"], "one", ".wav", "'a b': the key of .*a.wav is empty or has spaces"),
+        ([""], "one", ".wav", "'': the key of .*a.wav is empty or has spaces"),
+        (["a"], "one\ntwo", ".wav", "a: the text of .*a.wav has a line break, 'one\\\\ntwo'"),
         ([], "", ".wav", "part: no utterance was found"),
     ],
 )
@@ -45,17 +51,33 @@ def test_parts_of_recordings_get_segments_and_whole_ones_lose_them(tmp_path, wav
     assert not (tmp_path / "part" / "segments").exists()
 
 
-def test_times_out_of_order_and_names_that_meet_are_refused(tmp_path, wav):
-    other = tmp_path / "other" / "a.wav"
+@pytest.mark.parametrize(("start", "end"), [(2.0, 1.0), (-1.0, 1.0), (-1.0, None)])
+def test_times_out_of_order_are_refused(tmp_path, wav, start, end):
+    with pytest.raises(ValueError, match=f"a: {start} s to {end} s"):
+        write_data_dir(tmp_path / "part", [Recording("a", wav, "one", start, end)])
+
+
+def test_whole_recordings_and_parts_of_others_are_read_back_as_they_were(tmp_path, wav):
+    other, spaced = tmp_path / "other" / "a.wav", tmp_path / "call 0.wav"
     other.parent.mkdir()
-    other.touch()
-    for recordings, message in (
-        ([Recording("a", wav, "one", 2.0, 1.0)], "a: 2.0 s to 1.0 s"),
-        ([Recording("a", wav, "one", 0.0, 1.0), Recording("b", wav, "two")], "b: .* has no end"),
-        ([Recording("a", wav, "one", 0.0, 1.0), Recording("b", other, "two", 0.0, 1.0)], "two recordings are called a"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            write_data_dir(tmp_path / "part", recordings)
+    for path in (other, spaced):
+        path.touch()
+    recordings = [
+        Recording("k1", wav, "one", 0.5, 1.0),
+        Recording("k2", other, "two"),
+        Recording("k3", other, "three", 1.0),
+        Recording("k4", spaced, "four", 0.0, 1.0),
+    ]
+    write_data_dir(tmp_path / "part", recordings)
+    assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\na-2 {other}\ncall_0 {spaced}\n"
+    found = read_utterances(*(str(tmp_path / "part" / table) for table in ("wav.scp", "text", "segments")))
+    assert [Recording(line.key, Path(line.wav), line.text, line.start, line.end) for line in found] == recordings
+
+
+def test_no_part_is_written_where_one_of_them_is_not_sound(tmp_path, wav):
+    with pytest.raises(ValueError, match="test: no utterance was found"):
+        write_parts(tmp_path, {"train": [Recording("a", wav, "one")], "test": []})
+    assert not (tmp_path / "train").exists()
 
 
 def test_gaps_between_audio_and_text_are_counted_and_left_out(wav, capsys):
@@ -75,5 +97,5 @@ def test_audio_is_found_whatever_the_case_of_its_suffix_and_names_that_meet_are_
     (tmp_path / "y" / "a.wav").touch()
     with pytest.raises(ValueError, match="a: two recordings, .*x/a.WAV and .*y/a.wav"):
         audio_files(tmp_path, ".wav")
-    with pytest.raises(ValueError, match="no .flac in "):
+    with pytest.raises(ValueError, match="no .*.flac below "):
         audio_files(tmp_path, ".flac")

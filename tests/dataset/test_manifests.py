@@ -82,6 +82,13 @@ def test_paths_beside_a_manifest_are_found(make_utterances, tmp_path):
     assert (tmp_path / "k" / "wav.scp").read_text() == f"utt0000 {line.wav}\n"
 
 
+def test_a_byte_order_mark_before_a_manifest_is_no_part_of_it(make_utterances, tmp_path):
+    (line,) = make_utterances(1)
+    entry = json.dumps({"audio_filepath": line.wav, "text": "a"})
+    (tmp_path / "manifest.json").write_text(f"\ufeff{entry}\n", encoding="utf-8")
+    assert [found.key for found in READERS["nemo"](str(tmp_path / "manifest.json"))] == [line.key]
+
+
 def test_what_cannot_be_converted_is_named(lines, tmp_path):
     WRITERS["raw"]([*lines, lines[0]], str(tmp_path / "twice"), Executor())
     with pytest.raises(ListError, match="key utt0000 is there twice"):

@@ -37,6 +37,17 @@ def yesno(root: Path) -> Texts:
     return {part: {name: said[name] for name in of} for part, of in (("train", train), ("dev", dev), ("test", test))}
 
 
+def fsdd(root: Path) -> Texts:
+    """recordings/{digit}_{speaker}_{index}.wav; 0 to 4 are for the test, 5 to 7 for development."""
+    expected: Texts = {"train": {}, "dev": {}, "test": {}}
+    for part, index in (("test", 0), ("test", 4), ("dev", 5), ("train", 8), ("train", 49)):
+        for digit, word in ((1, "one"), (7, "seven")):
+            noise(root / "recordings" / f"{digit}_theo_{index}.wav", 8000)
+            expected[part][f"theo_{digit}_{index:02d}"] = word
+    lines(root / "metadata.py", "metadata = {'theo': {'gender': 'male'}}")
+    return expected
+
+
 def dspspeech20(root: Path) -> Texts:
     """speech_data/{speaker}/{speaker}-{word}-{index}.wav; words from 12 on are English."""
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
@@ -84,18 +95,19 @@ def aishell(root: Path) -> Texts:
 
 
 def aishell2(root: Path) -> Texts:
-    """Kaldi's tables with tabs; three channels of dev and test; Latin letters in any case; a wav that is missing."""
+    """Kaldi's tables with tabs; channels of dev and test, asked for Mic; Latin letters in any case; quotes, brackets."""
     expected: Texts = {}
     tested = [
         (f"AISHELL-DEV-TEST-SET/{channel}/{part}", part) for channel in ("iOS", "Mic") for part in ("dev", "test")
     ]
-    for folder, part in [("iOS/data", "train"), *tested]:
-        keys = [f"I{part[0].upper()}0001W000{number}" for number in (1, 2)]
+    for folder, part in [("AISHELL-2/iOS/data", "train"), *tested]:
+        first = "M" if "Mic" in folder else "I"
+        keys = [f"{first}{part[0].upper()}0001W000{number}" for number in (1, 2)]
         for key in keys:
             noise(root / folder / "wav" / key[:6] / f"{key}.wav")
         lines(root / folder / "wav.scp", *(f"{key}\twav/{key[:6]}/{key}.wav" for key in keys))
-        lines(root / folder / "trans.txt", *(f"{key}\t打开 t恤 ok吗" for key in keys), "IX9999W0001\t没有录音")
-        expected[part] = dict.fromkeys(keys, "打开T恤OK吗")
+        lines(root / folder / "trans.txt", *(f"{key}\t打开'(t恤)' let's" for key in keys), "IX9999W0001\t没有录音")
+        expected[part] = dict.fromkeys(keys, "打开T恤LET'S")
     return expected
 
 
@@ -168,11 +180,20 @@ def wenetspeech(root: Path) -> Texts:
 
 
 def fisher(root: Path) -> Texts:
-    """Two channels of mu-law; comments, noises, words in doubt, a call without transcript; short turns are joined."""
+    """Two channels of mu-law; comments, noises, words in doubt, odd lines, a known error, a call without transcript.
+
+    Short turns are joined.
+    """
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     for call, part in (("fe_03_00001", "train"), ("fe_03_00156", "dev"), ("fe_03_00027", "test")):
         noise(
-            root / f"LDC2004S13/fe_d1/audio/000/{call}.sph", 8000, 30.0, 2, format="NIST", subtype="ULAW", endian="BIG"
+            root / f"LDC2004S13/fisher_eng_tr_sp_d1/audio/000/{call}.sph",
+            8000,
+            30.0,
+            2,
+            format="NIST",
+            subtype="ULAW",
+            endian="BIG",
         )
         lines(
             root / f"LDC2004T19/fe_03_p1_tran/data/trans/000/{call}.txt",
@@ -181,7 +202,8 @@ def fisher(root: Path) -> Texts:
             "",
             "0.50 2.00 A: [laughter] hi i'm on t._v.",
             "2.10 4.00 B: ((mhm)) yeah",
-            "4.20 5.00 A: okay [sigh]",
+            "4.10 4.00 B: backwards",
+            "4.20  5.00 A: okay [sigh]",
             "5.10 20.00 A: it's a long one",
             "20.50 21.50 B: right",
         )
@@ -190,27 +212,37 @@ def fisher(root: Path) -> Texts:
             f"{call}_B_002050_002150": "RIGHT",
         }
     noise(
-        root / "LDC2005S13/fe_d1/audio/058/fe_03_05851.sph", 8000, 1.0, 2, format="NIST", subtype="ULAW", endian="BIG"
+        root / "LDC2005S13/fisher_eng_tr_sp_d1/audio/058/fe_03_05851.sph",
+        8000,
+        1.0,
+        2,
+        format="NIST",
+        subtype="ULAW",
+        endian="BIG",
     )
     return expected
 
 
 def hub5(root: Path) -> Texts:
-    """An stm with comments, alternatives, fragments, asides and segments that are not scored; and what Fisher made."""
+    """An stm with comments, alternatives, fragments, asides and segments that are not scored; and what Fisher made.
+
+    Beside it lies another corpus of telephone calls.
+    """
+    noise(root / "LDC97S62" / "disc1" / "sw02001.sph", 8000, 1.0, 2, format="NIST", subtype="ULAW", endian="BIG")
     for call in ("sw_4390", "en_4156"):
         path = root / "LDC2002S09" / "hub5e_00" / "english" / f"{call}.sph"
         noise(path, 8000, 10.0, 2, format="NIST", subtype="ULAW", endian="BIG")
     lines(
         root / "LDC2002T43" / "2000_hub5_eng_eval_tr" / "reference" / "hub5e00.english.000405.stm",
         ';; CATEGORY "0" "" ""',
-        "sw_4390 A sw_4390_A 0.50 2.50 <O,sw,M,sw-M> (%HESITATION) I'VE { GOT / GOTTEN } TH- THIS (THA-)",
+        "sw_4390 A sw_4390_A 0.50 2.50 <O,sw,M,sw-M> (%HESITATION) I'VE { GOT / GOTTEN } TH- THIS (THA- OKAY)",
         "sw_4390 A sw_4390_A 2.50 3.00 <O,sw,M,sw-M> IGNORE_TIME_SEGMENT_IN_SCORING",
         "sw_4390 B sw_4390_B 1.25 2.00 <O,sw,F,sw-F> <B_ASIDE> RIGHT <E_ASIDE>",
         "en_4156 A en_4156_A 3.10 4.00 <O,en,F,en-F> OH YEAH",
         "en_4156 B inter_segment_gap 0.00 3.10 <O,en,F,en-F>",
     )
     expected = {
-        "test_swbd": {"sw_4390_A_000050_000250": "I'VE GOT THIS", "sw_4390_B_000125_000200": "RIGHT"},
+        "test_swbd": {"sw_4390_A_000050_000250": "I'VE GOT THIS OKAY", "sw_4390_B_000125_000200": "RIGHT"},
         "test_callhome": {"en_4156_A_000310_000400": "OH YEAH"},
         "train": {},
         "dev": {},
@@ -226,16 +258,23 @@ def hub5(root: Path) -> Texts:
 
 
 def custom(root: Path) -> Texts:
-    """A TSV whose columns have names of their own, in any order; audio of several kinds, some of it cut by time."""
+    """A TSV whose columns have names of their own, in any order; audio of several kinds, some of it cut by time.
+
+    A file has a space in its name, and files of all parts have the same names.
+    """
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     rows = ["sentence\tstart\tend\tpath\tsplit\tkey"]
     for part, called in (("train", "train"), ("dev", "validation"), ("test", "test")):
         noise(root / "audio" / part / "long.flac", 44100, 2.0, 2)
-        noise(root / "audio" / part / "short.wav", 8000)
-        for name, cut, text in (("long.flac", "0.5\t1.25", "one  TWO"), ("short.wav", "\t", "three")):
-            key = f"{part}_{name.split('.')[0]}"
+        noise(root / "audio" / part / "a take.wav", 8000)
+        for name, cut, text in (
+            ("long.flac", "0\t0.5", "zero"),
+            ("long.flac", "0.5\t1.25", "one  TWO"),
+            ("a take.wav", "\t", "three"),
+        ):
+            key = f"{part} {name.split('.')[0]} {text.split()[0]}"
             rows.append(f"{text}\t{cut}\t{part}/{name}\t{called}\t{key}")
-            expected[part][key] = " ".join(text.split())
+            expected[part][key.replace(" ", "_")] = " ".join(text.split())
     lines(root / "transcripts.tsv", *rows)
     return expected
 
@@ -244,6 +283,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "yesno": ("--data", "{}/waves_yesno"),
     "librispeech": ("--train_parts", "train-clean-100", "--bpe", "24"),
     "an4": ("--bpe", "15"),
+    "aishell2": ("--channel", "Mic"),
     "wenetspeech": ("--subset", "S"),
     "fisher": ("--bpe", "24", "--min_slice_duration", "10"),
     "custom": ("--data", "{}/transcripts.tsv", "--audio", "{}/audio"),

@@ -19,6 +19,7 @@ from wenet_uio.text.table import read_table
 ROOT = Path(__file__).resolve().parents[2]
 CORPORA = (
     "yesno",
+    "fsdd",
     "dspspeech20",
     "speechocean762",
     "aishell",

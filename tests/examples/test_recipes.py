@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from wenet_uio.config import load_config
+from wenet_uio.dataset.sphere import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(path.parent for path in ROOT.glob("examples/*/*/run.sh"))
@@ -69,6 +70,12 @@ class TestRecipe:
 @pytest.mark.parametrize("config", CONFIGS, ids=name_of)
 def test_every_config_loads(config):
     load_config(config)
+
+
+@pytest.mark.parametrize("config", [path for path in CONFIGS if path.parts[-4] in ("fisher", "hub5")], ids=name_of)
+def test_turns_that_are_joined_are_short_enough_to_be_trained_on(config):
+    frames = 1000 / load_config(config).dataset_conf.fbank_conf.frame_shift
+    assert load_config(config).dataset_conf.filter_conf.max_length >= LONGEST * frames
 
 
 FSDD = ROOT / "examples/fsdd/s0/local/prepare_data.py"

@@ -10,6 +10,10 @@ from wenet_uio.text.normalize import english, mandarin
         ("打开 t 恤 ok 吗", "打开T恤OK吗"),
         ("我 在 new york 的 家", "我在NEW YORK的家"),
         ("\uff2f\uff2b\u3000了", "OK了"),
+        ("要及时'关停并转'", "要及时关停并转"),
+        ("帮我放一首歌Let\u2019s go", "帮我放一首歌LET'S GO"),
+        ("他说（你好），t-恤？", "他说你好T恤"),
+        ("<NOISE> 好 的", "<NOISE>好的"),
         ("", ""),
     ],
 )
@@ -22,6 +26,7 @@ def test_mandarin_loses_its_word_boundaries_and_other_words_keep_theirs(text, ex
     [
         ("I'm ready, Mr. O\u2019Neill!", "I'M READY MR O'NEILL"),
         ("a well-known t._v. show", "A WELL KNOWN T V SHOW"),
+        ("the t._v.'s off", "THE T V'S OFF"),
         ("<NOISE> yes <laughter>", "<NOISE> YES <LAUGHTER>"),
         ("'tis the dogs' ' bowl", "'TIS THE DOGS' BOWL"),
         ("caf\u00e9 24", "CAF\u00c9 24"),

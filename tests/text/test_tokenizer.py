@@ -9,8 +9,8 @@ from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 SYMBOLS = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4, "<sos/eos>": 5}
 
 
-def config(kind, **conf):
-    return SimpleNamespace(tokenizer=kind, tokenizer_conf=TokenizerConf(**conf))
+def config(kind, *, output_dim=None, **conf):
+    return SimpleNamespace(tokenizer=kind, tokenizer_conf=TokenizerConf(**conf), output_dim=output_dim, vocab_size=None)
 
 
 @pytest.fixture
@@ -48,6 +48,12 @@ def test_non_language_symbols_come_from_the_file(tmp_path, units):
     path.write_text("{NOISE}\n", encoding="utf-8")
     tokenizer = build_tokenizer(config("char", symbol_table_path=units, non_lang_syms_path=str(path)))
     assert tokenizer.tokenize("a{NOISE}b")[0] == ["a", "{NOISE}", "b"]
+
+
+def test_more_units_than_the_model_has_outputs_are_an_error(units):
+    assert build_tokenizer(config("char", symbol_table_path=units, output_dim=8)).vocab_size == 6
+    with pytest.raises(ValueError, match=f"output_dim 5 has no room for the 6 units of {units}"):
+        build_tokenizer(config("char", symbol_table_path=units, output_dim=5))
 
 
 def test_missing_paths_are_named(units):

@@ -134,6 +134,9 @@ def test_a_path_from_the_caller_is_made_absolute(recipe, tmp_path):
     script = lines('from_caller "$name"')
     assert recipe("--name", "../corpus", script=script, cwd=caller).stdout == f"{tmp_path}/corpus\n"
     assert recipe("--name", "/corpus", script=script, cwd=caller).stdout == "/corpus\n"
+    nothing = recipe("--name", "", script=lines('corpus=$(from_caller "$name")\necho on'), cwd=caller)
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert nothing.stderr == "error: name your copy of the corpus: --data PATH\n"
 
 
 @pytest.mark.parametrize(("visible", "count"), [("0,3", 2), ("1", 1), ("", 0), ("-1", 0)])
@@ -166,6 +169,8 @@ def test_options_of_a_tool_are_options_of_the_recipe_that_calls_it(calling):
     assert calling().stdout == "two words is fast\n"
     assert calling("--speed", "slow", "--name", "x y").stdout == "x y is slow\n"
     assert calling("--speed=", line='with_options say.sh --name "$nj"').stdout == "4 is \n"
+    assert calling("--speed", "slow", line="with_options say.sh --speed walking").stdout == "two words is slow\n"
+    assert calling(line="with_options say.sh --speed walking").stdout == "two words is walking\n"
     assert "  --speed fast    # of the tool alone\n" in calling("--help").stdout
     assert calling("--speed").stderr == "error: option --speed needs a value\n"
 

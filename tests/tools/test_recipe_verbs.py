@@ -1,4 +1,4 @@
-"""The verbs of the recipes that are shell: make_lists.sh, score.sh, train.sh, decode.sh, export.sh."""
+"""The verbs of the recipes that are shell: compute_cmvn.sh, make_lists.sh, score.sh, train.sh, decode.sh, export.sh."""
 
 from __future__ import annotations
 
@@ -70,6 +70,27 @@ def test_score_prints_a_table_of_the_modes(tmp_path):
     assert good == ["good", "0.00", "4", "0", "0", "0"]
     assert bad == ["bad", "75.00", "4", "1", "1", "1"]
     assert "Overall -> 75.00 %" in (tmp_path / "exp" / "bad" / "wer").read_text()
+
+
+def test_words_that_are_to_be_ignored_count_neither_in_references_nor_in_hypotheses(tmp_path):
+    (tmp_path / "ref").write_text("a UH I KNOW\n")
+    (tmp_path / "hyp").mkdir()
+    (tmp_path / "hyp" / "text").write_text("a I UM KNOW UH\n")
+    (tmp_path / "hesitations").write_text("UH\nUM\n")
+    options = ("--ref", "ref", "--dir", ".", "--modes", "hyp", "--ignored_words", "hesitations")
+    result = call("score.sh", *options, cwd=tmp_path)
+    assert result.stdout.splitlines()[-1].split() == ["hyp", "0.00", "2", "0", "0", "0"]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_cmvn_of_bad_audio_stops_unless_it_is_allowed(part, tmp_path, allowed):
+    (part / "utt3.wav").write_bytes(b"")
+    (tmp_path / "train.yaml").write_text("dataset_conf: {fbank_conf: {num_mel_bins: 40}}\n")
+    options = ("--allow_bad", "true") if allowed else ()
+    result = call("compute_cmvn.sh", "--config", "train.yaml", *options, cwd=tmp_path)
+    assert result.returncode == (0 if allowed else 1)
+    assert "utt3" in result.stderr
+    assert (part / "global_cmvn").exists() == allowed
 
 
 @pytest.mark.parametrize(

@@ -149,10 +149,6 @@ def read_config(args: argparse.Namespace) -> tuple[Config, Tokenizer]:
             f"{args.config}: input_dim {config.input_dim}, but dataset_conf gives {features} features a frame"
         )
     output_dim = config.output_dim or config.vocab_size or vocabulary
-    if output_dim < vocabulary:
-        raise ValueError(
-            f"{args.config}: output_dim {output_dim} has no room for the {vocabulary} units of the tokenizer"
-        )
     derived = {"input_dim": features, "output_dim": output_dim, "vocab_size": output_dim}
     if config.use_amp and config.dtype == "fp32":
         derived["dtype"] = "bf16"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
+from wenet_uio.dataset.kaldi_dir import TO_THE_END, recording_names
 from wenet_uio.files import written_aside
 
 Value = TypeVar("Value")
@@ -48,21 +51,44 @@ def require_in(corpus: Path, *names: str) -> None:
             raise ValueError(f"{corpus} has no {name}: name the corpus with --data, or run stage -1 where there is one")
 
 
-def audio_files(folder: Path, *suffixes: str, key: Callable[[Path], str] = lambda path: path.stem) -> dict[str, Path]:
+def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
+    """Files of that name (`fe_*.txt`) in a folder and all that it holds, ordered; also in linked ones, each once."""
+    entered = set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        place = os.path.realpath(root)
+        if place in entered:
+            folders.clear()
+            continue
+        entered.add(place)
+        yield from (Path(root, name) for name in sorted(names) if fnmatchcase(name, pattern))
+
+
+def audio_files(
+    folder: Path, *suffixes: str, stem: str = "*", key: Callable[[Path], str] = lambda path: path.stem
+) -> dict[str, Path]:
     """Audio below a folder by key, ordered by path; `suffixes` (such as ".wav") are found in any case.
+
+    Args:
+        stem: what names are like, without the suffix; others are passed over.
 
     Raises:
         ValueError: two files have one key, or there is none.
     """
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
+    for path in files_below(folder, f"{stem}.*"):
         if path.suffix.lower() in suffixes:
             name = key(path)
             if name in found:
-                raise ValueError(f"{name}: two recordings, {found[name]} and {path}")
+                raise ValueError(
+                    f"{name}: two recordings, {found[name]} and {path}; name a folder with one of them with --data"
+                )
             found[name] = path
     if not found:
-        raise ValueError(f"no {' or '.join(suffixes)} in {folder}: is it the corpus, and whole?")
+        raise ValueError(
+            f"no {' or '.join(stem + suffix for suffix in suffixes)} below {folder}: "
+            "name the corpus with --data, or run stage -1 where there is one"
+        )
     return found
 
 
@@ -105,11 +131,10 @@ def split_by(
 
 
 def write_parts(out: Path, parts: Mapping[str, Collection[Recording]]) -> None:
-    """Write the data directory of each part, once all of them have utterances."""
-    for part, recordings in parts.items():
-        _require_some(out / part, recordings)
-    for part, recordings in parts.items():
-        write_data_dir(out / part, recordings)
+    """Write the data directory of each part, once those of all are sound."""
+    sound = {out / part: check_part(out / part, recordings) for part, recordings in parts.items()}
+    for folder, ordered in sound.items():
+        _write(folder, ordered)
 
 
 def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
@@ -118,23 +143,44 @@ def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
     Lines are ordered by key; gives the number of utterances.
 
     Raises:
-        ValueError: naming the utterance that comes twice, has no text, no audio, no length; a part without any.
+        ValueError: what `check_part` finds.
+    """
+    ordered = check_part(folder, recordings)
+    _write(Path(folder), ordered)
+    return len(ordered)
+
+
+def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Recording]:
+    """Utterances of a part ordered by key, if tables can have them all.
+
+    Raises:
+        ValueError: naming the utterance that comes twice, has a space in its key, no text, no audio, no length; a part
+            without any.
     """
     ordered = sorted(recordings, key=lambda recording: recording.key.encode())
-    _require_some(folder, ordered)
+    if not ordered:
+        raise ValueError(f"{part}: no utterance was found for it; is the corpus complete?")
     there: set[Path] = set()
     for recording, following in zip(ordered, [*ordered[1:], None], strict=True):
-        if following and recording.key == following.key:
-            raise ValueError(f"{recording.key}: two recordings, {recording.wav} and {following.wav}")
-        if not recording.text.strip():
-            raise ValueError(f"{recording.key}: {recording.wav} has no text")
-        if recording.end is not None and not 0 <= recording.start < recording.end:
-            raise ValueError(f"{recording.key}: {recording.start} s to {recording.end} s of {recording.wav}")
-        if recording.wav not in there and not recording.wav.is_file():
-            raise ValueError(f"{recording.key}: has text, but its audio {recording.wav} is missing")
-        there.add(recording.wav)
-    folder = Path(folder)
-    if any(recording.end is not None for recording in ordered):
+        key, wav, text, start, end = recording
+        if following and key == following.key:
+            raise ValueError(f"{key}: two recordings, {wav} and {following.wav}")
+        if key.split() != [key]:
+            raise ValueError(f"{key!r}: the key of {wav} is empty or has spaces, which tables cannot have; rename it")
+        if not text.strip():
+            raise ValueError(f"{key}: {wav} has no text")
+        if "\n" in text:
+            raise ValueError(f"{key}: the text of {wav} has a line break, {text!r}; make it one line")
+        if start < 0 or (end is not None and start >= end):
+            raise ValueError(f"{key}: {start} s to {end} s of {wav}")
+        if wav not in there and not wav.is_file():
+            raise ValueError(f"{key}: has text, but its audio {wav} is missing")
+        there.add(wav)
+    return ordered
+
+
+def _write(folder: Path, ordered: Sequence[Recording]) -> None:
+    if any(recording.start or recording.end is not None for recording in ordered):
         _write_segments(folder, ordered)
     else:
         (folder / "segments").unlink(missing_ok=True)
@@ -143,24 +189,14 @@ def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
     with written_aside(folder / "text", "w") as text:
         text.writelines(f"{recording.key} {recording.text}\n" for recording in ordered)
     print(f"{folder}: {len(ordered)} utterances")
-    return len(ordered)
 
 
 def _write_segments(folder: Path, ordered: Sequence[Recording]) -> None:
-    wav_of: dict[str, Path] = {}
-    for recording in ordered:
-        if recording.end is None:
-            raise ValueError(f"{recording.key}: {recording.wav} has no end, but other utterances are cut by time")
-        other = wav_of.setdefault(recording.wav.stem, recording.wav)
-        if other != recording.wav:
-            raise ValueError(f"two recordings are called {recording.wav.stem}: {other} and {recording.wav}")
+    names = recording_names(str(recording.wav.absolute()) for recording in ordered)
     with written_aside(folder / "wav.scp", "w") as scp, written_aside(folder / "segments", "w") as segments:
-        for name in sorted(wav_of, key=str.encode):
-            print(name, wav_of[name].absolute(), file=scp)
+        for wav, name in sorted(names.items(), key=lambda item: item[1].encode()):
+            print(name, wav, file=scp)
         for recording in ordered:
-            print(recording.key, recording.wav.stem, f"{recording.start:.3f} {recording.end:.3f}", file=segments)
-
-
-def _require_some(folder: str | Path, recordings: Collection[Recording]) -> None:
-    if not recordings:
-        raise ValueError(f"{folder}: no utterance was found for it; is the corpus complete?")
+            name = names[str(recording.wav.absolute())]
+            end = TO_THE_END if recording.end is None else f"{recording.end:.3f}"
+            print(recording.key, name, f"{recording.start:.3f}", end, file=segments)

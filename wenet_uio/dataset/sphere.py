@@ -12,6 +12,7 @@ import numpy as np
 import soundfile
 
 from wenet_uio.dataset.audio import AudioError
+from wenet_uio.dataset.data_dir import Recording
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 
@@ -19,8 +20,8 @@ HEADER = 1024
 """Bytes of a sphere header."""
 SIDES = "AB"
 """Of a call, by channel."""
-LONGEST = 30.0
-"""Seconds of turns that are joined."""
+LONGEST = 20.0
+"""Seconds of turns that are joined, from the first one's start: what the configs of these corpora train on."""
 
 
 class Turn(NamedTuple):
@@ -37,7 +38,7 @@ class Turn(NamedTuple):
 def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[Turn]:
     """Turns of one side, in their order; one shorter than `min_seconds` is joined with the next as long as that helps.
 
-    Nothing is joined over a turn without text, nor to more than 30 seconds. Turns without text are left out.
+    Nothing is joined over a turn without text, nor to more than 20 seconds. Turns without text are left out.
     """
     piece: Turn | None = None
     for turn in turns:
@@ -49,6 +50,14 @@ def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[Turn]:
         piece = turn if turn.text else None
     if piece:
         yield piece
+
+
+def recordings_of(call: str, side: str, turns: Iterable[Turn], folder: Path, min_seconds: float) -> Iterator[Recording]:
+    """What one side of a call says, joined to pieces of `min_seconds`, as utterances of its wav file in `folder`."""
+    wav = side_wav(folder, call, side)
+    for turn in joined(turns, min_seconds):
+        key = f"{call}_{side}_{round(turn.start * 100):06d}_{round(turn.end * 100):06d}"
+        yield Recording(key, wav, turn.text, turn.start, turn.end)
 
 
 def side_wav(folder: Path, call: str, side: str) -> Path:

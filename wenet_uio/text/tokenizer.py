@@ -131,13 +131,20 @@ def build_tokenizer(config: Config) -> Tokenizer:
     """The tokenizer that `tokenizer` and `tokenizer_conf` of a config describe.
 
     Raises:
-        ValueError: for a missing path or a malformed file. OSError: for a file that cannot be read.
+        ValueError: for a missing path, a malformed file, or units that the config's model has no output for (other ones
+            were made since it was trained). OSError: for a file that cannot be read.
     """
     conf = config.tokenizer_conf
     if not conf.symbol_table_path:
         raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is needed")
     splitter = build_splitter(config.tokenizer, **_splitter_options(conf))
-    return Tokenizer(splitter, read_symbols(conf.symbol_table_path))
+    tokenizer = Tokenizer(splitter, read_symbols(conf.symbol_table_path))
+    outputs = config.output_dim or config.vocab_size or tokenizer.vocab_size
+    if outputs < tokenizer.vocab_size:
+        raise ValueError(
+            f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {conf.symbol_table_path}"
+        )
+    return tokenizer
 
 
 def _splitter_options(conf: TokenizerConf) -> dict[str, Any]:

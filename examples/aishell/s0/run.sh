@@ -7,19 +7,19 @@
 #
 # Stages: -1 download  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
+# shellcheck disable=SC2034 # options: tools take them by with_options
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --nj 32 sets nj; so are those of tools/train.sh, such as --nproc and --num_nodes.
+# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
 stage=-1
 stop_stage=6
 data=                     # folder of an existing copy; default: stage -1 downloads one to data/corpus
 lexicon=false             # true: stage -1 downloads the lexicon and the list of speakers too, which no stage needs
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=1000
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>
@@ -38,9 +38,7 @@ if stage 0 "wav.scp and text of train, dev, test"; then
 fi
 
 if stage 1 "mean and variance of the features"; then
-  require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
-    --in_scp data/train/wav.scp --out_cmvn data/train/global_cmvn
+  with_options compute_cmvn.sh
 fi
 
 if stage 2 "units"; then
@@ -49,19 +47,18 @@ if stage 2 "units"; then
 fi
 
 if stage 3 "data lists ($data_type)"; then
-  make_lists.sh --data_type "$data_type" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" \
-    --parts "data/train data/dev data/test"
+  with_options make_lists.sh --parts "data/train data/dev data/test"
 fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/dict/units.txt
-  with_options train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type"
+  with_options train.sh
 fi
 
 if stage 5 "average, decode, score"; then
-  decode.sh --dir "$dir" --data_type "$data_type" --average_num "$average_num" --modes "$decode_modes" --char 1
+  with_options decode.sh --char 1
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type" --onnx "$onnx"
+  with_options export.sh
 fi

@@ -7,19 +7,19 @@
 #
 # Stages: -1 download  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
+# shellcheck disable=SC2034 # options: tools take them by with_options
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --nj 32 sets nj; so are those of tools/train.sh, such as --nproc and --num_nodes.
+# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
 stage=-1
 stop_stage=6
 data=                     # folder of an existing copy; default: stage -1 downloads one to data/corpus
 bpe=                      # pieces of a sentencepiece model as units, such as 100; default: characters
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=200
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>, with _bpe<pieces>
@@ -27,11 +27,8 @@ average_num=5             # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
-dict=data/dict${bpe:+_bpe$bpe}
-if [[ -n $bpe ]]; then
-  tokenizer="tokenizer_conf.bpe_path=$dict/bpe.model tokenizer_conf.symbol_table_path=$dict/units.txt"
-  override="tokenizer=bpe $tokenizer $override"
-fi
+dict=${dict:-data/dict${bpe:+_bpe$bpe}}
+[[ -z $bpe ]] || override="$(bpe_units "$dict") $override"
 dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 
 if [[ -z $data ]] && stage -1 "download"; then
@@ -43,30 +40,26 @@ if stage 0 "wav.scp and text of train, dev, test"; then
 fi
 
 if stage 1 "mean and variance of the features"; then
-  require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
-    --in_scp data/train/wav.scp --out_cmvn data/train/global_cmvn
+  with_options compute_cmvn.sh
 fi
 
 if stage 2 "units"; then
-  require data/train/text
-  make_units.sh --bpe "$bpe" --dict "$dict"
+  with_options make_units.sh --dict "$dict"
 fi
 
 if stage 3 "data lists ($data_type)"; then
-  make_lists.sh --data_type "$data_type" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" \
-    --parts "data/train data/dev data/test"
+  with_options make_lists.sh --parts "data/train data/dev data/test"
 fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn "$dict/units.txt"
-  with_options train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type"
+  with_options train.sh
 fi
 
 if stage 5 "average, decode, score"; then
-  decode.sh --dir "$dir" --data_type "$data_type" --average_num "$average_num" --modes "$decode_modes"
+  with_options decode.sh
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type" --onnx "$onnx"
+  with_options export.sh
 fi

@@ -7,12 +7,13 @@
 #
 # Stages: -1 the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
+# shellcheck disable=SC2034 # options: tools take them by with_options
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --nj 32 sets nj; so are those of tools/train.sh, such as --nproc and --num_nodes.
+# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
 stage=-1
 stop_stage=6
 data=                     # transcripts: TSV, CSV, NeMo manifest, Lhotse cuts, Kaldi directory
@@ -22,7 +23,6 @@ text=keep                 # how texts are made one: keep, english, mandarin (sco
 bpe=                      # pieces of a sentencepiece model as units, such as 100; default: characters
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>, with _bpe<pieces>
@@ -30,12 +30,9 @@ average_num=5             # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
-dict=data/dict${bpe:+_bpe$bpe}
-if [[ -n $bpe ]]; then
-  tokenizer="tokenizer_conf.bpe_path=$dict/bpe.model tokenizer_conf.symbol_table_path=$dict/units.txt"
-  override="tokenizer=bpe $tokenizer $override"
-fi
-[[ $text == mandarin ]] && char=1 || char=0
+dict=${dict:-data/dict${bpe:+_bpe$bpe}}
+[[ -z $bpe ]] || override="$(bpe_units "$dict") $override"
+if [[ $text == mandarin ]]; then char=${char:-1}; fi
 dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 
 if stage -1 "the corpus"; then
@@ -43,35 +40,32 @@ if stage -1 "the corpus"; then
 fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then
-  local/prepare_data.py "$(from_caller "$data")" data --text "$text" ${form:+--form "$form"} \
+  corpus=$(from_caller "$data")
+  local/prepare_data.py "$corpus" data --text "$text" ${form:+--form "$form"} \
     ${audio:+--audio "$(from_caller "$audio")"}
 fi
 
 if stage 1 "mean and variance of the features"; then
-  require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
-    --in_scp data/train/wav.scp --out_cmvn data/train/global_cmvn
+  with_options compute_cmvn.sh
 fi
 
 if stage 2 "units"; then
-  require data/train/text
-  make_units.sh --bpe "$bpe" --dict "$dict"
+  with_options make_units.sh --dict "$dict"
 fi
 
 if stage 3 "data lists ($data_type)"; then
-  make_lists.sh --data_type "$data_type" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" \
-    --parts "data/train data/dev data/test"
+  with_options make_lists.sh --parts "data/train data/dev data/test"
 fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn "$dict/units.txt"
-  with_options train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type"
+  with_options train.sh
 fi
 
 if stage 5 "average, decode, score"; then
-  decode.sh --dir "$dir" --data_type "$data_type" --average_num "$average_num" --modes "$decode_modes" --char "$char"
+  with_options decode.sh --char "${char:-0}"
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type" --onnx "$onnx"
+  with_options export.sh
 fi

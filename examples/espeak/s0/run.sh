@@ -9,12 +9,13 @@
 # Stages: -1 synthesise  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 # data/ holds one language at a time, data/corpus and exp/ each of them.
 
+# shellcheck disable=SC2034 # options: tools take them by with_options
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --nj 32 sets nj; so are those of tools/train.sh, such as --nproc and --num_nodes.
+# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
 stage=-1
 stop_stage=6
 lang=en                   # en: English words; zh: Mandarin characters
@@ -34,10 +35,9 @@ parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: neither en nor zh"
 words=(--split_with_space)
-char=0
 if [[ $lang == zh ]]; then
   words=()
-  char=1
+  char=${char:-1}
   override="tokenizer_conf.split_with_space=false $override"
 fi
 
@@ -49,12 +49,12 @@ fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then
   local/prepare_data.py "data/corpus/$lang" data
+  echo "$lang" >data/lang
 fi
+[[ ! -e data/lang || $(<data/lang) == "$lang" ]] || die "data/ is that of --lang $(<data/lang); run stage 0 with --lang $lang"
 
 if stage 1 "mean and variance of the features"; then
-  require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
-    --in_scp data/train/wav.scp --out_cmvn data/train/global_cmvn
+  with_options compute_cmvn.sh
 fi
 
 if stage 2 "units: words, or characters of Mandarin"; then
@@ -63,19 +63,18 @@ if stage 2 "units: words, or characters of Mandarin"; then
 fi
 
 if stage 3 "data lists ($data_type)"; then
-  make_lists.sh --data_type "$data_type" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" \
-    --parts "data/train data/dev data/test"
+  with_options make_lists.sh --parts "data/train data/dev data/test"
 fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/dict/units.txt
-  with_options train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type"
+  with_options train.sh
 fi
 
 if stage 5 "average, decode, score"; then
-  decode.sh --dir "$dir" --data_type "$data_type" --average_num "$average_num" --modes "$decode_modes" --char "$char"
+  with_options decode.sh --char "${char:-0}"
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type" --onnx "$onnx"
+  with_options export.sh
 fi

@@ -7,12 +7,13 @@
 #
 # Stages: -1 the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
+# shellcheck disable=SC2034 # options: tools take them by with_options
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --nj 32 sets nj; so are those of tools/train.sh, such as --nproc and --num_nodes.
+# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
 stage=-1
 stop_stage=6
 data=                     # folder that holds WenetSpeech.json and audio/
@@ -20,7 +21,6 @@ subset=L                  # of the training part: L 10,000, M 1000, S 100 hours
 cmvn_utts=100000          # utterances that mean and variance are taken of
 data_type=shard           # raw: audio files; shard: tar archives
 num_utts_per_shard=1000
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>
@@ -35,13 +35,12 @@ if stage -1 "the corpus"; then
 fi
 
 if stage 0 "wav.scp, segments and text of train, dev, test_net, test_meeting"; then
-  local/prepare_data.py --subset "$subset" "$(from_caller "$data")" data
+  corpus=$(from_caller "$data")
+  local/prepare_data.py --subset "$subset" "$corpus" data
 fi
 
 if stage 1 "mean and variance of the features"; then
-  require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
-    --in_scp data/train/wav.scp --num_utts "$cmvn_utts" --out_cmvn data/train/global_cmvn
+  with_options compute_cmvn.sh
 fi
 
 if stage 2 "units"; then
@@ -50,20 +49,18 @@ if stage 2 "units"; then
 fi
 
 if stage 3 "data lists ($data_type)"; then
-  make_lists.sh --data_type "$data_type" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" \
-    --parts "data/train data/dev data/test_net data/test_meeting"
+  with_options make_lists.sh --parts "data/train data/dev data/test_net data/test_meeting"
 fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/dict/units.txt
-  with_options train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type"
+  with_options train.sh
 fi
 
 if stage 5 "average, decode, score"; then
-  decode.sh --dir "$dir" --data_type "$data_type" --average_num "$average_num" --modes "$decode_modes" \
-    --char 1 --tests "test_net test_meeting"
+  with_options decode.sh --char 1 --tests "test_net test_meeting"
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type" --test test_net --onnx "$onnx"
+  with_options export.sh --test test_net
 fi

@@ -5,8 +5,10 @@
 microphone (Mic) at once. Free for research on application to AISHELL, for universities; the recipe downloads nothing.
 https://www.aishelltech.com/aishell_2, https://arxiv.org/abs/1808.10583
 
-Layout: `wav.scp`, `trans.txt` and `wav/` in `iOS/data` and in `AISHELL-DEV-TEST-SET/{iOS,Android,Mic}/{dev,test}`.
-`wav.scp` has paths from its own folder, `trans.txt` Mandarin without spaces, with some Latin letters, both after a tab.
+Layout: `wav.scp`, `trans.txt` and `wav/` in `iOS/data` (or `AISHELL-2/iOS/data`, as unpacked) and in
+`AISHELL-DEV-TEST-SET/{iOS,Android,Mic}/{dev,test}`. `wav.scp` has paths from its own folder, `trans.txt` Mandarin
+without spaces, with some Latin letters, both after a tab. Some lines have quotes, brackets and hyphens, which are taken
+out, and a rare character that is written as another, as in Kaldi's multi_cn recipe (aishell2_data_prep.sh).
 """
 
 from __future__ import annotations
@@ -19,21 +21,26 @@ from wenet_uio.text.normalize import mandarin
 from wenet_uio.text.table import read_table
 
 CHANNELS = ("iOS", "Android", "Mic")
+TRAIN = ("iOS/data", "AISHELL-2/iOS/data")
+WRITTEN_AS = str.maketrans("𫖯", "頫")
 
 
 def read_part(corpus: Path, folder: str) -> list[Recording]:
     require_in(corpus, f"{folder}/wav.scp", f"{folder}/trans.txt")
     wavs = {key: corpus / folder / wav for key, wav in read_table(corpus / folder / "wav.scp").items()}
-    texts = {key: mandarin(text) for key, text in read_table(corpus / folder / "trans.txt").items()}
+    texts = {
+        key: mandarin(text.translate(WRITTEN_AS)) for key, text in read_table(corpus / folder / "trans.txt").items()
+    }
     return with_texts(wavs, texts, folder)
 
 
 def main() -> None:
-    parser = preparation_parser(__doc__, "folder that holds iOS/ and AISHELL-DEV-TEST-SET/")
+    parser = preparation_parser(__doc__, "folder that holds iOS/ or AISHELL-2/iOS/, and AISHELL-DEV-TEST-SET/")
     parser.add_argument("--channel", choices=CHANNELS, default="iOS", help="of dev and test (default: %(default)s)")
     args = parser.parse_args()
+    train = next((folder for folder in TRAIN if (args.corpus / folder).exists()), TRAIN[0])
     tested = f"AISHELL-DEV-TEST-SET/{args.channel}"
-    folders = {"train": "iOS/data", "dev": f"{tested}/dev", "test": f"{tested}/test"}
+    folders = {"train": train, "dev": f"{tested}/dev", "test": f"{tested}/test"}
     write_parts(args.out, {part: read_part(args.corpus, folder) for part, folder in folders.items()})
 
 

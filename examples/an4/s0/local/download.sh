@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Downloads AN4 to a folder: 64 MB. CMU gives no digest; the recordings are counted.
+# Downloads AN4 to a folder: 64 MB, from NVIDIA's mirror (CMU has http alone). The digest is not CMU's, which gives none.
 #
 #   local/download.sh data/corpus
 
 set -euo pipefail
 
 download.py --unpack --count 'wav/an4_clstk/*/*.sph=948' --count 'wav/an4test_clstk/*/*.sph=130' \
-  http://www.speech.cs.cmu.edu/databases/an4/an4_sphere.tar.gz "$1"
+  --sha256 a0525579493735d32b60fb6fa5975dd0eaacde087b0a4eeb7f13b7ef33077b12 \
+  https://dldata-public.s3.us-east-2.amazonaws.com/an4_sphere.tar.gz "$1"

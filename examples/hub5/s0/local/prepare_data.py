@@ -8,8 +8,9 @@ https://catalog.ldc.upenn.edu/LDC2002S09
 Layout, below a folder that holds both in any depth: audio `english/en_4156.sph` and the transcript
 `reference/hub5e00.english.000405.stm`, with comments after `;;` and lines
 `en_4156 A en_4156_A 301.85 302.48 <O,en,F,en-F> OH YEAH` (call, side, speaker, seconds, groups, words). Of alternatives
-`{ A / B }` the first is taken; hesitations, fragments of words and asides, which scoring leaves open, are taken out;
-segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
+`{ A / B }` the first is taken. NIST's scoring leaves open whether a system says what is in parentheses: fragments of
+words are taken out here, hesitations (conf/hesitations.txt, as in Kaldi's score_sclite.sh) do not count in stage 5, and
+other words stay. Segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
 
 There is nothing to train on: train and dev are those of the Fisher recipe.
 """
@@ -21,8 +22,15 @@ from collections import defaultdict
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, audio_files, preparation_parser, tell_left_out, write_parts
-from wenet_uio.dataset.sphere import SIDES, Turn, joined, side_wav, sides_to_wav
+from wenet_uio.dataset.data_dir import (
+    Recording,
+    audio_files,
+    files_below,
+    preparation_parser,
+    tell_left_out,
+    write_parts,
+)
+from wenet_uio.dataset.sphere import SIDES, Turn, recordings_of, sides_to_wav
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 from wenet_uio.text.normalize import english
@@ -32,11 +40,11 @@ TRANSCRIPT = "hub5e00.english.000405.stm"
 PARTS = {"sw": "test_swbd", "en": "test_callhome"}
 IGNORED = ("IGNORE_TIME_SEGMENT_IN_SCORING", "inter_segment_gap")
 ALTERNATIVES = re.compile(r"\{([^/}]*)/[^}]*\}")
-OPTIONAL = re.compile(r"\([^)]*\)|<[BE]_ASIDE>|%\w+|\S+-(?=\s|$)|(?<!\S)-\S+")
+OPTIONAL = re.compile(r"<[BE]_ASIDE>|%\w+|\S+-(?!\S)|(?<!\S)-\S+")
 
 
 def read_text(said: str) -> str:
-    return english(OPTIONAL.sub(" ", ALTERNATIVES.sub(r" \1 ", said)))
+    return english(OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", said))))
 
 
 def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
@@ -70,23 +78,21 @@ def main() -> None:
     parser.add_argument("--min_slice_duration", type=float, default=0.0, help="seconds below which turns are joined")
     args = parser.parse_args()
 
-    transcripts = list(args.corpus.rglob(TRANSCRIPT))
-    if not transcripts:
-        raise ValueError(f"no {TRANSCRIPT} below {args.corpus}: name the folder that holds LDC2002T43 with --data")
+    transcripts = list(files_below(args.corpus, TRANSCRIPT))
+    if len(transcripts) != 1:
+        found = f"{len(transcripts)} files {TRANSCRIPT} below {args.corpus}"
+        raise ValueError(f"{found}, expected one: name the folder that holds LDC2002S09 and LDC2002T43 with --data")
     turns = read_turns(transcripts[0])
-    spheres = audio_files(args.corpus, ".sph")
+    spheres = audio_files(args.corpus, ".sph", stem="[es][nw]_[0-9]*")
     tell_left_out("calls without audio", sorted({call for call, _ in turns} - spheres.keys()))
     calls = sorted({call for call, _ in turns} & spheres.keys())
     sides_to_wav([spheres[call] for call in calls], args.out / "wav", Executor(args.nj))
 
     parts: dict[str, list[Recording]] = {part: [] for part in PARTS.values()}
     for (call, side), said in turns.items():
-        if call not in spheres:
-            continue
-        for turn in joined(sorted(said, key=lambda turn: turn.start), args.min_slice_duration):
-            key = f"{call}_{side}_{round(turn.start * 100):06d}_{round(turn.end * 100):06d}"
-            wav = side_wav(args.out / "wav", call, side)
-            parts[PARTS[call[:2]]].append(Recording(key, wav, turn.text, turn.start, turn.end))
+        if call in spheres:
+            ordered = sorted(said, key=lambda turn: turn.start)
+            parts[PARTS[call[:2]]].extend(recordings_of(call, side, ordered, args.out / "wav", args.min_slice_duration))
     write_parts(args.out, parts)
     take_over(args.fisher, args.out)
 

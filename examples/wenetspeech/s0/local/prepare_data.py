@@ -27,12 +27,12 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
     with open(corpus / METADATA, encoding="utf-8") as file:
         audios = json.load(file)["audios"]
     parts: dict[str, list[Recording]] = {part: [] for part in part_of.values()}
-    missing, silent = [], []
+    missing, silent, odd = [], [], []
     for audio in audios:
         segments = [
             (part_of[subset], segment)
             for segment in audio["segments"]
-            for subset in segment["subsets"]
+            for subset in segment.get("subsets", ())
             if subset in part_of
         ]
         wav = corpus / audio["path"]
@@ -40,13 +40,15 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
             missing.append(audio["aid"])
             continue
         for part, segment in segments:
-            text = mandarin(segment["text"])
-            if text:
-                span = float(segment["begin_time"]), float(segment["end_time"])
-                parts[part].append(Recording(segment["sid"], wav, text, *span))
+            sid, text = segment["sid"], mandarin(segment.get("text", ""))
+            if "begin_time" not in segment or "end_time" not in segment:
+                odd.append(sid)
+            elif text:
+                parts[part].append(Recording(sid, wav, text, float(segment["begin_time"]), float(segment["end_time"])))
             else:
-                silent.append(segment["sid"])
+                silent.append(sid)
     tell_left_out("recordings that are not there", missing)
+    tell_left_out("segments without times", odd)
     tell_left_out("segments without text", silent)
     return parts
 

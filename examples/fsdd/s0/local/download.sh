@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Downloads FSDD 1.0.10 to a folder: 16 MB. GitHub makes the archive when it is asked for; the recordings are counted.
+#
+#   local/download.sh data/corpus
+
+set -euo pipefail
+
+download.py --unpack --count 'recordings/*.wav=3000' \
+  https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz "$1"

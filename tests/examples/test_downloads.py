@@ -1,0 +1,85 @@
+"""The downloads of the recipes, from a mirror on loopback."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_arguments) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def mirror(tmp_path) -> Iterator[tuple[Path, str]]:
+    """A folder, and the address under which it is served."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def download(recipe: str, mirror: str, *arguments: str | Path) -> subprocess.CompletedProcess:
+    path = f"{ROOT / 'tools'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(ROOT / "examples" / recipe / "s0" / "local" / "download.sh"), *map(str, arguments)],
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "OPENSLR": mirror},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def pack(archive: Path, *names: str) -> None:
+    archive.parent.mkdir(parents=True)
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+
+
+def test_a_corpus_comes_whole_and_a_second_call_fetches_nothing(mirror, tmp_path):
+    folder, url = mirror
+    archive = folder / "101" / "speechocean762.tar.gz"
+    pack(archive, *(f"speechocean762/WAVE/SPEAKER0001/{number:09d}.WAV" for number in range(5000)))
+    corpus = tmp_path / "data" / "corpus"
+    result = download("speechocean762", url, corpus)
+    assert result.returncode == 0, result.stderr
+    assert len(list(corpus.glob("WAVE/*/*.WAV"))) == 5000
+    archive.unlink()
+    assert download("speechocean762", url, corpus).stdout == f"{corpus} is there already\n"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "archive", "arguments", "found"),
+    [
+        ("yesno", "1/waves_yesno.tar.gz", (), "sha256"),
+        ("aishell", "33/data_aishell.tgz", ("false",), "15582913665"),
+        ("librispeech", "12/dev-clean.tar.gz", ("train-clean-100",), "337926286"),
+        ("speechocean762", "101/speechocean762.tar.gz", (), "5000"),
+    ],
+)
+def test_another_archive_than_the_published_one_is_refused(mirror, tmp_path, recipe, archive, arguments, found):
+    folder, url = mirror
+    pack(folder / archive, "corpus/README")
+    corpus = tmp_path / "corpus"
+    result = download(recipe, url, corpus, *arguments)
+    assert result.returncode == 1
+    assert found in result.stderr
+    assert not list(corpus.rglob("README"))

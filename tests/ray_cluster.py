@@ -1,0 +1,45 @@
+"""A Ray cluster of the tests' own, started in a folder that is not that of its callers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STARTS_WITHIN = 120
+"""Seconds."""
+
+
+@contextmanager
+def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
+    """Start a head with two CPUs in `folder`; gives the variables by which callers join it.
+
+    Its port is free, its files and token are its own: no other test meets it, nor it another.
+    """
+    home = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # sockets in it want a short path
+    (home / "token").write_text(secrets.token_hex())
+    joining = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home / "token")}
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block"]
+    command += ["--node-ip-address", "127.0.0.1", "--port", "0", "--num-cpus", "2", "--temp-dir", str(home)]
+    environment = os.environ | joining | {"RAY_TMPDIR": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+    log = home / "log"
+    with open(log, "w") as file:
+        head = subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=file)
+    try:
+        deadline = time.monotonic() + STARTS_WITHIN
+        while "--block" not in log.read_text():
+            assert head.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield {**joining, "RAY_ADDRESS": (home / "ray_current_cluster").read_text().strip()}
+    finally:
+        head.send_signal(signal.SIGTERM)  # takes its own processes along; `ray stop` would end those of others too
+        head.wait(60)
+        shutil.rmtree(home)
