@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
 
@@ -21,18 +22,16 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     rmtree(aside, ignore_errors=True)
     copytree(template, aside, ignore=ignore_patterns("data", "exp", "__pycache__"))
     script = aside / "run.sh"
-    text = script.read_text(encoding="utf-8").replace(_title_of(script), f"# {name}.", 1)
+    header = f"# {name}.  Results: README.md\n#\n#   bash run.sh\n#\n"
+    text, count = re.subn(r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1)
+    assert count == 1, script
     for option, value in options.items():
         text, count = re.subn(rf"(?m)^{option}=\S*", f"{option}={_quoted(value)}".replace("\\", r"\\"), text)
         assert count == 1, option
     script.write_text(text, encoding="utf-8")
-    (aside / "README.md").write_text(_readme(name, options), encoding="utf-8")
+    configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
+    (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")
     aside.rename(folder)
-
-
-def _title_of(script: Path) -> str:
-    """The first sentence of the comment at the top."""
-    return re.search(r"^# .*?\.", script.read_text(encoding="utf-8"), re.MULTILINE)[0]
 
 
 def _quoted(value: str) -> str:
@@ -40,8 +39,9 @@ def _quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
-def _readme(name: str, options: dict[str, str]) -> str:
+def _readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:
     made = " ".join(f"--{option} {value}" for option, value in options.items())
+    results = "\n".join(f"| `conf/{config}` |" + " not run |" * 5 for config in configs)
     return f"""# {name}
 
     bash run.sh
@@ -53,5 +53,5 @@ Texts and parts are made in `local/prepare_data.py`; sizes of the model and of b
 
 | configuration | commit | greedy | prefix beam | attention | rescoring |
 |---|---|---|---|---|---|
-| `conf/train_conformer.yaml` | not run | not run | not run | not run | not run |
+{results}
 """

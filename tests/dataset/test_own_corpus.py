@@ -167,6 +167,22 @@ def test_a_manifest_says_parts_by_the_names_that_columns_have(corpus, field):
     }
 
 
+def test_cuts_say_parts_in_a_field_of_their_own(corpus):
+    lhotse = pytest.importorskip("lhotse")
+    rows = []
+    for n, part in enumerate(("train", "dev", "test")):
+        recording = lhotse.Recording.from_file(corpus / "wav" / f"utt000{n}.wav")
+        said = lhotse.SupervisionSegment(f"s{n}", recording.id, 0.0, recording.duration, text="x")
+        cut = lhotse.MonoCut(f"c {n}", 0.0, recording.duration, 0, [said], recording=recording, custom={"split": part})
+        rows.append(json.dumps(cut.to_dict()) + "\n")
+    parts = into_parts(read_transcripts(written(corpus / "cuts.jsonl", "".join(rows))), "keep")
+    assert {part: [one.key for one in of] for part, of in parts.items()} == {
+        "train": ["c_0"],
+        "dev": ["c_1"],
+        "test": ["c_2"],
+    }
+
+
 def test_development_and_test_may_be_files_of_their_own(corpus):
     files = [
         written(corpus / f"{part}.tsv", f"path\ttext\nwav/utt000{n}.wav\tx\n")

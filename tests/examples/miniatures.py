@@ -95,7 +95,7 @@ def aishell(root: Path) -> Texts:
 
 
 def aishell2(root: Path) -> Texts:
-    """Kaldi's tables with tabs; channels of dev and test, asked for Mic; Latin letters in any case; quotes, brackets."""
+    """Kaldi's tables with tabs; channels of dev and test, asked for Mic; Latin letters, quotes, brackets."""
     expected: Texts = {}
     tested = [
         (f"AISHELL-DEV-TEST-SET/{channel}/{part}", part) for channel in ("iOS", "Mic") for part in ("dev", "test")

@@ -129,3 +129,24 @@ def test_a_corpus_that_is_not_there_is_one_clear_line(recipe, tmp_path, name):
     assert len(result.stderr.splitlines()) == 2, result.stderr
     assert ("run stage 0 of the fisher recipe" if name == "hub5" else str(tmp_path / "empty")) in error
     assert not (folder / "data").exists()
+
+
+def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_path):
+    folder = recipe("dspspeech20")
+    result = call(
+        "bash", folder / "run.sh", "--data", corpora / "dspspeech20_zh", "--average_num", "1",
+        "--override", "max_epoch=1", "--decode_modes", "ctc_greedy_search", cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    made = folder / "exp" / "train_conformer"
+    assert "Overall -> " in (made / "ctc_greedy_search" / "wer").read_text()
+    assert (made / "final.zip").stat().st_size > (made / "final_quant.zip").stat().st_size > 0
+
+
+def test_espeak_data_of_one_language_is_not_taken_for_another(recipe, tmp_path):
+    folder = recipe("espeak")
+    (folder / "data").mkdir()
+    (folder / "data" / "lang").write_text("en\n")
+    result = call("bash", folder / "run.sh", "--lang", "zh", "--stage", "1", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == "error: data/ is that of --lang en; run stage 0 with --lang zh\n"

@@ -1,15 +1,18 @@
-"""A folder of recordings and a TSV become a recipe, which trains and scores without an edit."""
+"""Transcripts of every form become a recipe, which prepares them, trains and scores without an edit."""
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.examples.miniatures import noise
 from tests.examples.test_corpora import call, recipe
+from wenet_uio.dataset.manifests import read_kaldi
 from wenet_uio.new_recipe import write_recipe
 
 __all__ = ["recipe"]
@@ -41,6 +44,119 @@ def test_fsdd_as_folder_and_tsv_is_trained_and_scored_without_an_edit(recipe, co
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(\w+) +([\d.]+) +(\d+) ", done.stdout, re.MULTILINE)
     assert [(mode, tokens) for mode, _, tokens in rows] == [("ctc_greedy_search", "10"), ("attention_rescoring", "10")]
+
+
+def make_recipe(folder: Path, *options: str | Path):
+    tool = ROOT / "tools" / "new_recipe.py"
+    return call(sys.executable, tool, "own", "--examples", folder / "examples", *options, cwd=folder)
+
+
+def prepared(folder: Path) -> dict[str, list]:
+    """What stage 0 of the recipe in `folder`, called from elsewhere, makes of each part."""
+    (folder / "elsewhere").mkdir(exist_ok=True)
+    script = folder / "examples" / "own" / "s0" / "run.sh"
+    done = call("bash", script, "--stage", "0", "--stop_stage", "0", cwd=folder / "elsewhere")
+    assert done.returncode == 0, done.stderr
+    return {part: read_kaldi(str(script.parent / "data" / part)) for part in ("train", "dev", "test")}
+
+
+def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
+    """Texts `text N` of audio, whose paths are relative, as the form has them, in a folder without audio."""
+    (folder / "lists").mkdir()
+    said = [(wav, f"text {number}") for number, wav in enumerate(wavs)]
+    if form == "kaldi":
+        (folder / "lists" / "wav.scp").write_text("".join(f"k{n} {wav}\n" for n, wav in enumerate(wavs)))
+        (folder / "lists" / "text").write_text("".join(f"k{n} {text}\n" for n, (_, text) in enumerate(said)))
+        return folder / "lists"
+    if form == "lhotse":
+        lhotse = pytest.importorskip("lhotse")
+        rows = []
+        for wav, text in said:
+            recording = lhotse.Recording.from_file(folder / wav)
+            heard = lhotse.SupervisionSegment(wav, recording.id, 0.0, recording.duration, text=text)
+            cut = lhotse.MonoCut(wav.replace("/", "-"), 0.0, recording.duration, 0, [heard], recording=recording)
+            rows.append(json.dumps(cut.to_dict()).replace(f"{folder}/", ""))
+    elif form == "nemo":
+        rows = [json.dumps({"audio_filepath": wav, "text": text, "duration": 0.4}) for wav, text in said]
+    elif form == "csv":
+        rows = ["wav_filename,wav_filesize,transcript", *(f"{wav},1,{text}" for wav, text in said)]
+    else:
+        rows = ["path\ttext\tstart\tend", *(f"{wav}\t{text}\t0\t0.3" for wav, text in said)]
+    path = folder / "lists" / {"csv": "a.csv", "tsv": "a.TSV"}.get(form, "a.jsonl")
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("form", ["tsv", "csv", "nemo", "lhotse", "kaldi"])
+def test_every_form_is_prepared_and_divided_and_paths_may_have_spaces_and_be_relative(recipe, tmp_path, form):
+    recipe("custom")  # brings the rest of the repository beside it
+    wavs = [f"my calls/{speaker}/call {number}.wav" for speaker in ("ann", "bo") for number in range(3)]
+    for wav in wavs:
+        noise(tmp_path / wav, 8000)
+    made = make_recipe(tmp_path, "--from", transcripts(form, tmp_path, wavs))
+    assert made.returncode == 0, made.stderr
+    parts = prepared(tmp_path)
+    assert all(parts.values())
+    assert ", ".join(f"{len(of)} {part}" for part, of in parts.items()) + " utterances" in made.stdout
+    found = sorted((line.text, line.wav) for of in parts.values() for line in of)
+    assert found == [(f"text {number}", str(tmp_path / wav)) for number, wav in enumerate(wavs)]
+    if form == "tsv":
+        assert {(line.start, line.end) for of in parts.values() for line in of} == {(0.0, 0.3)}
+
+
+def test_an_official_division_is_given_as_files(recipe, tmp_path):
+    recipe("custom")  # brings the rest of the repository beside it
+    for number, part in enumerate(("train", "dev", "test")):
+        noise(tmp_path / f"{number}.wav", 8000)
+        (tmp_path / f"{part}.json").write_text(json.dumps({"audio_filepath": f"{number}.wav", "text": part}) + "\n")
+    made = make_recipe(tmp_path, "--from", "train.json", "--dev", "dev.json", "--test", "test.json")
+    assert made.returncode == 0, made.stderr
+    assert {part: [line.text for line in of] for part, of in prepared(tmp_path).items()} == {
+        "train": ["train"],
+        "dev": ["dev"],
+        "test": ["test"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("path,text\nhere.wav,one\nnowhere.wav,two\n", "nowhere: audio nowhere.wav is not in "),
+        ("recording,words\nhere.wav,one\n", "columns that the first row may name are wav: wav, path"),
+        ("path,text\nhere.wav,one\n", "1 utterances cannot be divided into train, dev, test"),
+        ("path,text,split\nhere.wav,one,train\n", "no utterance is for dev and test: say so in part or split"),
+        ("path;text\nhere.wav;one\n", "fields are separated by a comma"),
+    ],
+)
+def test_what_stage_0_would_refuse_is_refused_and_nothing_is_left_behind(tmp_path, rows, message):
+    noise(tmp_path / "here.wav", 8000)
+    (tmp_path / "a.csv").write_text(rows)
+    made = make_recipe(tmp_path, "--from", "a.csv")
+    assert made.returncode == 1
+    (error,) = made.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert message in error
+    assert not (tmp_path / "examples").exists()
+
+
+def test_a_text_that_is_empty_when_it_is_normalized_is_refused(tmp_path):
+    rows = "".join(f"{part}.wav,{text},{part}\n" for part, text in (("train", "?!"), ("dev", "a"), ("test", "b")))
+    for part in ("train", "dev", "test"):
+        noise(tmp_path / f"{part}.wav", 8000)
+    (tmp_path / "a.csv").write_text(f"path,text,part\n{rows}")
+    made = make_recipe(tmp_path, "--from", "a.csv", "--text", "english")
+    assert made.stderr == f"error: train: {tmp_path / 'train.wav'} has no text\n"
+    assert not (tmp_path / "examples").exists()
+
+
+def test_a_new_recipe_says_how_it_is_run_and_lists_all_its_configs(tmp_path):
+    template, folder = ROOT / "examples" / "custom" / "s0", tmp_path / "own" / "s0"
+    write_recipe(template, folder, "own", {"data": "/corpora/a.tsv"})
+    header = (folder / "run.sh").read_text().split("set -euo pipefail")[0]
+    assert header.splitlines()[1:5] == ["# own.  Results: README.md", "#", "#   bash run.sh", "#"]
+    assert "new_recipe.py" not in header
+    listed = re.findall(r"^\| `(conf/.*)` ", (folder / "README.md").read_text(), re.MULTILINE)
+    assert listed == sorted(str(path.relative_to(template)) for path in template.glob("conf/*.yaml"))
 
 
 def test_values_with_quotes_and_spaces_come_back_from_bash(tmp_path):

@@ -9,6 +9,12 @@ def test_keys_and_texts_are_read_in_order(tmp_path):
     assert list(read_table(path).items()) == [("b", "你 好"), ("a", "hello"), ("c", "")]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("a hello\nb \ufeffyou\n", encoding="utf-8-sig")
+    assert read_table(path) == {"a": "hello", "b": "\ufeffyou"}
+
+
 def test_a_key_that_comes_twice_is_reported_with_its_line(tmp_path):
     path = tmp_path / "text"
     path.write_text("a x\nb y\na z\n", encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from wenet_uio.text.table import read_table
 
 NAMED = 3
 """Keys that an error names before it only counts."""
+TO_THE_END = -1
+"""What `segments` has, as Kaldi does, for the end of a part that goes on to the end of its recording."""
 
 
 def read_filled_table(path: str) -> dict[str, str]:
@@ -82,15 +84,37 @@ def write_table(path: str | Path, table: Mapping[str, object]) -> None:
             print(key, table[key], file=file)
 
 
-def _span(segments: str, key: str, value: str) -> tuple[str, float, float]:
+def without_spaces(name: str) -> str:
+    """A name as tables can have it for a key."""
+    return "_".join(name.split())
+
+
+def recording_names(wavs: Iterable[str]) -> dict[str, str]:
+    """A name for each recording: of its file, with a number where another one has it, and without spaces."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for wav in dict.fromkeys(wavs):
+        stem = without_spaces(Path(wav).stem)
+        name, number = stem, 1
+        while name in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name)
+        names[wav] = name
+    return names
+
+
+def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None]:
     try:
         recording, start, end = value.split()
-        span = recording, float(start), float(end)
+        first, last = float(start), float(end)
     except ValueError:
         raise ListError(f"{segments}: {key}: expected `recording start end`, found {value!r}") from None
-    if not 0 <= span[1] < span[2]:
+    if first >= 0 and last == TO_THE_END:
+        return recording, first, None
+    if not 0 <= first < last:
         raise ListError(f"{segments}: {key}: starts at {start} s and ends at {end} s")
-    return span
+    return recording, first, last
 
 
 def _some(keys: Collection[str]) -> str:

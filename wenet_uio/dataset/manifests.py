@@ -13,9 +13,9 @@ from pathlib import Path
 from wenet_uio.dataset.audio import AudioError, AudioInfo, audio_info, segment_samples
 from wenet_uio.dataset.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.indexing import locate
-from wenet_uio.dataset.kaldi_dir import read_filled_table, read_utterances, write_table
+from wenet_uio.dataset.kaldi_dir import read_filled_table, read_utterances, recording_names, write_table
 from wenet_uio.dataset.lhotse_cuts import read_cuts, utterance_of
-from wenet_uio.dataset.separated import read_csv, read_tsv
+from wenet_uio.dataset.separated import BYTE_ORDER_MARK, read_csv, read_tsv
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 from wenet_uio.text.table import numbered_lines
@@ -53,6 +53,7 @@ def read_list(path: str) -> list[RawLine]:
     """Lines of a raw list or a NeMo manifest."""
     lines = []
     for number, text in numbered_lines(path):
+        text = text.removeprefix(BYTE_ORDER_MARK)
         if text.strip():
             try:
                 line = parse_raw_line(text)
@@ -122,7 +123,7 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
     tables: dict[str, dict[str, object]] = {"text": {line.key: line.text for line in lines}}
     if any(line.start or line.end is not None for line in lines):
         infos = _infos([line.wav for line in lines if line.end is None], executor)
-        names = _recording_names([line.wav for line in lines])
+        names = recording_names([line.wav for line in lines])
         tables["wav.scp"] = {name: wav for wav, name in names.items()}
         tables["segments"] = {}
         for line in lines:
@@ -149,7 +150,7 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
     except ModuleNotFoundError:
         raise ListError(f"{path}: writing cuts needs lhotse; pip install lhotse") from None
     infos = _infos([line.wav for line in lines], executor)
-    names = _recording_names([line.wav for line in lines])
+    names = recording_names([line.wav for line in lines])
 
     def cut(line: RawLine) -> MonoCut:
         info, name, extra = infos[line.wav], names[line.wav], dict(line.extra)
@@ -214,21 +215,6 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
     if line.end is not None:
         return round(line.end - line.start, DIGITS)
     return float(line.extra["duration"])
-
-
-def _recording_names(wavs: Sequence[str]) -> dict[str, str]:
-    """A name for each recording: of its file, with a number where another one has it, and without spaces."""
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for wav in dict.fromkeys(wavs):
-        stem = "_".join(Path(wav).stem.split())
-        name, number = stem, 1
-        while name in taken:
-            number += 1
-            name = f"{stem}-{number}"
-        taken.add(name)
-        names[wav] = name
-    return names
 
 
 def _absolute(wav: str) -> str:

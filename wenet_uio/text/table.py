@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,13 +25,15 @@ def read_table(path: str | Path) -> dict[str, str]:
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Lines of a UTF-8 file, counted from 1, without their ends.
+    """Lines of a UTF-8 file, counted from 1, without their ends and without the byte order mark of some editors.
 
     Raises:
         ValueError: naming file and line, for bytes that are not UTF-8.
     """
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
+            if number == 1:
+                raw = raw.removeprefix(BOM_UTF8)
             try:
                 yield number, raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:

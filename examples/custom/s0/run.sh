@@ -17,7 +17,10 @@ cd "$(dirname "$0")"
 stage=-1
 stop_stage=6
 data=                     # transcripts: TSV, CSV, NeMo manifest, Lhotse cuts, Kaldi directory
+dev=                      # transcripts of the development part, where it has its own
+test=                     # transcripts of the test part, where it has its own
 audio=                    # folder of the audio; default: as the transcripts say
+relative_to=              # folder of relative paths that lead nowhere from the transcripts; default: where this is called
 form=                     # tsv, csv, nemo, lhotse, kaldi; default: by the name of the transcripts
 text=keep                 # how texts are made one: keep, english, mandarin (scored by characters)
 bpe=                      # pieces of a sentencepiece model as units, such as 100; default: characters
@@ -42,7 +45,8 @@ fi
 if stage 0 "wav.scp and text of train, dev, test"; then
   corpus=$(from_caller "$data")
   local/prepare_data.py "$corpus" data --text "$text" ${form:+--form "$form"} \
-    ${audio:+--audio "$(from_caller "$audio")"}
+    ${dev:+--dev "$(from_caller "$dev")"} ${test:+--test "$(from_caller "$test")"} \
+    ${audio:+--audio "$(from_caller "$audio")"} --relative_to "$(from_caller "${relative_to:-.}")"
 fi
 
 if stage 1 "mean and variance of the features"; then

@@ -5,8 +5,11 @@
   and, where you have them, `key`, `start`, `end` (seconds), `speaker`, `part`; or rows of audio and text, no header;
 - NeMo manifest: JSON lines with audio_filepath, text, duration, offset; Lhotse cuts: .jsonl or .jsonl.gz.
 
-`part` says train, dev or test; without it a tenth each of the speakers (of the utterances, where there are no speakers)
-is for development and test.
+Relative paths of audio are from the folder of the transcripts (of the Kaldi directory), or else from --relative_to.
+
+`part` (or split, subset; fields of the other forms too) says train, dev or test; or dev and test are files of their
+own, --dev and --test. Where test is told and dev is not, a tenth of train is for it. Where nothing is, a tenth each of
+the speakers is for development and test; of the utterances, where there are no speakers or fewer than ten.
 """
 
 from __future__ import annotations
@@ -16,21 +19,17 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.data_dir import write_parts
-from wenet_uio.dataset.manifests import READERS
-from wenet_uio.dataset.own_corpus import TEXTS, into_parts, read_transcripts
+from wenet_uio.dataset.own_corpus import add_options, read_corpus
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("transcripts", type=Path)
     parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
-    parser.add_argument("--audio", type=Path, help="folder of the audio (default: as the transcripts say)")
-    parser.add_argument("--form", choices=READERS, help="of the transcripts (default: by their name)")
-    parser.add_argument("--text", choices=TEXTS, default="keep", help="how texts are made one (default: %(default)s)")
-    args = parser.parse_args()
-    if not args.transcripts.exists():
-        raise ValueError(f"{args.transcripts} is not there: name your transcripts with --data")
-    write_parts(args.out, into_parts(read_transcripts(args.transcripts, args.form, args.audio), args.text))
+    add_options(parser)
+    parser.add_argument("--relative_to", type=Path, default=Path(), help="see above (default: the current folder)")
+    options = vars(parser.parse_args())
+    write_parts(options.pop("out"), read_corpus(**options))
 
 
 if __name__ == "__main__":

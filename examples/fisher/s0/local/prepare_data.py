@@ -5,10 +5,10 @@
 LDC2004T19 and LDC2005T19. https://catalog.ldc.upenn.edu/LDC2004S13
 
 Layout, below a folder that holds the four (or some of them) in any depth: audio `fe_03_00001.sph` (mu-law, compressed
-with shorten, for which the program sph2pipe is needed), transcripts `fe_03_00001.txt` with comments after `#` and lines
-`3.76 5.54 A: and i generally prefer` (seconds, side). Turns with words in doubt `((…))` or skipped `[[skip]]` are left
-out, and so are lines of another form; marks in brackets are read as Kaldi's fisher_data_prep.sh does: noises of speakers
-become <NOISE>, laughter <LAUGHTER>. One call in a hundred each is for development and test.
+with shorten, for which the program sph2pipe is needed), transcripts `fe_03_00001.txt` with comments after `#` and
+lines `3.76 5.54 A: and i generally prefer` (seconds, side). Turns with words in doubt `((…))` or skipped `[[skip]]` are
+left out, and so are lines of another form. Marks in brackets are read as in Kaldi's fisher_data_prep.sh: noises of
+speakers become <NOISE>, laughter <LAUGHTER>. One call in a hundred each is for development and test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CORRECTIONS = {
     "fe_03_01326_A_307.42": None,
     "fe_03_11487_B_31.09": None,
 }
-"""Turns with wrong words, and those whose time is not theirs (None). Found by Mozilla, DeepSpeech's import_fisher.py."""
+"""Turns with wrong words, and those of wrong times (None); found by Mozilla, see DeepSpeech's import_fisher.py."""
 
 
 def read_text(said: str, remove_noises: bool) -> str | None:
