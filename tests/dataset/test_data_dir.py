@@ -99,3 +99,18 @@ def test_audio_is_found_whatever_the_case_of_its_suffix_and_names_that_meet_are_
         audio_files(tmp_path, ".wav")
     with pytest.raises(ValueError, match="no .*.flac below "):
         audio_files(tmp_path, ".flac")
+
+
+def test_audio_in_linked_folders_is_found_once_and_other_names_are_passed_over(tmp_path):
+    (tmp_path / "disk").mkdir()
+    for name in ("fe_03_00001.sph", "fe_03_00001.txt", "sw02001.sph"):
+        (tmp_path / "disk" / name).touch()
+    corpora = tmp_path / "corpora"
+    corpora.mkdir()
+    (corpora / "LDC2004S13").symlink_to(tmp_path / "disk")
+    (corpora / "again").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "circle").symlink_to(corpora)
+    found = audio_files(corpora, ".sph", stem="fe_03_*")
+    assert found == {"fe_03_00001": corpora / "LDC2004S13" / "fe_03_00001.sph"}
+    with pytest.raises(ValueError, match=r"no fe_04_\*\.sph below .*corpora: name the corpus with --data"):
+        audio_files(corpora, ".sph", stem="fe_04_*")
