@@ -28,7 +28,7 @@ def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
     (home / "token").write_text(secrets.token_hex())
     joining = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home / "token")}
     command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block"]
-    command += ["--node-ip-address", "127.0.0.1", "--port", "0", "--num-cpus", "2", "--temp-dir", str(home)]
+    command += ["--port", "0", "--num-cpus", "2", "--temp-dir", str(home)]
     environment = os.environ | joining | {"RAY_TMPDIR": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
     log = home / "log"
     with open(log, "w") as file:
@@ -36,7 +36,8 @@ def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
     try:
         deadline = time.monotonic() + STARTS_WITHIN
         while "--block" not in log.read_text():
-            assert head.poll() is None and time.monotonic() < deadline, log.read_text()
+            assert head.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         yield {**joining, "RAY_ADDRESS": (home / "ray_current_cluster").read_text().strip()}
     finally:

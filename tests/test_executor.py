@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ray_cluster import ray_cluster
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.cmvn_stats import cmvn_statistics
 from wenet_uio.dataset.packing import make_shard_list
@@ -145,3 +147,49 @@ def test_statistics_on_ray_are_the_same(on_ray, make_utterances):
     lines = make_utterances(70)
     conf = DatasetConf()
     assert cmvn_statistics(lines, conf, Executor(kind="ray")) == cmvn_statistics(lines, conf, Executor(2))
+
+
+def test_a_folder_that_machines_of_the_cluster_do_not_have_is_named(on_ray, monkeypatch):
+    executor = Executor(kind="ray")
+    assert list(executor.map(parse_size, ["1KB"], "t", 1)) == [1000]
+    monkeypatch.setattr(os, "getcwd", lambda: "/nowhere")
+    with pytest.raises(ValueError, match="^/nowhere, the folder this was called in, is not there on .* all machines"):
+        list(executor.map(parse_size, ["1KB"], "t", 1))
+
+
+def test_a_cluster_that_lets_nobody_in_is_named_with_what_to_look_at(monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def refuse(**_):
+        raise ConnectionError("Failed to connect to Ray cluster at host0:6379")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(ConnectionError, match="at host0:6379: is it running .*RAY_ADDRESS.*RAY_AUTH_MODE=token"):
+        list(Executor(kind="ray").map(parse_size, ["1KB"], "t", 1))
+
+
+def test_relative_paths_are_the_callers_on_a_cluster_that_was_started_elsewhere(make_utterances, tmp_path):
+    pytest.importorskip("ray")
+    lines = make_utterances(5)
+    (tmp_path / "wav.scp").write_text("".join(f"{line.key} wav/{Path(line.wav).name}\n" for line in lines))
+    (tmp_path / "text").write_text("".join(f"{line.key} {line.text}\n" for line in lines))
+    (tmp_path / "train.yaml").write_text("dataset_conf: {}\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with ray_cluster(elsewhere) as joining:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | joining
+        for tool, *options in (
+            ("make_shard_list.py", "--num_utts_per_shard", "2", "wav.scp", "text", "shards", "shard.list"),
+            ("make_raw_list.py", "wav.scp", "text", "raw.list"),
+            ("compute_cmvn_stats.py", "--train_config", "train.yaml", "--in_scp", "wav.scp", "--out_cmvn", "cmvn"),
+        ):
+            command = [sys.executable, str(ROOT / "tools" / tool), "--executor", "ray", *options]
+            called = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+            assert called.returncode == 0, called.stderr
+    assert list(elsewhere.iterdir()) == []
+    listed = (tmp_path / "shard.list").read_text().splitlines()
+    assert listed == [f"shards/shards_00000000{number}.tar" for number in range(3)]
+    assert all((tmp_path / shard).is_file() for shard in listed)
+    assert (tmp_path / "raw.list").read_text().startswith('{"key": "utt0000", "wav": "wav/utt0000.wav"')
+    assert json.loads((tmp_path / "cmvn").read_text())["frame_num"] > 0

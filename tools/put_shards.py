@@ -3,8 +3,8 @@
 
     put_shards.py data/train/data.list s3://corpora/train data/train/remote.list --nj 16
 
-Run again, it copies what is missing or newer. The store's driver is an extra (pip install s3fs); its endpoint and
-credentials come from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …).
+Run again, it copies what is missing or newer. The store's driver is an extra (pip install -r requirements/s3.txt); its
+endpoint and credentials come from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …).
 """
 
 import argparse

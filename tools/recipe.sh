@@ -124,15 +124,21 @@ from_caller() {
   (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "$1")
 }
 
-# What changes in a config for pieces of words: bpe_units DICT.
-bpe_units() {
-  echo "tokenizer=bpe tokenizer_conf.bpe_path=$1/bpe.model tokenizer_conf.symbol_table_path=$1/units.txt"
+# override_units DICT: adds to --override what --bpe and --non_lang_syms change in a config.
+override_units() {
+  if [[ -n ${non_lang_syms-} ]]; then
+    non_lang_syms=$(from_caller "$non_lang_syms")
+    override="tokenizer_conf.non_lang_syms_path=$non_lang_syms $override"
+  fi
+  if [[ -n $bpe ]]; then
+    override="tokenizer=bpe tokenizer_conf.bpe_path=$1/bpe.model tokenizer_conf.symbol_table_path=$1/units.txt $override"
+  fi
 }
 
 # The options --nj and --executor of a recipe, as tools that prepare data take them.
 workers() {
   # shellcheck disable=SC2154 # options of those that call it
-  [[ -n $nj || $executor == ray ]] || nj=$(nproc)
+  [[ -n $nj || $executor == ray ]] || nj=$(env -u OMP_NUM_THREADS nproc) # which obeys it, but it is meant for torch
   echo "--executor $executor ${nj:+--nj $nj}"
 }
 

@@ -6,6 +6,7 @@ import argparse
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -90,7 +91,7 @@ def add_executor_options(parser: argparse.ArgumentParser, *names: str, otherwise
         choices=("processes", "ray"),
         default="processes",
         help="where the work runs; ray joins the cluster that RAY_ADDRESS names, or starts one on this machine, and "
-        "needs the files at the same paths on every machine (default: %(default)s)",
+        "needs the files, and the folder it is called in, at the same paths on every machine (default: %(default)s)",
     )
 
 
@@ -157,8 +158,26 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
 
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(log_to_driver=False, logging_level="error", runtime_env={"py_modules": [wenet_uio]})
-    task = ray.remote(function)
+        try:
+            ray.init(log_to_driver=False, logging_level="error", runtime_env={"py_modules": [wenet_uio]})
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"{error}: is it running there (RAY_ADDRESS), and does it ask for a token (RAY_AUTH_MODE=token)?"
+            ) from None
+    folder = os.getcwd()
+
+    def in_folder(job: Any) -> Any:
+        # Workers are in the folder where `ray start` ran; relative paths are meant from the caller's.
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise ValueError(
+                f"{folder}, the folder this was called in, is not there on {socket.gethostname()} of the Ray cluster "
+                f"({error.strerror}): call it in a folder that all machines have at the same path"
+            ) from None
+        return function(job)
+
+    task = ray.remote(in_folder)
 
     def result(reference: Any) -> Any:
         try:
@@ -168,4 +187,4 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
         except ray.exceptions.RayError as error:
             raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
 
-    yield task.remote, result, workers or int(ray.cluster_resources()["CPU"])
+    yield task.remote, result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1

@@ -50,7 +50,7 @@ def recipe(tmp_path):
     """Copies a recipe, without what was made in it, beside the rest of the repository; gives its folder."""
 
     def copy(name: str) -> Path:
-        for there in ("path.sh", "requirements.txt", "tools", "wenet_uio"):
+        for there in ("path.sh", "requirements.txt", "requirements", "tools", "wenet_uio"):
             (tmp_path / there).symlink_to(ROOT / there)
         made = shutil.ignore_patterns("data", "exp")
         return Path(shutil.copytree(ROOT / "examples" / name / "s0", tmp_path / "examples" / name / "s0", ignore=made))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.examples.miniatures import lines, noise
-from tests.examples.test_corpora import call, recipe
+from tests.examples.test_corpora import ROOT, call, recipe
+from tests.ray_cluster import ray_cluster
+from wenet_uio.config import load_config
 from wenet_uio.text.table import read_table
+from wenet_uio.text.tokenizer import build_tokenizer
 
 __all__ = ["recipe"]
 
@@ -21,54 +27,67 @@ TINY = (
 )
 
 
+@pytest.fixture
+def large(recipe, tmp_path, monkeypatch) -> Path:
+    """Folder of a copy of the recipe."""
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    return recipe("large")
+
+
 def make_sources(root) -> str:
-    """A yaml of two sources, 12 and 6 utterances to train on; they have keys in common."""
+    """A yaml of two sources, 12 and 6 utterances to train on; they have keys in common. The second is Mandarin."""
     sources = []
-    for name, count, weight in (("one", 12, 0.25), ("two", 6, 0.75)):
+    for name, said, count, weight in (("one", "one", 12, 0.25), ("two", "二号", 6, 0.75)):
         for part, size in (("train", count), ("dev", 2), ("test", 2)):
             folder = root / name / part
             keys = [f"utt{number}" for number in range(size)]
             for key in keys:
                 noise(folder / f"{key}.wav")
             lines(folder / "wav.scp", *(f"{key} {folder}/{key}.wav" for key in keys))
-            lines(folder / "text", *(f"{key} {name}" for key in keys))
-        sources.append({"name": name, "data": str(root / name), "weight": weight})
+            lines(folder / "text", *(f"{key} {said}" for key in keys))
+        sources.append({"name": name, "data": name, "weight": weight})
     (root / "sources.yaml").write_text(yaml.safe_dump(sources))
     return str(root / "sources.yaml")
 
 
-def test_a_mixture_is_packed_uploaded_trained_on_and_scored(recipe, bucket, tmp_path, monkeypatch):
-    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
-    folder, sources = recipe("large"), make_sources(tmp_path / "corpora")
-    options = ("--sources", sources, "--storage", "s3://corpora/toy", "--num_utts_per_shard", "4", "--nj", "1")
-    run = ("bash", folder / "run.sh", *options, "--override", TINY, "--average_num", "1", "--decode_modes", "attention")
-    done = call(*run, "--stop_stage", "5", cwd=tmp_path)
+def test_a_mixture_is_packed_uploaded_trained_on_and_scored(large, bucket, tmp_path):
+    make_sources(tmp_path / "corpora")
+    options = ("--sources", "corpora/sources.yaml", "--storage", "s3://corpora/toy/", "--num_utts_per_shard", "4")
+    run = ("bash", large / "run.sh", *options, "--nj", "1", "--char", "1", "--override", TINY)
+    scored = ("--average_num", "1", "--decode_modes", "attention")
+    done = call(*run, *scored, "--stop_stage", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
-    mixture = yaml.safe_load((folder / "data" / "mixture.yaml").read_text())["sources"]
+    mixture = yaml.safe_load((large / "data" / "mixture.yaml").read_text())["sources"]
     assert [(source["type"], source["weight"]) for source in mixture] == [("shard", 0.25), ("shard", 0.75)]
-    listed = [(folder / source["data_list"]).read_text().split() for source in mixture]
+    listed = [(large / source["data_list"]).read_text().split() for source in mixture]
     assert listed == [
         [f"s3://corpora/toy/one/shards_00000000{number}.tar" for number in range(3)],
         [f"s3://corpora/toy/two/shards_00000000{number}.tar" for number in range(2)],
     ]
     assert all(bucket.exists(uri) and bucket.exists(f"{uri}.idx") for uris in listed for uri in uris)
-    assert len(read_table(folder / "data" / "train" / "text")) == 18
-    assert set(read_table(folder / "data" / "test" / "text")) == {"one-utt0", "one-utt1", "two-utt0", "two-utt1"}
+    assert len(bucket.find("corpora")) == 10
+    assert len(read_table(large / "data" / "train" / "text")) == 18
+    assert set(read_table(large / "data" / "test" / "text")) == {"one-utt0", "one-utt1", "two-utt0", "two-utt1"}
     assert "18 read, 0 filtered, 0 bad" in done.stdout + done.stderr
-    assert re.search(r"^attention +[\d.]+ +4 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^attention +[\d.]+ +6 ", done.stdout, re.MULTILINE)  # characters; words are 4
 
     again = call(*run, "--stage", "3", "--stop_stage", "3", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "3 shards in s3://corpora/toy/one, 0 of them copied" in again.stdout
 
 
-def test_a_ray_cluster_packs_and_two_machines_train(recipe, bucket, tmp_path, monkeypatch):
-    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
-    folder, sources = recipe("large"), make_sources(tmp_path / "corpora")
-    run = ("bash", folder / "run.sh", "--sources", sources, "--storage", "s3://corpora/toy", "--override", TINY)
-    pack = call(*run, "--num_utts_per_shard", "4", "--executor", "ray", "--nj", "2", "--stop_stage", "3", cwd=tmp_path)
+def test_a_ray_cluster_prepares_and_two_machines_train(large, bucket, tmp_path, monkeypatch):
+    sources = make_sources(tmp_path / "corpora")
+    run = ("bash", large / "run.sh", "--sources", sources, "--storage", "s3://corpora/toy", "--override", TINY)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with ray_cluster(elsewhere) as joining, monkeypatch.context() as environment:
+        for name, value in joining.items():
+            environment.setenv(name, value)
+        pack = call(*run, "--num_utts_per_shard", "4", "--executor", "ray", "--stop_stage", "3", cwd=tmp_path)
     assert pack.returncode == 0, pack.stderr
+    assert list(elsewhere.iterdir()) == []
     assert len(bucket.glob("corpora/toy/**/*.tar")) == 5
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -79,17 +98,125 @@ def test_a_ray_cluster_packs_and_two_machines_train(recipe, bucket, tmp_path, mo
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     # Which machine has rank 0, and logs, is the rendezvous's choice.
     assert "18 read, 0 filtered, 0 bad" in "".join((first.stdout, first.stderr, second.stdout, second.stderr))
-    assert list(folder.glob("exp/train_conformer/epoch_0*"))
+    assert list(large.glob("exp/train_conformer/epoch_0*"))
 
 
-def test_sources_that_cannot_be_used_are_one_line(recipe, tmp_path):
-    folder = recipe("large")
-    for text, message in (
+def test_pieces_of_words_and_symbols_are_the_units_that_are_trained(large, tmp_path):
+    sources = make_sources(tmp_path / "corpora")
+    for part in ("one/train", "two/train"):
+        keys = read_table(tmp_path / "corpora" / part / "text")
+        lines(tmp_path / "corpora" / part / "text", *(f"{key} the other day <NOISE>" for key in keys))
+    lines(tmp_path / "symbols", "<NOISE>")
+    options = ("--sources", sources, "--bpe", "13", "--non_lang_syms", "symbols", "--nj", "1", "--override", TINY)
+    run = ("bash", large / "run.sh", *options, "--data_type", "raw", "--stop_stage", "4")
+    done = call(*run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    config = load_config(large / "exp" / "train_conformer_bpe13" / "train.yaml")
+    assert config.tokenizer == "bpe"
+    with pytest.MonkeyPatch.context() as context:
+        context.chdir(large)
+        tokens, _ = build_tokenizer(config).tokenize("the day <NOISE>")
+    assert tokens[-1] == "<NOISE>"
+    assert tokens[0].startswith("▁")
+    assert "<NOISE>" in (large / "data" / "dict_bpe13" / "units.txt").read_text()
+
+
+def test_recordings_of_one_name_are_mixed_and_only_one_source_has_segments(large, tmp_path):
+    for name in ("cut", "whole"):
+        for part in ("train", "dev", "test"):
+            folder = tmp_path / name / part
+            noise(folder / "call0.wav", seconds=1.0)
+            lines(folder / "wav.scp", f"call0 {folder}/call0.wav")
+            if name == "cut":
+                lines(folder / "segments", "a call0 0.000 0.400", "b call0 0.500 0.800")
+            lines(folder / "text", *(f"{key} yes" for key in (("a", "b") if name == "cut" else ("call0",))))
+    lines(tmp_path / "s.yaml", "- {name: cut, data: cut, weight: 1}", "- {name: whole, data: whole, weight: 1}")
+    run = ("bash", large / "run.sh", "--sources", "s.yaml", "--nj", "1")
+    assert call(*run, "--stop_stage", "0", cwd=tmp_path).returncode == 0
+    for data_type in ("raw", "shard"):
+        done = call(*run, "--data_type", data_type, "--stage", "3", "--stop_stage", "3", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        for part, seconds in (("sources/cut", 0.7), ("sources/whole", 1.0), ("dev", 1.7), ("test", 1.7)):
+            totals = json.loads((large / "data" / part / "data.list.json").read_text())["totals"]
+            assert totals["seconds"] == pytest.approx(seconds)
+
+
+def test_one_bad_file_stops_the_lists_unless_it_is_allowed(large, tmp_path):
+    sources = make_sources(tmp_path / "corpora")
+    (tmp_path / "corpora" / "one" / "train" / "utt3.wav").write_bytes(b"")
+    run = ("bash", large / "run.sh", "--sources", sources, "--nj", "1")
+    assert call(*run, "--stop_stage", "0", cwd=tmp_path).returncode == 0
+    lists = (*run, "--stage", "3", "--stop_stage", "3")
+    stopped = call(*lists, cwd=tmp_path)
+    assert stopped.returncode == 1
+    assert "error: one-utt3: " in stopped.stderr
+    allowed = call(*lists, "--allow_bad", "true", cwd=tmp_path)
+    assert allowed.returncode == 0, allowed.stderr
+    totals = json.loads((large / "data" / "sources" / "one" / "data.list.json").read_text())["totals"]
+    assert (totals["utterances"], totals["bad"]) == (11, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("- {name: a, data: nowhere, weight: 1}", "nowhere/train/wav.scp is missing: run stage 0 of the recipe of a"),
-        ("- {name: a, data: x, wieght: 1}", "did you mean 'weight'?"),
+        ("- {name: a, data: x, weight: 1, wieght: 1}", "did you mean 'weight'?"),
         ("- {name: a, data: x, weight: 1}\n- {name: a, data: y, weight: 1}", "names of their own, found a, a"),
-    ):
+        ("- {name: my corpus, data: x, weight: 1}", "is of letters, digits, - and _"),
+        ("- {name: ../dict, data: x, weight: 1}", "is of letters, digits, - and _"),
+        ("sources: [{name: a, data: x, weight: 1}]", "s.yaml: expected a list with a line"),
+        ("", "s.yaml: expected a list with a line"),
+        (None, "s.yaml: No such file or directory; name the yaml of your corpora with --sources"),
+    ],
+)
+def test_sources_that_cannot_be_used_are_one_line(large, tmp_path, text, message):
+    if text is not None:
         (tmp_path / "s.yaml").write_text(text)
-        done = call("bash", folder / "run.sh", "--sources", tmp_path / "s.yaml", "--stop_stage", "0", cwd=tmp_path)
-        assert done.returncode == 1
-        assert message in done.stderr
+    done = call("bash", large / "run.sh", "--sources", "s.yaml", "--stage", "0", "--stop_stage", "0", cwd=tmp_path)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 2
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith(f"error: {tmp_path}/")
+    assert message in error
+
+
+def test_sources_may_have_the_names_of_parts(large, tmp_path):
+    make_sources(tmp_path / "corpora")
+    lines(tmp_path / "s.yaml", *(f"- {{name: {name}, data: corpora/one, weight: 1}}" for name in ("train", "dict")))
+    done = call("bash", large / "run.sh", "--sources", "s.yaml", "--stop_stage", "0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["data/sources/train", "data/sources/dict"]
+    assert len(read_table(large / "data" / "train" / "text")) == 24
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--data_type", "raw"), "error: --storage S3:/b takes shards: --data_type shard, not raw"),
+        ((), "error: 'S3:/b': not a folder of a store, which is named like s3://bucket/folder"),
+    ],
+)
+@pytest.mark.parametrize("stage", ["-1", "3"])
+def test_a_store_that_cannot_be_used_shows_before_anything_is_packed(large, tmp_path, options, message, stage):
+    make_sources(tmp_path / "corpora")
+    run = ("bash", large / "run.sh", "--sources", "corpora/sources.yaml", "--storage", "S3:/b", *options)
+    done = call(*run, "--stage", stage, "--stop_stage", stage, cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, message)
+    assert not (large / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "options"), [("s3", ("--storage", "s3://corpora/x")), ("ray", ("--executor", "ray", "--stage", "3"))]
+)
+def test_what_a_store_and_ray_need_is_asked_for_before_anything_is_packed(large, tmp_path, monkeypatch, file, options):
+    (tmp_path / "requirements").unlink()
+    lines(tmp_path / "requirements" / f"{file}.txt", "package-that-is-not-there")
+    monkeypatch.setenv("WENET_UIO_VENV", str(tmp_path / "venv"))
+    (tmp_path / "venv").mkdir()
+    sources = make_sources(tmp_path / "corpora")
+    for part in ("one", "two"):
+        (large / "data" / "sources").mkdir(parents=True, exist_ok=True)
+        (large / "data" / "sources" / part).symlink_to(tmp_path / "corpora" / part / "train")
+    done = call("bash", large / "run.sh", "--sources", sources, *options, "--stop_stage", "3", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "lacks package-that-is-not-there" in done.stderr

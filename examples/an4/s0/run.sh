@@ -28,7 +28,7 @@ decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_resco
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dict=${dict:-data/dict${bpe:+_bpe$bpe}}
-[[ -z $bpe ]] || override="$(bpe_units "$dict") $override"
+override_units "$dict"
 dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 
 if [[ -z $data ]] && stage -1 "download"; then

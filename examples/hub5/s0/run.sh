@@ -31,7 +31,7 @@ decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_resco
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dict=${dict:-data/dict_bpe$bpe}
-override="$(bpe_units "$dict") $override"
+override_units "$dict"
 dir=${dir:-exp/$(basename "$config" .yaml)_bpe$bpe}
 
 if stage -1 "the corpus"; then

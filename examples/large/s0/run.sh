@@ -1,27 +1,28 @@
 #!/usr/bin/env bash
 # Many thousands of hours: several corpora, mixed, as shards on object storage, on several machines.  Results: README.md
 #
-#   bash run.sh --storage s3://corpora/large --executor ray --nj 512
-#   bash run.sh --stage 4 --stop_stage 4 --num_nodes 4 --node_rank 0 --rdzv_endpoint host0:29400   # on each
+#   bash run.sh --sources corpora.yaml --storage s3://corpora/large --executor ray --stop_stage 3
+#   bash run.sh --storage s3://corpora/large --stage 4 --stop_stage 4 \
+#     --num_nodes 4 --node_rank 0 --rdzv_endpoint host0:29400   # on each of them
 #
-# Stages: -1 the sources  0 data  1 cmvn  2 dict  3 shards, upload, mixture  4 train  5 average, decode, score  6 export
+# Stages: -1 sources, store  0 data  1 cmvn  2 dict  3 shards, upload, mixture  4 train  5 average, decode, score  6 export
 
+# shellcheck disable=SC2034 # options: tools take them by with_options
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --nj 32 sets nj; so are those of tools/train.sh, such as --nproc and --num_nodes.
+# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
 stage=-1
 stop_stage=6
-sources=sources.yaml      # corpora that other recipes prepared, and their weights
+sources=                  # yaml of the corpora that other recipes prepared, and their weights; default: sources.yaml, here
 storage=                  # where shards go, such as s3://bucket/folder; default: they stay in data/
-executor=processes        # that packs: processes, or ray (the cluster that RAY_ADDRESS names)
+uploads=8                 # shards that go there at once
 cmvn_utts=100000          # utterances that mean and variance are taken of
-bpe=                      # pieces of a sentencepiece model as units, such as 100; default: characters
+bpe=                      # pieces of a sentencepiece model as units, such as 5000; default: characters
 data_type=shard           # raw: audio files; shard: tar archives
 num_utts_per_shard=1000
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>, with _bpe<pieces>
@@ -29,15 +30,17 @@ average_num=10            # checkpoints with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
-dict=data/dict${bpe:+_bpe$bpe}
-if [[ -n $bpe ]]; then
-  tokenizer="tokenizer_conf.bpe_path=$dict/bpe.model tokenizer_conf.symbol_table_path=$dict/units.txt"
-  override="tokenizer=bpe $tokenizer $override"
-fi
+[[ -z $storage || $data_type == shard ]] || die "--storage $storage takes shards: --data_type shard, not raw"
+[[ -z $sources ]] || sources=$(from_caller "$sources")
+sources=${sources:-sources.yaml}
+dict=${dict:-data/dict${bpe:+_bpe$bpe}}
+override_units "$dict"
 dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
+driver=$WENET_UIO_ROOT/requirements/${storage%%://*}.txt
+if [[ $storage == *://* && -f $driver ]]; then need_packages "$driver"; fi
 
-if stage -1 "the sources"; then
-  require "$sources"
+if stage -1 "the sources, and the store"; then
+  local/check.py --storage "$storage" "$sources" data
 fi
 
 if stage 0 "wav.scp and text of each source, and of train, dev, test"; then
@@ -45,31 +48,28 @@ if stage 0 "wav.scp and text of each source, and of train, dev, test"; then
 fi
 
 if stage 1 "mean and variance of the features"; then
-  require data/train/wav.scp
-  compute_cmvn_stats.py --num_workers "$nj" --train_config "$config" ${override:+--override_config $override} \
-    --in_scp data/train/wav.scp --num_utts "$cmvn_utts" --out_cmvn data/train/global_cmvn
+  with_options compute_cmvn.sh
 fi
 
 if stage 2 "units"; then
-  require data/train/text
-  make_units.sh --bpe "$bpe" --dict "$dict"
+  with_options make_units.sh --dict "$dict"
 fi
 
-if stage 3 "data lists ($data_type)"; then
-  local/pack.py --data_type "$data_type" --storage "$storage" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" \
-    --executor "$executor" "$sources" data
-  make_lists.sh --data_type "$data_type" --num_utts_per_shard "$num_utts_per_shard" --nj "$nj" --parts "data/dev data/test"
+if stage 3 "data lists ($data_type), upload, mixture"; then
+  parts=$(local/check.py --storage "$storage" "$sources" data)
+  with_options make_lists.sh --parts "$parts data/dev data/test"
+  local/make_mixture.py --data_type "$data_type" --storage "$storage" --uploads "$uploads" "$sources" data
 fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/mixture.yaml "$dict/units.txt"
-  with_options train.sh --config "$config" --override "$override" --dir "$dir" --data_type "$data_type"
+  with_options train.sh
 fi
 
 if stage 5 "average, decode, score"; then
-  decode.sh --dir "$dir" --data_type "$data_type" --average_num "$average_num" --modes "$decode_modes"
+  with_options decode.sh
 fi
 
 if stage 6 "export"; then
-  export.sh --dir "$dir" --data_type "$data_type" --onnx "$onnx"
+  with_options export.sh
 fi

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Several corpora as one: what other recipes prepared, named in sources.yaml.
 
-OUT/NAME is the training part of a source, OUT/train all of them together (of which units and mean are made), OUT/dev
-and OUT/test the development and test parts together. Keys get the source's name in front.
+OUT/sources/NAME is the training part of a source, OUT/train all of them together (of which units and mean are made),
+OUT/dev and OUT/test the development and test parts together. Keys get the source's name in front.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from sources import Source, read_sources
@@ -21,14 +21,12 @@ from wenet_uio.dataset.kaldi_dir import read_utterances
 def read_part(source: Source, part: str) -> list[Recording]:
     folder = source.data / part
     if not (folder / "wav.scp").is_file():
-        raise ValueError(f"{folder}/wav.scp is missing: run stage 0 of the recipe of {source.name}, or see --sources")
+        raise ValueError(
+            f"{folder}/wav.scp is missing: run stage 0 of the recipe of {source.name}, or name others with --sources"
+        )
     segments = folder / "segments"
     lines = read_utterances(str(folder / "wav.scp"), str(folder / "text"), str(segments) if segments.exists() else None)
     return [Recording(f"{source.name}-{line.key}", Path(line.wav), line.text, line.start, line.end) for line in lines]
-
-
-def all_of(sources: Iterable[Source], part: str) -> list[Recording]:
-    return [recording for source in sources for recording in read_part(source, part)]
 
 
 def main() -> None:
@@ -37,11 +35,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
     sources = read_sources(args.sources)
-    parts = {source.name: read_part(source, "train") for source in sources}
-    together = {part: all_of(sources, part) for part in ("train", "dev", "test")}
-    if taken := sorted(parts.keys() & together.keys()):
-        raise ValueError(f"{args.sources}: a source cannot be called {taken[0]}, as a part is")
-    write_parts(args.out, {**parts, **together})
+    train = {source: read_part(source, "train") for source in sources}
+    together = {"train": list(chain.from_iterable(train.values()))}
+    for part in ("dev", "test"):
+        together[part] = [recording for source in sources for recording in read_part(source, part)]
+    folders = {str(source.part(Path())): recordings for source, recordings in train.items()}
+    write_parts(args.out, {**folders, **together})
 
 
 if __name__ == "__main__":

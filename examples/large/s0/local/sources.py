@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+from pydantic import field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.mixture import Weight
@@ -13,8 +16,19 @@ class Source(Section):
 
     name: str
     data: Path
-    """Folder of its parts."""
+    """Folder of its parts; relative to that of the yaml."""
     weight: Weight
+
+    @field_validator("name")
+    @classmethod
+    def _fits_paths_and_keys(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name, re.ASCII):
+            raise ValueError("a source's name is of letters, digits, - and _, since folders and keys begin with it")
+        return name
+
+    def part(self, data: Path) -> Path:
+        """The folder below `data` that holds what is trained on of this source."""
+        return data / "sources" / self.name
 
 
 class Sources(Section):
@@ -24,19 +38,23 @@ class Sources(Section):
 
 
 def read_sources(path: Path) -> tuple[Source, ...]:
-    """Read sources.yaml.
+    """Read sources.yaml; the folders in it lead from its own.
 
     Raises:
-        ConfigError: every problem in it; two sources of one name.
+        ConfigError: no such file; every problem in it; two sources of one name.
     """
     import yaml
 
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name the yaml of your corpora with --sources") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not yaml: {' '.join(str(error).split())}") from None
+    if not isinstance(values, list) or not values:
+        raise ConfigError(f"{path}: expected a list with a line `- {{name: …, data: …, weight: …}}` for each source")
     sources = parse(Sources, {"sources": values}, str(path)).sources
     names = [source.name for source in sources]
-    if not names or len(set(names)) < len(names):
-        raise ConfigError(f"{path}: expected sources with names of their own, found {', '.join(names) or 'none'}")
-    return sources
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{path}: expected sources with names of their own, found {', '.join(names)}")
+    return tuple(source.model_copy(update={"data": path.parent / source.data}) for source in sources)

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Read sources.yaml and try the store, before hours of work; print the folder of each source, for lists."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sources import read_sources
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.upload import try_store
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
+    parser.add_argument("data", type=Path, help="folder of the recipe's data")
+    parser.add_argument("--storage", default="", help="folder in a store, such as s3://bucket/folder")
+    args = parser.parse_args()
+    sources = read_sources(args.sources)
+    if args.storage:
+        try_store(args.storage)
+    for source in sources:
+        print(source.part(args.data))
+
+
+if __name__ == "__main__":
+    run(main)

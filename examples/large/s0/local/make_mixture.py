@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Bring the shards of each source to the store, and write the mixture that is trained on.
+
+Without --storage the lists stay as they are, and the shards where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import yaml
+from sources import read_sources
+
+from wenet_uio.cli import run
+from wenet_uio.dataset.upload import put_shards
+from wenet_uio.executor import Executor
+from wenet_uio.files import written_aside
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
+    parser.add_argument("data", type=Path, help="folder of the recipe's data, with the list of each source")
+    parser.add_argument("--data_type", choices=("raw", "shard"), required=True)
+    parser.add_argument("--storage", default="", help="folder in a store, such as s3://bucket/folder")
+    parser.add_argument("--uploads", type=int, default=4, help="shards at once (default: %(default)s)")
+    args = parser.parse_args()
+
+    mixture = []
+    for source in read_sources(args.sources):
+        part = source.part(args.data)
+        data_list = str(part / "data.list")
+        if args.storage:
+            target, remote_list = f"{args.storage.rstrip('/')}/{source.name}", str(part / "remote.list")
+            shards, copied = put_shards(data_list, target, remote_list, Executor(args.uploads, "threads"))
+            print(f"{remote_list}: {shards} shards in {target}, {copied} of them copied")
+            data_list = remote_list
+        tags = {"source": source.name}
+        mixture.append({"type": args.data_type, "data_list": data_list, "weight": source.weight, "tags": tags})
+    with written_aside(args.data / "mixture.yaml", "w") as file:
+        yaml.safe_dump({"sources": mixture}, file, sort_keys=False, allow_unicode=True)
+
+
+if __name__ == "__main__":
+    run(main)
