@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.examples.miniatures import lines, noise
-from tests.examples.test_corpora import ROOT, call, recipe
+from tests.examples.test_corpora import call, recipe
 from tests.ray_cluster import ray_cluster
 from wenet_uio.config import load_config
 from wenet_uio.text.table import read_table
