@@ -10,21 +10,21 @@ set -euo pipefail
 
 dir=                      # of the experiment
 data_type=raw             # of the list
-test="test"               # part of data/ that the exported model is checked on
+check_part="test"         # part of data/ that the exported model is checked on
 onnx=false                # true: ONNX too
 chunk_size=               # of streaming ONNX models, in encoder frames; default: 16 where the model can stream
 num_left_chunks=4         # chunks that they see to the left
 parse_options "$@"
 
-require "data/$test/data.list" "$dir/avg.pt"
+require "data/$check_part/data.list" "$dir/avg.pt"
 python -m wenet_uio.bin.export_jit --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
   --output_file "$dir/final.zip" --output_quant_file "$dir/final_quant.zip" \
-  --check_data "data/$test/data.list" --data_type "$data_type"
+  --check_data "data/$check_part/data.list" --data_type "$data_type"
 
 if [[ $onnx == true ]]; then
   . "$(dirname "$0")/../path.sh"
   need_packages "$WENET_UIO_ROOT/requirements/onnx.txt"
   python -m wenet_uio.bin.export_onnx --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" --output_dir "$dir/onnx" \
     ${chunk_size:+--chunk_size "$chunk_size"} --num_decoding_left_chunks "$num_left_chunks" \
-    --check_data "data/$test/data.list" --data_type "$data_type"
+    --check_data "data/$check_part/data.list" --data_type "$data_type"
 fi

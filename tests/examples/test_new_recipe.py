@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def test_fsdd_as_folder_and_tsv_is_trained_and_scored_without_an_edit(recipe, corpora, tmp_path):
+def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(recipe, corpora, tmp_path):
     recordings = corpora / "fsdd" / "recordings"
     with open(tmp_path / "digits.tsv", "w", newline="") as file:
         table = csv.writer(file, delimiter="\t")
@@ -38,12 +38,13 @@ def test_fsdd_as_folder_and_tsv_is_trained_and_scored_without_an_edit(recipe, co
     tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
     tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32"
     done = call(
-        "bash", folder / "run.sh", "--nj", "1", "--stop_stage", "5", "--override", tiny, "--average_num", "1",
+        "bash", folder / "run.sh", "--nj", "1", "--override", tiny, "--average_num", "1",
         "--decode_modes", "ctc_greedy_search attention_rescoring", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(\w+) +([\d.]+) +(\d+) ", done.stdout, re.MULTILINE)
     assert [(mode, tokens) for mode, _, tokens in rows] == [("ctc_greedy_search", "10"), ("attention_rescoring", "10")]
+    assert (folder / "exp" / "train_conformer" / "final.zip").stat().st_size > 0
 
 
 def make_recipe(folder: Path, *options: str | Path):

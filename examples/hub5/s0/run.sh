@@ -68,5 +68,5 @@ if stage 5 "average, decode, score"; then
 fi
 
 if stage 6 "export"; then
-  with_options export.sh --test test_swbd
+  with_options export.sh --check_part test_swbd
 fi

@@ -63,5 +63,5 @@ if stage 5 "average, decode, score"; then
 fi
 
 if stage 6 "export"; then
-  with_options export.sh --test test_clean
+  with_options export.sh --check_part test_clean
 fi
