@@ -23,10 +23,14 @@ die() {
 
 # Upper-case names here: an option of the recipe must not meet a local of the same name.
 parse_options() {
-  local ARGUMENT NAME VALUE NAMES
+  local ARGUMENT NAME VALUE NAMES SWITCHES
   NAMES=" $(_option_lines | _names)"
+  SWITCHES=" $(_option_lines | sed -nE '/=(true|false)( |$)/p' | _names)"
   RECIPE_OWN=" $(_lines_of "$RECIPE_SCRIPT" | _names)"
   RECIPE_GIVEN=" "
+  for NAME in $NAMES; do
+    [[ $RECIPE_OWN == *" $NAME "* ]] || unset "$NAME" # a variable of the environment is no option
+  done
   while (($#)); do
     ARGUMENT=$1
     shift
@@ -49,6 +53,7 @@ parse_options() {
     NAME=${NAME#--}
     [[ $NAMES == *" $NAME "* ]] || die "unknown option --$NAME; known:${NAMES// / --}help"
     [[ $ARGUMENT == --*=* ]] || shift
+    [[ $SWITCHES != *" $NAME "* || $VALUE =~ ^(true|false)$ ]] || die "--$NAME $VALUE: neither true nor false"
     printf -v "$NAME" %s "$VALUE"
     RECIPE_GIVEN+="$NAME "
   done
@@ -124,21 +129,26 @@ from_caller() {
   (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "$1")
 }
 
-# override_units DICT: adds to --override what --bpe and --non_lang_syms change in a config.
+# override_units DICT: adds to --override where units are, and what --bpe and --non_lang_syms change in a config.
 override_units() {
+  override="tokenizer_conf.symbol_table_path=$1/units.txt $override"
+  if [[ -n $bpe ]]; then override="tokenizer=bpe tokenizer_conf.bpe_path=$1/bpe.model $override"; fi
   if [[ -n ${non_lang_syms-} ]]; then
     non_lang_syms=$(from_caller "$non_lang_syms")
+    [[ $non_lang_syms != *[[:space:]]* ]] || die "--non_lang_syms $non_lang_syms: its path has spaces; copy the file here"
     override="tokenizer_conf.non_lang_syms_path=$non_lang_syms $override"
   fi
-  if [[ -n $bpe ]]; then
-    override="tokenizer=bpe tokenizer_conf.bpe_path=$1/bpe.model tokenizer_conf.symbol_table_path=$1/units.txt $override"
-  fi
+}
+
+# How many cores there are.
+cores() {
+  env -u OMP_NUM_THREADS nproc # which obeys it, but it is meant for torch
 }
 
 # The options --nj and --executor of a recipe, as tools that prepare data take them.
 workers() {
   # shellcheck disable=SC2154 # options of those that call it
-  [[ -n $nj || $executor == ray ]] || nj=$(env -u OMP_NUM_THREADS nproc) # which obeys it, but it is meant for torch
+  [[ -n $nj || $executor == ray ]] || nj=$(cores)
   echo "--executor $executor ${nj:+--nj $nj}"
 }
 

@@ -194,11 +194,18 @@ def test_development_and_test_may_be_files_of_their_own(corpus):
         "dev": ["utt0001"],
         "test": ["utt0002"],
     }
-    with pytest.raises(ListError, match="no utterance is for test: say so in part or split or subset, or .* --test"):
+    with pytest.raises(ListError, match="no utterance is for test: say so in part or split or subset, or give --test"):
         read_corpus(files[0], dev=files[1])
     other = written(corpus / "other.tsv", "path\ttext\tsplit\nwav/utt0003.wav\tx\ttest\n")
-    with pytest.raises(ListError, match=r"other.tsv: utt0003: part 'test' in the file of dev"):
+    with pytest.raises(ListError, match=r"other.tsv: utt0003: part .* says 'test' in the file of dev"):
         read_corpus(files[0], dev=other, test=files[2])
+
+
+def test_a_subset_that_is_no_part_is_passed_over_and_said(corpus, capsys):
+    rows = (json.dumps({"audio_filepath": f"wav/utt{n:04d}.wav", "text": "x", "subset": "XL"}) for n in range(4))
+    parts = read_corpus(written(corpus / "manifest.json", "\n".join(rows)))
+    assert sum(map(len, parts.values())) == 4
+    assert "part or split or subset says 'XL', no name of a part: it is passed over" in capsys.readouterr().err
 
 
 def test_development_is_taken_from_training_where_only_it_is_not_told(corpus, capsys):
@@ -272,7 +279,10 @@ def test_a_speaker_is_in_one_part_only_and_the_parts_do_not_change(corpus):
         ("path\ttext\tstart\tend\nx.wav\ta\t2\t1\n", "a.tsv:2: starts at 2.0 s and ends at 1.0 s"),
         ("path\ttext\tend\nx.wav\ta\tlate\n", "a.tsv:2: end: expected a number, found 'late'"),
         ("path\ttext\tpart\nx.wav\ta\ttrain\ny.wav\tb\t\n", "y: no part, but x has one"),
-        ("path\ttext\tpart\nx.wav\ta\tmiddle\n", "x: part 'middle'; known: train"),
+        (
+            "path\ttext\tpart\nx.wav\ta\tmiddle\ny.wav\tb\ttrain\n",
+            "x: part or split or subset says 'middle'; known: train",
+        ),
         ("path\ttext\nx.wav\ta\nx.wav\tb\n", "x: two utterances have this key"),
         ("path\ttext\tpart\nx.wav\ta\ttest\ny.wav\tb\tdev\n", "no utterance is for train: say so in part or split"),
         ("recording\twords\nx.wav\ta\n", "recording is not in .*; columns that the first row may name are wav: wav, "),

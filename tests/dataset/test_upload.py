@@ -1,6 +1,8 @@
 import os
 import re
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -68,14 +70,60 @@ def test_a_trial_leaves_nothing_behind(bucket):
     ],
 )
 def test_a_store_that_takes_nothing_is_one_line_that_says_what_it_goes_by(
-    bucket, tmp_path, make_lists, monkeypatch, target, environment, message
+    bucket, tmp_path, monkeypatch, target, environment, message
 ):
-    shards, home = make_lists(3)["shard"], {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
     for name, value in {**home, **environment}.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
     type(bucket).clear_instance_cache()
-    remote = tmp_path / "remote.list"
     with pytest.raises(StorageError) as caught:
-        put_shards(shards, target, str(remote), Executor())
+        try_store(target)
     assert re.fullmatch(message, str(caught.value))
-    assert not remote.exists()
+
+
+class Busy(BaseHTTPRequestHandler):
+    """A store that has nothing, and is too busy for the first two objects that it is to take."""
+
+    protocol_version = "HTTP/1.1"
+    puts: list[str]
+
+    def do_PUT(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.puts.append(self.path)
+        self.answer(503 if len(self.puts) <= 2 else 200)
+
+    def do_HEAD(self):
+        self.answer(404)
+
+    def answer(self, status):
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.send_header("ETag", '"x"')
+        self.end_headers()
+
+    def do_GET(self):
+        listing = b'<?xml version="1.0"?><ListBucketResult><KeyCount>0</KeyCount></ListBucketResult>'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(listing)))
+        self.end_headers()
+        self.wfile.write(listing)
+
+    def log_message(self, *_arguments):
+        """Keep quiet."""
+
+
+def test_a_store_that_is_busy_for_a_moment_is_asked_again(bucket, tmp_path, make_lists, monkeypatch):
+    shards = make_lists(3)["shard"]
+    handler = type("Handler", (Busy,), {"puts": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        type(bucket).clear_instance_cache()
+        try:
+            assert put_shards(shards, "s3://corpora/toy", str(tmp_path / "remote.list"), Executor()) == (1, 1)
+        finally:
+            server.shutdown()
+            thread.join()
+    index, shard = "/corpora/toy/shards_000000000.tar.idx", "/corpora/toy/shards_000000000.tar"
+    assert [path.partition("?")[0] for path in handler.puts] == [index, index, index, shard]

@@ -1,6 +1,6 @@
 import pytest
 
-from wenet_uio.text.normalize import english, mandarin
+from wenet_uio.text.normalize import english, english_of_calls, mandarin
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ from wenet_uio.text.normalize import english, mandarin
         ("帮我放一首歌Let\u2019s go", "帮我放一首歌LET'S GO"),
         ("他说（你好），t-恤？", "他说你好T恤"),
         ("<NOISE> 好 的", "<NOISE>好的"),
+        ("Beyonce\u0301\u2019s 歌 l'\u00e9t\u00e9'", "BEYONC\u00c9'S歌L'\u00c9T\u00c9"),
         ("", ""),
     ],
 )
@@ -35,3 +36,7 @@ def test_mandarin_loses_its_word_boundaries_and_other_words_keep_theirs(text, ex
 )
 def test_english_is_upper_case_words_with_their_apostrophes_and_marks(text, expected):
     assert english(text) == expected
+
+
+def test_what_a_listener_says_is_one_word_and_a_hesitation_another():
+    assert english_of_calls("uh-huh um-hum, uh i- i'm mm-hm") == "UHHUH UMHUM UH I I'M MMHM"

@@ -178,3 +178,14 @@ def test_options_of_a_tool_are_options_of_the_recipe_that_calls_it(calling):
 def test_the_environment_sets_no_option_of_a_tool(calling, monkeypatch):
     monkeypatch.setenv("speed", "slow")
     assert calling().stdout == "two words is fast\n"
+    assert calling(line='with_options say.sh --speed "${speed:-walking}"').stdout == "two words is walking\n"
+
+
+def test_an_option_that_is_true_or_false_takes_nothing_else(recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "say.sh").write_text(TOOL.replace("speed=fast    #", "speed=false   #"))
+    (tmp_path / "say.sh").chmod(0o755)
+    script = lines("with_options say.sh")
+    assert recipe("--speed", "true", script=script).stdout == "two words is true\n"
+    wrong = recipe("--speed", "yes", script=script)
+    assert (wrong.returncode, wrong.stderr) == (1, "error: --speed yes: neither true nor false\n")

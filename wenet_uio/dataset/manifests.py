@@ -15,7 +15,7 @@ from wenet_uio.dataset.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.indexing import locate
 from wenet_uio.dataset.kaldi_dir import read_filled_table, read_utterances, recording_names, write_table
 from wenet_uio.dataset.lhotse_cuts import read_cuts, utterance_of
-from wenet_uio.dataset.separated import BYTE_ORDER_MARK, read_csv, read_tsv
+from wenet_uio.dataset.separated import read_csv, read_tsv
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 from wenet_uio.text.table import numbered_lines
@@ -53,7 +53,6 @@ def read_list(path: str) -> list[RawLine]:
     """Lines of a raw list or a NeMo manifest."""
     lines = []
     for number, text in numbered_lines(path):
-        text = text.removeprefix(BYTE_ORDER_MARK)
         if text.strip():
             try:
                 line = parse_raw_line(text)

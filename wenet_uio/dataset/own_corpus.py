@@ -18,8 +18,13 @@ from wenet_uio.dataset.separated import COLUMNS, KNOWN_COLUMNS
 from wenet_uio.dataset.shard_layout import AUDIO_SUFFIXES
 from wenet_uio.text.normalize import english, mandarin
 
-PARTS = {"train": "train", "test": "test", **dict.fromkeys(("dev", "valid", "validation", "val", "eval"), "dev")}
+PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "development", "valid", "validation", "val", "eval"), "dev"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 """What a column or field `part` (or split, subset) may say."""
+PART_COLUMNS = " or ".join(COLUMNS["part"])
 SHARES = {"dev": 10.0, "test": 10.0}
 """In percent, of the speakers, or of the utterances where none are known."""
 FEW_SPEAKERS = 10
@@ -58,7 +63,7 @@ def read_corpus(
         ListError: what `read_transcripts` and `into_parts` find; a file that says its utterances are of another part.
     """
     lines = read_transcripts(transcripts, form, audio, relative_to)
-    if (dev or test) and not any(_field(line, "part") for line in lines):
+    if (dev or test) and not any(_part(line) for line in lines):
         lines = _of_part("train", lines, transcripts)
     for part, path in (("dev", dev), ("test", test)):
         if path:
@@ -128,7 +133,7 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
     """Train, dev and test: as the utterances say themselves, or else a tenth each of the speakers or of the utterances.
 
     Raises:
-        ListError: some say to which part they belong and others not, or an unknown part; a part that has none; a
+        ListError: some say to which part they belong and others not, or an unknown one; a part that has none; a
             channel but the first; a key that comes twice.
     """
     lines = _with_keys(lines)
@@ -136,7 +141,12 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
         if (channel := line.extra.get("channel")) not in (None, "", 0, "0"):
             raise ListError(f"{line.key}: channel {channel}; save the channel as a file of its own")
     told = {line.key: _field(line, "part") for line in lines}
-    parts = _as_told(lines, told) if any(told.values()) else _split(lines, SHARES)
+    if any(_part(line) for line in lines):
+        parts = _as_told(lines, told)
+    else:
+        if other := next(filter(None, told.values()), None):
+            print(f"{PART_COLUMNS} says {other!r}, no name of a part: it is passed over", file=sys.stderr)
+        parts = _split(lines, SHARES)
     normalize = TEXTS[text]
     return {
         part: [Recording(line.key, Path(line.wav), normalize(line.text), line.start, line.end) for line in of]
@@ -166,11 +176,15 @@ def _field(line: RawLine, name: str) -> str | None:
     return next(filter(None, values), None)
 
 
+def _part(line: RawLine) -> str | None:
+    """The part that a line says it is of, where that is one we know."""
+    return PARTS.get((_field(line, "part") or "").lower())
+
+
 def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
     for line in lines:
-        told = _field(line, "part")
-        if told and PARTS.get(told.lower()) != part:
-            raise ListError(f"{path}: {line.key}: part {told!r} in the file of {part}")
+        if _part(line) not in (part, None):
+            raise ListError(f"{path}: {line.key}: {PART_COLUMNS} says {_field(line, 'part')!r} in the file of {part}")
     return [replace(line, extra=line.extra | {"part": part}) for line in lines]
 
 
@@ -203,15 +217,15 @@ def _as_told(lines: Sequence[RawLine], told: Mapping[str, str | None]) -> dict[s
             other = next(key for key, part in told.items() if part)
             raise ListError(f"{line.key}: no part, but {other} has one; give all one, or none")
         if name.lower() not in PARTS:
-            raise ListError(f"{line.key}: part {name!r}; known: {', '.join(PARTS)}")
+            raise ListError(f"{line.key}: {PART_COLUMNS} says {name!r}; known: {', '.join(PARTS)}")
         parts[PARTS[name.lower()]].append(line)
     empty = [part for part, of in parts.items() if not of]
     if empty == ["dev"]:
         parts |= _split(parts["train"], {"dev": SHARES["dev"]})
         print(f"no utterance is for dev: {len(parts['dev'])} of train are taken for it", file=sys.stderr)
     elif empty:
-        columns = " or ".join(COLUMNS["part"])
-        raise ListError(f"no utterance is for {' and '.join(empty)}: say so in {columns}, or give a file with --test")
+        files = " and ".join("--from (--data)" if part == "train" else f"--{part}" for part in empty)
+        raise ListError(f"no utterance is for {' and '.join(empty)}: say so in {PART_COLUMNS}, or give {files}")
     return parts
 
 

@@ -28,7 +28,6 @@ COLUMNS = {
 KNOWN_COLUMNS = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in COLUMNS.items())
 TAB, COMMA = "\t", ","
 NAME_OF = {TAB: "a tab", COMMA: "a comma"}
-BYTE_ORDER_MARK = "\ufeff"
 
 
 def read_tsv(path: str) -> list[RawLine]:
@@ -76,7 +75,7 @@ def read_separated(path: str, delimiter: str) -> list[RawLine]:
 
 def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Fields of each line that has any, with its number."""
-    lines = (line.removeprefix(BYTE_ORDER_MARK) for _, line in numbered_lines(path))
+    lines = (line for _, line in numbered_lines(path))
     quoting = csv.QUOTE_NONE if delimiter == TAB else csv.QUOTE_MINIMAL
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     while True:

@@ -38,8 +38,6 @@ BLOCK = 1 << 23
 ALWAYS = {"Accept-Encoding": "identity"}
 DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "oss": "ossfs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow"}
 """Package that reads a scheme; extras of the same names."""
-S3_OPTIONS = {"config_kwargs": {"retries": {"max_attempts": 1}}}
-"""Retries are ours."""
 OSS_VARIABLES = {"key": "OSS_ACCESS_KEY_ID", "secret": "OSS_ACCESS_KEY_SECRET", "token": "OSS_SESSION_TOKEN"}
 """Credentials that ossfs does not look for itself."""
 RETRIED = frozenset((408, 425, 429))
@@ -64,14 +62,17 @@ def transport(uri: str) -> Transport:
     return Transport(_driver_version, _driver_chunks)
 
 
-def driver(uri: str) -> tuple[Any, str]:
+def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
     """The fsspec file system of a URI, and the URI's path in it.
+
+    Args:
+        attempts: of S3's own client at a request; those that read try again themselves, elsewhere.
 
     Raises:
         DriverError: no driver; names the command that installs it.
     """
     scheme = uri.partition("://")[0]
-    options = S3_OPTIONS if scheme in ("s3", "s3a") else {}
+    options = {"config_kwargs": {"retries": {"max_attempts": attempts}}} if scheme in ("s3", "s3a") else {}
     if scheme == "oss":
         options = {name: os.environ[variable] for name, variable in OSS_VARIABLES.items() if variable in os.environ}
     try:

@@ -17,6 +17,8 @@ from wenet_uio.dataset.versions import DriverError, StorageError, shown
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 
+ATTEMPTS = 5
+"""At a request to S3, with growing pauses; other drivers have their own."""
 ENVIRONMENT = {
     "s3": ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     "oss": ("OSS_ENDPOINT", "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET"),
@@ -36,7 +38,7 @@ def try_store(target: str) -> None:
     with _told(target):
         store, name = driver(uri)
         store.pipe_file(name, b"")
-        with suppress(PermissionError):  # a store from which nothing may be removed takes shards all the same
+        with suppress(OSError):  # a store from which nothing may be removed takes shards all the same
             store.rm(name)
 
 
@@ -49,13 +51,12 @@ def put_shards(data_list: str, target: str, remote_list: str, executor: Executor
         how many shards there are, and how many of them were copied.
 
     Raises:
-        ListError: two shards have one name; and what `try_store` finds.
+        ListError: two shards have one name; not a URI. DriverError, StorageError: as of `try_store`.
     """
     shards = read_shard_list(data_list)
     uris = [f"{_folder(target)}/{Path(shard).name}" for shard in shards]
     if len(set(uris)) < len(uris):
         raise ListError(f"{data_list}: two shards have one name; give each list a folder of its own")
-    try_store(target)
     jobs = [(shard, uri) for shard, uri in zip(shards, uris, strict=True)]
     copied = sum(executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"))
     with written_aside(remote_list, "w") as file:
@@ -80,7 +81,7 @@ def _put(path: str, uri: str) -> bool:
     """Copy a file unless it is there; gives whether it was copied."""
     status = os.stat(path)
     with _told(uri):
-        store, name = driver(uri)
+        store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:
             there, here = store.modified(name), int(status.st_mtime)  # stores date in whole seconds
             if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(here, timezone.utc):

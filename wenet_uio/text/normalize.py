@@ -9,7 +9,8 @@ _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SPACE_BESIDE_IDEOGRAPH = re.compile(f"(?<=[{_IDEOGRAPH}]) +| +(?=[{_IDEOGRAPH}])")
 _NOT_OF_A_WORD = re.compile(r"[^\w'<> ]|_")
 _BEFORE_GENITIVE = re.compile(r"[^\w'<> ]+(?='S\b)")
-_NOT_WITHIN_LATIN = re.compile(r"(?<![A-Z])'|'(?![A-Z])")
+_NOT_WITHIN_LATIN = re.compile(rf"(?<![^\W\d_])'|'(?![^\W\d_])|(?<=[{_IDEOGRAPH}])'|'(?=[{_IDEOGRAPH}])")
+_BACKCHANNEL = re.compile(r"\b(UH|UM|MM|HM|HUH|NUH|EH)-(?=(?:UH|UM|MM|HM|HUH|HUM|NUH)\b)")
 _LONE_APOSTROPHE = re.compile(r"(?<!\S)'+(?!\S)")
 
 
@@ -32,3 +33,8 @@ def english(text: str) -> str:
     """
     folded = _BEFORE_GENITIVE.sub("", unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper())
     return " ".join(_LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", folded)).split())
+
+
+def english_of_calls(text: str) -> str:
+    """As `english`, but what a listener says is one word: UHHUH, UMHUM. UH and UM alone are hesitations."""
+    return english(_BACKCHANNEL.sub(r"\1", text.upper()))

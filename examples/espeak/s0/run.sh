@@ -24,7 +24,6 @@ num_dev=100
 num_test=200
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>_<lang>
@@ -44,14 +43,16 @@ fi
 if stage -1 "synthesise"; then
   need_packages requirements.txt
   local/synthesize.py --lang "$lang" --num_train "$num_train" --num_dev "$num_dev" --num_test "$num_test" \
-    --nj "$nj" "data/corpus/$lang"
+    --nj "${nj:-$(cores)}" "data/corpus/$lang"
 fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then
   local/prepare_data.py "data/corpus/$lang" data
   echo "$lang" >data/lang
 fi
-[[ ! -e data/lang || $(<data/lang) == "$lang" ]] || die "data/ is that of --lang $(<data/lang); run stage 0 with --lang $lang"
+if ((stage <= 6 && stop_stage > 0)) && [[ -e data/lang && $(<data/lang) != "$lang" ]]; then
+  die "data/ is that of --lang $(<data/lang); run stage 0 with --lang $lang"
+fi
 
 if stage 1 "mean and variance of the features"; then
   with_options compute_cmvn.sh

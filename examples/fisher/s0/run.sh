@@ -22,7 +22,6 @@ bpe=2000                  # pieces of the sentencepiece model
 cmvn_utts=100000          # utterances that mean and variance are taken of
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=1000
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>_bpe<pieces>
@@ -40,7 +39,7 @@ fi
 
 if stage 0 "wav of each side; wav.scp, segments and text of train, dev, test"; then
   corpus=$(from_caller "$data")
-  local/prepare_data.py "$corpus" data --nj "$nj" --remove_noises "$remove_noises" \
+  local/prepare_data.py "$corpus" data --nj "${nj:-$(cores)}" --remove_noises "$remove_noises" \
     --min_slice_duration "$min_slice_duration"
 fi
 

@@ -22,7 +22,6 @@ bpe=2000                  # pieces of the sentencepiece model
 cmvn_utts=100000          # utterances that mean and variance are taken of
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=1000
-nj=$(nproc)               # processes that prepare data
 config=conf/train_conformer.yaml
 override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # of the experiment; default: exp/<name of config>_bpe<pieces>
@@ -42,7 +41,7 @@ if stage 0 "wav of each side; wav.scp, segments and text of train, dev, test_swb
   fisher=$(from_caller "${fisher:-$PWD/../../fisher/s0/data}")
   [[ -e $fisher/dev/wav.scp ]] || die "$fisher/dev/wav.scp is missing: run stage 0 of the fisher recipe, or see --fisher"
   corpus=$(from_caller "$data")
-  local/prepare_data.py "$corpus" data --nj "$nj" --fisher "$fisher" \
+  local/prepare_data.py "$corpus" data --nj "${nj:-$(cores)}" --fisher "$fisher" \
     --min_slice_duration "$min_slice_duration"
 fi
 

@@ -27,7 +27,7 @@ from wenet_uio.dataset.data_dir import (
 )
 from wenet_uio.dataset.sphere import SIDES, Turn, recordings_of, sides_to_wav
 from wenet_uio.executor import Executor
-from wenet_uio.text.normalize import english
+from wenet_uio.text.normalize import english_of_calls
 from wenet_uio.text.table import numbered_lines
 
 LINE = re.compile(r"(?P<start>[\d.]+)\s+(?P<end>[\d.]+)\s+(?P<side>[AB])\s*:\s*(?P<text>.*)")
@@ -55,7 +55,7 @@ def read_text(said: str, remove_noises: bool) -> str | None:
     def symbol(found: re.Match) -> str:
         return " " if remove_noises else " <LAUGHTER> " if found[1] in LAUGHTER else " <NOISE> "
 
-    return english(MARK.sub(symbol, said))
+    return english_of_calls(MARK.sub(symbol, said))
 
 
 def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], list[str]]:

@@ -33,7 +33,7 @@ from wenet_uio.dataset.data_dir import (
 from wenet_uio.dataset.sphere import SIDES, Turn, recordings_of, sides_to_wav
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
-from wenet_uio.text.normalize import english
+from wenet_uio.text.normalize import english_of_calls
 from wenet_uio.text.table import numbered_lines
 
 TRANSCRIPT = "hub5e00.english.000405.stm"
@@ -44,7 +44,7 @@ OPTIONAL = re.compile(r"<[BE]_ASIDE>|%\w+|\S+-(?!\S)|(?<!\S)-\S+")
 
 
 def read_text(said: str) -> str:
-    return english(OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", said))))
+    return english_of_calls(OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", said))))
 
 
 def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder of the recipe's data, with the list of each source")
     parser.add_argument("--data_type", choices=("raw", "shard"), required=True)
     parser.add_argument("--storage", default="", help="folder in a store, such as s3://bucket/folder")
-    parser.add_argument("--uploads", type=int, default=4, help="shards at once (default: %(default)s)")
+    parser.add_argument("--uploads", type=int, required=True, help="shards at once")
     args = parser.parse_args()
 
     mixture = []
