@@ -238,12 +238,12 @@ def hub5(root: Path) -> Texts:
         "sw_4390 A sw_4390_A 0.50 2.50 <O,sw,M,sw-M> (%HESITATION) I'VE { GOT / GOTTEN } TH- THIS (THA- OKAY)",
         "sw_4390 A sw_4390_A 2.50 3.00 <O,sw,M,sw-M> IGNORE_TIME_SEGMENT_IN_SCORING",
         "sw_4390 B sw_4390_B 1.25 2.00 <O,sw,F,sw-F> <B_ASIDE> RIGHT <E_ASIDE>",
-        "en_4156 A en_4156_A 3.10 4.00 <O,en,F,en-F> OH YEAH",
+        "en_4156 A en_4156_A 3.10 4.00 <O,en,F,en-F> OH UH-HUH",
         "en_4156 B inter_segment_gap 0.00 3.10 <O,en,F,en-F>",
     )
     expected = {
         "test_swbd": {"sw_4390_A_000050_000250": "I'VE GOT THIS OKAY", "sw_4390_B_000125_000200": "RIGHT"},
-        "test_callhome": {"en_4156_A_000310_000400": "OH YEAH"},
+        "test_callhome": {"en_4156_A_000310_000400": "OH UHHUH"},
         "train": {},
         "dev": {},
     }

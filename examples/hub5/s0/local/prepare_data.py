@@ -10,7 +10,7 @@ Layout, below a folder that holds both in any depth: audio `english/en_4156.sph`
 `en_4156 A en_4156_A 301.85 302.48 <O,en,F,en-F> OH YEAH` (call, side, speaker, seconds, groups, words). Of alternatives
 `{ A / B }` the first is taken. NIST's scoring leaves open whether a system says what is in parentheses: fragments of
 words are taken out here, hesitations (conf/hesitations.txt, as in Kaldi's score_sclite.sh) do not count in stage 5, and
-other words stay. Segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
+other words stay, UH-HUH and its like as one word. Segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
 
 There is nothing to train on: train and dev are those of the Fisher recipe.
 """
