@@ -16,7 +16,7 @@ from collections.abc import Callable
 from statistics import median
 
 import torch
-from provenance import provenance
+from provenance import provenance, settings
 from torchaudio.compliance import kaldi
 
 from wenet_uio.cli import run
@@ -103,7 +103,7 @@ def main() -> None:
         "ratio_to_kaldi_native_fbank": round(taken["kaldi_native_fbank"] / taken["ours"], 3),
         "max_error": error,
         "audio_seconds_per_second": medians,
-        **{name: value for name, value in vars(args).items() if name != "json"},
+        **settings(args),
         **provenance("torch", "torchaudio", "kaldi-native-fbank"),
     }
     print(f"{report['ratio_to_torchaudio']:.2f} x torchaudio; largest difference {error:.1e}; {report['versions']}")

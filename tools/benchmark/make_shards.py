@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from corpus import MEAN, write_audio
-from provenance import cpu_seconds, provenance
+from provenance import cpu_seconds, provenance, settings
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.data_list import RawLine
@@ -124,7 +124,7 @@ def main() -> None:
     report = {
         "ratio_to_tar": {name: ratio for name, ratio in ratios.items() if not name.startswith("tar")},
         "utterances": utterances,
-        **{name: value for name, value in vars(args).items() if name != "json"},
+        **settings(args),
         "results": results,
         **provenance("soundfile"),
     }

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 import numpy as np
-from provenance import commit
+from provenance import commit, settings
 
 from wenet_uio import __version__
 from wenet_uio.cli import run
@@ -236,8 +236,7 @@ def main() -> None:
         figures = {
             f"{figure}_{name}": largest[name][figure] for figure in ("ms_per_step", "padding") for name in loaders
         }
-        settings = {name: value for name, value in vars(args).items() if name != "json"}
-        report = {**figures, **settings, "by_world_size": results, "versions": versions, "commit": commit()}
+        report = {**figures, **settings(args), "by_world_size": results, "versions": versions, "commit": commit()}
         print(json.dumps(report))
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import subprocess
+from argparse import Namespace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ def provenance(*packages: str) -> dict[str, Any]:
     """For a report: versions of Python and of installed packages, commit, cores and how busy they were."""
     versions = {"python": platform.python_version(), **{package: version(package) for package in packages}}
     return {"versions": versions, "commit": commit(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+
+
+def settings(args: Namespace) -> dict[str, Any]:
+    """For a report: the options of the benchmark, but for that which asks for the report."""
+    return {name: value for name, value in vars(args).items() if name != "json"}
 
 
 def cpu_seconds() -> float:

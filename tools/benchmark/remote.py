@@ -20,6 +20,7 @@ from statistics import median
 
 import torch
 from corpus import open_loader, write_audio
+from provenance import settings
 from slow_server import serve
 
 from wenet_uio.cli import run
@@ -97,7 +98,7 @@ def main() -> None:
         print(f"{kind:<6}{next(row):15.2f}{next(row):12.0f}{next(row):12.0f}")
     print(f"http / local: epoch {figures['epoch_ratio']:.3f}, steady {figures['steady_ratio']:.3f}")
     if args.json:
-        print(json.dumps({**figures, **{name: value for name, value in vars(args).items() if name != "json"}}))
+        print(json.dumps({**figures, **settings(args)}))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 import torch
-from provenance import provenance
+from provenance import provenance, settings
 
 from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
@@ -174,8 +174,7 @@ def main() -> None:
     print("\n".join(f"{name:22} {value}" for name, value in report.items()))
     print(f"joined: {of_joined}\ncut:    {of_cut}")
     if args.json:
-        options = {name: value for name, value in vars(args).items() if name != "json"}
-        print(json.dumps({**report, **options, **provenance("torch", "torchaudio")}))
+        print(json.dumps({**report, **settings(args), **provenance("torch", "torchaudio")}))
 
 
 if __name__ == "__main__":
