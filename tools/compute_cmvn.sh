@@ -15,12 +15,7 @@ allow_bad=false           # true: go on without utterances whose audio is bad; t
 parse_options "$@"
 
 require data/train/wav.scp
-if [[ $executor == ray ]]; then
-  . "$(dirname "$0")/../path.sh"
-  need_packages "$WENET_UIO_ROOT/requirements/ray.txt"
-fi
-read -ra flags <<<"$(workers)"
-if [[ $allow_bad == true ]]; then flags+=(--allow_bad); fi
+preparing
 # shellcheck disable=SC2086 # a list
-compute_cmvn_stats.py "${flags[@]}" --train_config "$config" ${override:+--override_config $override} \
+compute_cmvn_stats.py "${PREPARING[@]}" --train_config "$config" ${override:+--override_config $override} \
   --in_scp data/train/wav.scp ${cmvn_utts:+--num_utts "$cmvn_utts"} --out_cmvn data/train/global_cmvn

@@ -22,8 +22,7 @@ python -m wenet_uio.bin.export_jit --config "$dir/train.yaml" --checkpoint "$dir
   --check_data "data/$check_part/data.list" --data_type "$data_type"
 
 if [[ $onnx == true ]]; then
-  . "$(dirname "$0")/../path.sh"
-  need_packages "$WENET_UIO_ROOT/requirements/onnx.txt"
+  need_extra onnx
   python -m wenet_uio.bin.export_onnx --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" --output_dir "$dir/onnx" \
     ${chunk_size:+--chunk_size "$chunk_size"} --num_decoding_left_chunks "$num_left_chunks" \
     --check_data "data/$check_part/data.list" --data_type "$data_type"

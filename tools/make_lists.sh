@@ -14,15 +14,10 @@ allow_bad=false           # true: go on without utterances whose audio is bad; t
 parts=                    # folders that lists are made of, separated by spaces
 parse_options "$@"
 
-if [[ $executor == ray ]]; then
-  . "$(dirname "$0")/../path.sh"
-  need_packages "$WENET_UIO_ROOT/requirements/ray.txt"
-fi
-read -ra options <<<"--num_utts_per_shard $num_utts_per_shard $(workers)"
-if [[ $allow_bad == true ]]; then options+=(--allow_bad); fi
+preparing
 for part in $parts; do
   require "$part/wav.scp" "$part/text"
-  flags=("${options[@]}")
+  flags=("${PREPARING[@]}" --num_utts_per_shard "$num_utts_per_shard")
   if [[ -e $part/segments ]]; then flags+=(--segments "$part/segments"); fi
   if [[ $data_type == shard ]]; then
     make_shard_list.py "${flags[@]}" "$part/wav.scp" "$part/text" "$part/shards" "$part/data.list"

@@ -145,11 +145,20 @@ cores() {
   env -u OMP_NUM_THREADS nproc # which obeys it, but it is meant for torch
 }
 
-# The options --nj and --executor of a recipe, as tools that prepare data take them.
-workers() {
+# Makes sure of packages that not every run needs: need_extra onnx for those of requirements/onnx.txt.
+need_extra() {
+  . "$(dirname "$0")/../path.sh"
+  need_packages "$WENET_UIO_ROOT/requirements/$1.txt"
+}
+
+# Puts --executor, --nj and --allow_bad into the array PREPARING, as the tools that prepare data take them.
+preparing() {
   # shellcheck disable=SC2154 # options of those that call it
-  [[ -n $nj || $executor == ray ]] || nj=$(cores)
-  echo "--executor $executor ${nj:+--nj $nj}"
+  PREPARING=(--executor "$executor")
+  if [[ $executor == ray ]]; then need_extra ray; else nj=${nj:-$(cores)}; fi
+  if [[ -n $nj ]]; then PREPARING+=(--nj "$nj"); fi
+  # shellcheck disable=SC2154
+  if [[ $allow_bad == true ]]; then PREPARING+=(--allow_bad); fi
 }
 
 # How many GPUs this run may use.
