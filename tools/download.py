@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""Download a file, or an archive that is unpacked; resumes, checks, and does nothing where the result is there."""
+"""Download a file, or an archive that is unpacked; resumes, checks, and does nothing where the result is there.
+
+What OpenSLR has comes from a mirror where the variable OPENSLR names one, such as https://openslr.elda.org/resources.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from wenet_uio.cli import run
 from wenet_uio.download import download, unpack
+
+OPENSLR = "https://www.openslr.org/resources"
 
 
 def pattern_count(text: str) -> tuple[str, int]:
@@ -18,9 +24,15 @@ def pattern_count(text: str) -> tuple[str, int]:
     return pattern, int(count)
 
 
+def from_mirror(url: str) -> str:
+    if url.startswith(f"{OPENSLR}/"):
+        return (os.environ.get("OPENSLR") or OPENSLR) + url.removeprefix(OPENSLR)
+    return url
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url", type=from_mirror)
     parser.add_argument("to", type=Path, help="the file; with --unpack the folder")
     parser.add_argument("--size", type=int, help="bytes the download must have")
     parser.add_argument("--sha256", help="digest the download must have")

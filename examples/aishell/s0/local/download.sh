@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Downloads AISHELL-1 (OpenSLR 33) to a folder: 15.6 GB, and as much again while it is unpacked.
-# OPENSLR names a mirror, such as https://openslr.elda.org/resources.
 #
 #   local/download.sh data/corpus [true]    # true: AISHELL's lexicon and list of speakers too, to resource_aishell/
 
 set -euo pipefail
 . recipe.sh
 
-url=${OPENSLR:-https://www.openslr.org/resources}/33
+url=https://www.openslr.org/resources/33
 if [[ ${2-} == true ]]; then
   download.py --unpack --size 1246920 "$url/resource_aishell.tgz" "$1/resource_aishell"
 fi

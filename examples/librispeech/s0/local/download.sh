@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Downloads parts of LibriSpeech (OpenSLR 12) to a folder: those named, and dev and test. All of it is 60 GB.
-# OPENSLR names a mirror, such as https://openslr.elda.org/resources.
 #
 #   local/download.sh data/corpus "train-clean-100 train-clean-360"
 
@@ -20,7 +19,7 @@ while read -r part utterances bytes digest; do
   if [[ -z $part || -e $1/$part || " dev-clean dev-other test-clean test-other $2 " != *" $part "* ]]; then continue; fi
   # Every archive has a folder LibriSpeech at its top.
   download.py --unpack --count "$part/*/*/*.flac=$utterances" --size "$bytes" --sha256 "$digest" \
-    "${OPENSLR:-https://www.openslr.org/resources}/12/$part.tar.gz" "$1/.$part"
+    "https://www.openslr.org/resources/12/$part.tar.gz" "$1/.$part"
   mv "$1/.$part/$part" "$1/$part"
   rm -r "$1/.$part"
 done <<<"$parts"

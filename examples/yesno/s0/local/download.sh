@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Downloads yesno (OpenSLR 1) to a folder: 4.7 MB.
-# OPENSLR names a mirror, such as https://openslr.elda.org/resources.
 #
 #   local/download.sh data/corpus
 
@@ -8,4 +7,4 @@ set -euo pipefail
 
 download.py --unpack --count '*.wav=60' \
   --sha256 c3f49e0cca421f96b75b41640749167b52118f232498667ca7a5f9416aef8e73 \
-  "${OPENSLR:-https://www.openslr.org/resources}/1/waves_yesno.tar.gz" "$1"
+  https://www.openslr.org/resources/1/waves_yesno.tar.gz "$1"
