@@ -13,11 +13,11 @@ import pytest
 import soundfile
 from hypothesis import settings
 
-from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.packing import make_raw_list, make_shard_list
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.prepare.packing import make_raw_list, make_shard_list
 
 # The plan's guarantees are two properties: 500 random cases. For 20,000:
-#   bash tests/run.sh tests/dataset/test_plan.py --hypothesis-profile thorough
+#   bash tests/run.sh tests/dataset/plan/test_epoch_plan.py --hypothesis-profile thorough
 settings.register_profile("suite", max_examples=250, deadline=None)
 settings.register_profile("thorough", max_examples=10_000, deadline=None)
 settings.load_profile("suite")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray_cluster import ray_cluster
+from tests.support.ray_cluster import ray_cluster
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.cmvn_stats import cmvn_statistics
-from wenet_uio.dataset.packing import make_shard_list
-from wenet_uio.dataset.sharding import parse_size
 from wenet_uio.executor import Executor, chunks
+from wenet_uio.prepare.cmvn_stats import cmvn_statistics
+from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.sharding import parse_size
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from wenet_uio.cli import run
 from wenet_uio.files import written_aside
-from wenet_uio.text.scoring import score, write_comparison, write_report
+from wenet_uio.scoring.scores import score, write_comparison, write_report
+from wenet_uio.scoring.words import WordRules
 from wenet_uio.text.table import read_table
-from wenet_uio.text.words import WordRules
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from wenet_uio.text.html_report import Audio
+    from wenet_uio.scoring.html_report import Audio
 
 
 def switch(value: str) -> bool:
@@ -95,7 +95,7 @@ def main() -> None:
         other = score(references, read_table(options.compare), rules)
         write_comparison((options.hyp, scores), (options.compare, other), sys.stdout, options.bootstrap)
     if options.html:
-        from wenet_uio.text.html_report import write_html
+        from wenet_uio.scoring.html_report import write_html
 
         audio = audio_of(options.data_list, options.data_type) if options.data_list else None
         with written_aside(options.html, "w") as file:
@@ -104,8 +104,8 @@ def main() -> None:
 
 def audio_of(data_list: str, data_type: str) -> Audio:
     """The audio of the utterances of a data list, by key."""
-    from wenet_uio.dataset.audio import read_audio
-    from wenet_uio.dataset.list_corpus import open_list
+    from wenet_uio.audio.read import read_audio
+    from wenet_uio.dataset.corpus.open_list import open_list
     from wenet_uio.dataset.types import SampleRef
 
     corpus = open_list(data_list, data_type)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
-from wenet_uio.dataset.cmvn_stats import cmvn_statistics, write_cmvn
-from wenet_uio.dataset.kaldi_dir import read_audio_lines
 from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.prepare.cmvn_stats import cmvn_statistics, write_cmvn
+from wenet_uio.prepare.kaldi_tables import read_audio_lines
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ Segments are kept, and so are other fields of an utterance where the target has 
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.manifests import READERS, WRITERS, convert_manifest
 from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.prepare.manifests import READERS, WRITERS, convert_manifest
 
 
 def main() -> None:

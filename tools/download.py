@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from wenet_uio.cli import run
-from wenet_uio.download import download, unpack
+from wenet_uio.prepare.download import download, unpack
 
 OPENSLR = "https://www.openslr.org/resources"
 

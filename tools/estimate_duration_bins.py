@@ -10,10 +10,10 @@ import yaml
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
-from wenet_uio.dataset.duration_bins import duration_bins, token_bins
-from wenet_uio.dataset.index import TEXT_ONLY
-from wenet_uio.dataset.measure import measure_of
-from wenet_uio.dataset.mixture import open_corpus
+from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.plan.duration_bins import duration_bins, token_bins
+from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.text.tokenizer import build_tokenizer
 
 

@@ -9,7 +9,7 @@ extract_shard.py shards_000000000.tar --keys utt7 --to folder       # write its 
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.extraction import extract, read_samples
+from wenet_uio.prepare.extraction import extract, read_samples
 
 
 def main() -> None:

@@ -20,11 +20,11 @@ from tqdm import tqdm
 
 from wenet_uio.bin.train import read_config
 from wenet_uio.cli import run
-from wenet_uio.dataset.measure import measure_of
-from wenet_uio.dataset.mixture import open_corpus
-from wenet_uio.dataset.policies import ANY_TOKENS
-from wenet_uio.dataset.sharding import parse_size
-from wenet_uio.dataset.worst_shapes import worst_shapes
+from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.plan.measure import measure_of
+from wenet_uio.dataset.plan.policies import ANY_TOKENS
+from wenet_uio.dataset.plan.worst_shapes import worst_shapes
+from wenet_uio.prepare.sharding import parse_size
 from wenet_uio.train.batch_size import Found, cpu_trial, cuda_trial, largest_batch
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config.mixture import load_mixture
-from wenet_uio.dataset.index_lists import index_list
-from wenet_uio.dataset.mixture import MIXTURE_SUFFIXES
-from wenet_uio.dataset.shard_layout import DEFAULT_LAYOUT
-from wenet_uio.dataset.sources import SourceList, lists_of_sources
+from wenet_uio.dataset.corpus.sources import SourceList, lists_of_sources
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.open import MIXTURE_SUFFIXES
 from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.prepare.index_lists import index_list
 
 
 def main() -> int:

@@ -15,9 +15,9 @@ import argparse
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import check_part
-from wenet_uio.dataset.own_corpus import add_options, read_corpus
-from wenet_uio.new_recipe import write_recipe
+from wenet_uio.prepare.corpus_parts import check_part
+from wenet_uio.prepare.new_recipe import write_recipe
+from wenet_uio.prepare.own_corpus import add_options, read_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -7,10 +7,10 @@ import sys
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
-from wenet_uio.dataset.measure import measure_of, needs_token_counts
-from wenet_uio.dataset.mixture import open_corpus
-from wenet_uio.dataset.plan_plots import PlanCollector, check_plot_path, write_plot
-from wenet_uio.dataset.report import report_plan
+from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
+from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
+from wenet_uio.diagnose.plan_report import report_plan
 from wenet_uio.text.tokenizer import build_tokenizer, makes_one_token_a_character
 
 

@@ -17,7 +17,7 @@ import torch
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.profile import profile
+from wenet_uio.diagnose.profile import profile
 from wenet_uio.text.tokenizer import build_tokenizer
 
 

@@ -10,8 +10,8 @@ endpoint and credentials come from the environment (AWS_ENDPOINT_URL, AWS_ACCESS
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.upload import put_shards
 from wenet_uio.executor import Executor
+from wenet_uio.prepare.upload import put_shards
 
 
 def main() -> None:

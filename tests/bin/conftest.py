@@ -8,11 +8,11 @@ import soundfile
 import torch
 import yaml
 
-from tests.bin.recogniser import CONFIG, KEYS
+from tests.bin.support.recogniser import CONFIG, KEYS
 from wenet_uio.config import load_config
-from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.packing import make_raw_list, make_shard_list
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.models import build_model
+from wenet_uio.prepare.packing import make_raw_list, make_shard_list
 
 
 @pytest.fixture

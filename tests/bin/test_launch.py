@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 
-from tests.train.corpus import write_corpus
+from tests.train.support.training_corpus import write_corpus
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = [sys.executable, "-m", "wenet_uio.bin.launch"]

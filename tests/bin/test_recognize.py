@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bin.recogniser import KEYS
-from tests.search.plain_search import write_arpa
+from tests.bin.support.recogniser import KEYS
+from tests.search.support.plain_search import write_arpa
 from wenet_uio.bin import recognize
 from wenet_uio.search import MODES
 

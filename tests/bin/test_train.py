@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 
-from tests.train.corpus import CONFIG, write_corpus
+from tests.train.support.training_corpus import CONFIG, write_corpus
 from wenet_uio.bin.train import check_text_is_learnt
 from wenet_uio.config import parse_config
-from wenet_uio.dataset.list_corpus import open_list
+from wenet_uio.dataset.corpus.open_list import open_list
 
 ROOT = Path(__file__).parents[2]
 TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}

@@ -11,17 +11,17 @@ import soundfile
 import torch
 import webdataset
 
-from tests.dataset.faults.servers import FaultyServer
-from tests.dataset.tars import wav, write_tar
+from tests.dataset.storage.support.servers import FaultyServer
+from tests.dataset.support.tars import wav, write_tar
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.mixture import SourceConf
-from wenet_uio.dataset.data_list import RawLine, read_shard_list
+from wenet_uio.dataset.corpus.indexing import build_index
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.sources import lists_of
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.indexing import build_index
-from wenet_uio.dataset.lhotse_cuts import list_of_cuts
-from wenet_uio.dataset.list_corpus import open_list
-from wenet_uio.dataset.packing import make_raw_list, make_shard_list
-from wenet_uio.dataset.sources import lists_of
+from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
+from wenet_uio.dataset.formats.lhotse_cuts import list_of_cuts
+from wenet_uio.prepare.packing import make_raw_list, make_shard_list
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.dataset.loading import loader, same
+from tests.dataset.support.loading import loader, same
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.dataset.loading import FakeConfig, loader
-from wenet_uio.dataset.data_list import ListError
+from tests.dataset.support.loading import FakeConfig, loader
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
-from wenet_uio.dataset.measure import Measure
-from wenet_uio.dataset.plan import EpochPlan
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.packing import make_raw_list, make_shard_list
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.prepare.packing import make_raw_list, make_shard_list
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def run_ranks(data_list, data_type, folder, world_size, workers, kill_after=-1):
     """Exit status of each rank."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests/dataset/consume.py"), data_list, data_type, str(folder)]
+    command = [sys.executable, str(ROOT / "tests/dataset/support/consume.py"), data_list, data_type, str(folder)]
     ranks = [
         subprocess.Popen([*command, *map(str, (rank, world_size, workers, kill_after))], env=environment)
         for rank in range(world_size)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from tests.dataset.test_plan import POLICIES, corpora, kept_samples, measure, small_scales
+from tests.dataset.plan.test_epoch_plan import POLICIES, corpora, kept_samples, measure, small_scales
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.types import Batch
 

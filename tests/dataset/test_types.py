@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.train.tiny import tiny_batch
+from tests.train.support.tiny import tiny_batch
 
 
 def test_rows_of_a_batch_are_padded_to_their_own_longest() -> None:

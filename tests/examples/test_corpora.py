@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import miniatures
+from tests.examples.support import miniatures
 from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.table import read_table
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.examples.miniatures import lines, noise
+from tests.examples.support.miniatures import lines, noise
 from tests.examples.test_corpora import call, recipe
-from tests.ray_cluster import ray_cluster
+from tests.support.ray_cluster import ray_cluster
 from wenet_uio.config import load_config
 from wenet_uio.text.table import read_table
 from wenet_uio.text.tokenizer import build_tokenizer

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.miniatures import noise
+from tests.examples.support.miniatures import noise
 from tests.examples.test_corpora import call, recipe
-from wenet_uio.dataset.manifests import read_kaldi
-from wenet_uio.new_recipe import write_recipe
+from wenet_uio.prepare.manifests import read_kaldi
+from wenet_uio.prepare.new_recipe import write_recipe
 
 __all__ = ["recipe"]
 

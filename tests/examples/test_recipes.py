@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wenet_uio.config import load_config
-from wenet_uio.dataset.sphere import LONGEST
+from wenet_uio.prepare.calls import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(path.parent for path in ROOT.glob("examples/*/*/run.sh"))

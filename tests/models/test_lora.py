@@ -10,7 +10,7 @@ from wenet_uio.config import parse_config
 from wenet_uio.config.train import LoraConf
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.lora import LoraLinear, add_lora, is_lora
-from wenet_uio.train.checkpoint import load_parts, load_weights
+from wenet_uio.models.weights import load_parts, load_weights
 
 SMALL = {"attention_heads": 2, "linear_units": 8, "num_blocks": 1}
 

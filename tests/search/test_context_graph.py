@@ -3,7 +3,7 @@ import random
 import pytest
 import torch
 
-from tests.search.plain_search import plain_hot_words
+from tests.search.support.plain_search import plain_hot_words
 from wenet_uio.search.context_graph import ContextGraph, read_phrases
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer

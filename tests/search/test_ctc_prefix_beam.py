@@ -4,7 +4,7 @@ from functools import lru_cache
 import pytest
 import torch
 
-from tests.search.plain_search import (
+from tests.search.support.plain_search import (
     log_add,
     plain_hot_words,
     plain_language_model,

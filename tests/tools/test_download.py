@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.download import download, unpack
+from wenet_uio.prepare.download import download, unpack
 
 BODY = bytes(range(256)) * 400
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.train.corpus import write_corpus
+from tests.train.support.training_corpus import write_corpus
 from wenet_uio.config.dataset import BatchConf
 
 ROOT = Path(__file__).parents[2]

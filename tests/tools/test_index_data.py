@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.tars import wav, write_tar
+from tests.dataset.support.tars import wav, write_tar
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "index_data.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.dataset.list_corpus import open_list
+from wenet_uio.dataset.corpus.open_list import open_list
 
 ROOT = Path(__file__).parents[2]
 TOOL = [sys.executable, str(ROOT / "tools" / "make_shard_list.py"), "wav.scp", "text", "s", "list"]

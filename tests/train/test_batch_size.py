@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.train.tiny import small_config
-from wenet_uio.dataset.worst_shapes import Shape
+from tests.train.support.tiny import small_config
+from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.train.batch_size import Found, cpu_trial, largest_batch, limited_process
 
 MB = 1_000_000

@@ -8,9 +8,10 @@ import pytest
 import torch
 import yaml
 
-from tests.train.tiny import TinyModel, tiny_config
+from tests.train.support.tiny import TinyModel, tiny_config
 from wenet_uio.config import load_config
-from wenet_uio.train.checkpoint import RunFolder, differences, load_weights
+from wenet_uio.models.weights import load_weights
+from wenet_uio.train.checkpoint import RunFolder, differences
 
 
 def names(folder: Path, pattern: str) -> list[str]:

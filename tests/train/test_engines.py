@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train import ranks
-from tests.train.tiny import CPU
+from tests.train.support import ranks
+from tests.train.support.tiny import CPU
 
 ROOT = Path(__file__).parents[2]
 KEYS = {
@@ -43,7 +43,7 @@ needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="dee
 
 
 def run_ranks(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """What tests/train/ranks.py finds for each deal of the job."""
+    """What tests/train/support/ranks.py finds for each deal of the job."""
     (folder / "job.json").write_text(json.dumps(job))
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={len(job['deals'][0])}"]
     command = [sys.executable, *launch, ranks.__file__, str(folder / "job.json"), str(folder / "result.pt")]

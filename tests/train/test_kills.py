@@ -14,9 +14,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.train import killed_run
-from tests.train.corpus import write_corpus
-from wenet_uio.dataset.list_corpus import open_list
+from tests.train.support import killed_run
+from tests.train.support.training_corpus import write_corpus
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.files import read_lines
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
             (folder / f"{name}{number}.wav").write_bytes(b"")
     (folder / "kills.json").write_text(json.dumps(kills))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.train.killed_run", "kills.json"]
+    command = [sys.executable, "-m", "tests.train.support.killed_run", "kills.json"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.train import starved
-from tests.train.corpus import write_corpus
-from tests.train.ranks import LENGTHS, make_engine
+from tests.train.support import starved
+from tests.train.support.ranks import LENGTHS, make_engine
+from tests.train.support.tiny import CPU, TinyModel, tiny_batch, tiny_config
+from tests.train.support.training_corpus import write_corpus
 from tests.train.test_engines import needs_deepspeed
-from tests.train.tiny import CPU, TinyModel, tiny_batch, tiny_config
 from wenet_uio.cli import AGAIN
 from wenet_uio.config.dataset import BatchConf
 from wenet_uio.train.engine_ddp import DdpEngine
@@ -168,7 +168,7 @@ def test_a_run_short_of_memory_goes_on_and_ends_as_one_that_knew_before(
 ) -> None:
     write_corpus(tmp_path, max_epoch=1, save_interval=None, observe_interval=0)  # three steps, a state of the first
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.train.starved_run", engine, *starts]
+    command = [sys.executable, "-m", "tests.train.support.starved_run", engine, *starts]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {**starts, "nothing": [[0, 0]]}, done.stderr

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.train.tiny import ListLoader, tiny_batch
+from tests.train.support.tiny import ListLoader, tiny_batch
 from wenet_uio.train.micro_batches import steps
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.train.corpus import write_corpus
+from tests.train.support.training_corpus import write_corpus
 from wenet_uio.train.run_report import write_run_report
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from functools import partial
 
 import simpy
 
-from wenet_uio.dataset.prefetch import CONNECTIONS, ROOM_PAUSE
+from wenet_uio.dataset.storage.prefetch import CONNECTIONS, ROOM_PAUSE
 
 SLACK = 20
 """Part of a full cache that is freed beyond what is needed, as in cache_space.py: one in so many."""

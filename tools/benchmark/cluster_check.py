@@ -19,9 +19,11 @@ from cluster_ranks import SEED, simulate
 from corpus import open_loader, write_audio
 from slow_server import serve
 
-from wenet_uio.dataset import cache, lanes, plan
-from wenet_uio.dataset.packing import make_shard_list
+from wenet_uio.dataset.plan import epoch_plan as plan
+from wenet_uio.dataset.plan import lanes
+from wenet_uio.dataset.storage import cache
 from wenet_uio.files import read_lines
+from wenet_uio.prepare.packing import make_shard_list
 
 UTTERANCES, PER_SHARD, SCALE = 960, 40, 0.125
 """In shards of some 1.4 MB."""

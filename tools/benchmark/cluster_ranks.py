@@ -1,8 +1,8 @@
 """A cluster in training as a simulation of events, in which the project's own loader decides what is read when.
 
 Real are the plan, the order of batches, and what is wanted ahead and dropped: every simulated rank drives a `Loader`,
-its schedule and its `Ahead`. Simulated are the store and the network, the prefetching process with its connections, the
-cache of a node, the workers and the steps of training. The sizes of objects come from the index.
+its schedule and its `ReadAhead`. Simulated are the store and the network, the prefetching process with its connections,
+the cache of a node, the workers and the steps of training. The sizes of objects come from the index.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 import simpy
 from cluster import Cluster, Events, Network, Node, Outcome
 
-from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
 from wenet_uio.dataset.dataset import READERS
-from wenet_uio.dataset.list_corpus import OPEN_SHARDS
 from wenet_uio.dataset.loader import Loader, Work
-from wenet_uio.dataset.measure import Measure
-from wenet_uio.dataset.plan import EpochPlan
-from wenet_uio.dataset.versions import Version
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.measure import Measure
+from wenet_uio.dataset.storage.versions import Version
 
 SEED = 777
 
 
 class Rank:
-    """A loader with its workers, and its prefetching: the other end of what `Ahead` says."""
+    """A loader with its workers, and its prefetching: the other end of what `ReadAhead` says."""
 
     def __init__(self, env: simpy.Environment, cluster: Cluster, node: Node, loader: Loader, outcome: Outcome) -> None:
         self._env, self._cluster, self._node, self._outcome = env, cluster, node, outcome

@@ -10,8 +10,8 @@ import numpy as np
 import soundfile
 
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.data_list import DataType, RawLine
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.formats.data_list import DataType, RawLine
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer

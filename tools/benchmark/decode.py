@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.search.plain_search import plain_hot_words, plain_language_model, plain_search, write_arpa
+from tests.search.support.plain_search import plain_hot_words, plain_language_model, plain_search, write_arpa
 from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.search import ctc_prefix_beam_search
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.language_model import LanguageModel

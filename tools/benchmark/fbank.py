@@ -21,7 +21,7 @@ from torchaudio.compliance import kaldi
 
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import FbankConf
-from wenet_uio.dataset.fbank import fbank
+from wenet_uio.dataset.chain.fbank import fbank
 
 LENGTHS = (1, 2, 5, 10, 20, 30)
 """Seconds."""

@@ -46,10 +46,10 @@ from loader_peers import lhotse_batches, webdataset_batches, write_shar
 from provenance import cpu_seconds, provenance
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.packing import make_raw_list, make_shard_list
-from wenet_uio.dataset.shard import shard_index
-from wenet_uio.dataset.shard_job import Storing
+from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.executor import Executor
+from wenet_uio.prepare.packing import make_raw_list, make_shard_list
+from wenet_uio.prepare.shard_job import Storing
 
 SHARD_SIZE = 500
 COLD = "_cold"

@@ -10,8 +10,8 @@ import soundfile
 import torch
 
 from wenet_uio.config.dataset import SpecAugConf
-from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.operators.augment import SpecAug
+from wenet_uio.dataset.chain.augment import SpecAug
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.types import Example
 
 RATE, BINS, MAX_FRAMES = 16000, 80, 12000

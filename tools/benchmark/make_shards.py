@@ -29,10 +29,10 @@ from corpus import MEAN, write_audio
 from provenance import cpu_seconds, provenance, settings
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_list import RawLine
-from wenet_uio.dataset.packing import make_shard_list
-from wenet_uio.dataset.shard_job import Storing
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor, chunks
+from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.shard_job import Storing
 
 KINDS = {"keep": ("wav", "keep"), "flac": ("wav", "flac"), "decode": ("flac", "wav")}
 """Format of the files, and how they are stored."""

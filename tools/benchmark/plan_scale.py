@@ -18,11 +18,11 @@ import numpy as np
 
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.columns import read_columns, write_columns
-from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.index import Rows, Summary
-from wenet_uio.dataset.measure import measure_of
-from wenet_uio.dataset.plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.columns import read_columns, write_columns
+from wenet_uio.dataset.corpus.index import Rows, Summary
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)

@@ -25,10 +25,10 @@ from provenance import commit, settings
 from wenet_uio import __version__
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.index import Rows, shard_table, summary_of
-from wenet_uio.dataset.measure import measure_of
-from wenet_uio.dataset.plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.measure import measure_of
 
 WORLD_SIZES = (1, 64)
 SAMPLE_RATE = 16000

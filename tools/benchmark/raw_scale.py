@@ -36,9 +36,9 @@ def write_list(path: Path, utterances: int, data_type: str) -> None:
     """A raw or shard list beside the folder of audio, and its index."""
     from corpus import write_audio
 
-    from wenet_uio.dataset.indexing import THREADS, ensure_index
-    from wenet_uio.dataset.packing import make_shard_list
-    from wenet_uio.dataset.shard import sidecar_of
+    from wenet_uio.dataset.corpus.indexing import THREADS, ensure_index
+    from wenet_uio.dataset.corpus.shard_index import sidecar_of
+    from wenet_uio.prepare.packing import make_shard_list
 
     audio, shards = path.parent / "wav", path.parent / "shards"
     lines = write_audio(audio, FILES)
@@ -62,7 +62,7 @@ def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
     import torch
     from corpus import MEAN, open_loader
 
-    from wenet_uio.dataset.plan import EpochPlan
+    from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 
     torch.set_num_threads(1)
     began = time.perf_counter()

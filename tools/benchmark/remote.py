@@ -24,7 +24,7 @@ from provenance import settings
 from slow_server import serve
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.packing import make_shard_list
+from wenet_uio.prepare.packing import make_shard_list
 
 CONF = {"spec_aug": True, "fbank_conf": {"num_mel_bins": 80, "dither": 0.1}}
 

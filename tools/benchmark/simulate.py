@@ -35,11 +35,11 @@ from provenance import provenance
 
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.cache_space import parse_bytes
-from wenet_uio.dataset.index import Rows
-from wenet_uio.dataset.measure import measure_of
-from wenet_uio.dataset.plan import choose_lanes
-from wenet_uio.dataset.versions import Version
+from wenet_uio.dataset.corpus.index import Rows
+from wenet_uio.dataset.plan.epoch_plan import choose_lanes
+from wenet_uio.dataset.plan.measure import measure_of
+from wenet_uio.dataset.storage.cache_space import parse_bytes
+from wenet_uio.dataset.storage.versions import Version
 
 SECONDS = 6.0
 """Of an utterance, on average."""

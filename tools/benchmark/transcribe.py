@@ -25,17 +25,17 @@ import soundfile
 import torch
 from provenance import provenance, settings
 
+from wenet_uio.audio.read import INT16_SCALE, read_audio
 from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
-from wenet_uio.dataset.audio import INT16_SCALE, read_audio
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.list_corpus import open_list
 from wenet_uio.dataset.types import SampleRef
+from wenet_uio.scoring.scores import score
+from wenet_uio.scoring.words import WordRules
 from wenet_uio.search import DecodeOptions
 from wenet_uio.search.recognition import recognize
 from wenet_uio.search.transcription import load_recogniser
-from wenet_uio.text.scoring import score
-from wenet_uio.text.words import WordRules
 
 MODE = "ctc_prefix_beam_search"
 BATCH_SIZE = 32

@@ -25,10 +25,10 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.files import written_aside
 from wenet_uio.models import build_model
+from wenet_uio.models.weights import load_weights
 from wenet_uio.search.alignment import align_batches, write_clean_list, write_ctm, write_textgrid
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import build_tokenizer
-from wenet_uio.train.checkpoint import load_weights
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 

@@ -26,17 +26,17 @@ from concurrent.futures.process import BrokenProcessPool
 from wenet_uio.cli import run
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.dataset import BatchConf
-from wenet_uio.dataset.corpus import Corpus
+from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.types import SampleRef, Skipped
 from wenet_uio.models import build_model
+from wenet_uio.models.weights import load_weights
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
 from wenet_uio.search.recognition import Recognition, recognize, write_recognition
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.train.checkpoint import load_weights
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 SHOWN = 5

@@ -20,9 +20,10 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.models import build_model
+from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.build import build_engine
-from wenet_uio.train.checkpoint import LEDGER, RunFolder, load_parts, load_weights
+from wenet_uio.train.checkpoint import LEDGER, RunFolder
 from wenet_uio.train.distributed import World, auto_workers, said_once, use_cpu_threads
 from wenet_uio.train.engine import seed_everything
 from wenet_uio.train.report import Reporter

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from wenet_uio.audio.read import AudioError
 from wenet_uio.cli import run
-from wenet_uio.dataset.audio import AudioError
 from wenet_uio.files import written_aside
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options

@@ -17,24 +17,24 @@ from functools import partial
 import torch
 from torch.utils.data import Dataset
 
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
 from wenet_uio.config import Config
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.dataset.audio import OUT_OF_RESOURCES, AudioError, read_audio
-from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.data_list import DataType, ListError
-from wenet_uio.dataset.index import TEXT_ONLY
+from wenet_uio.dataset.chain.augment import SpecAug, SpecSub, SpecTrim
+from wenet_uio.dataset.chain.deferred import Defer
+from wenet_uio.dataset.chain.features import feature_operators
+from wenet_uio.dataset.chain.padding import pad
+from wenet_uio.dataset.chain.tokens import Filter, Tokenize
+from wenet_uio.dataset.chain.user import user_operator
+from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader, Work
-from wenet_uio.dataset.measure import measure_of, needs_token_counts
-from wenet_uio.dataset.mixture import open_corpus
-from wenet_uio.dataset.operators.augment import SpecAug, SpecSub, SpecTrim
-from wenet_uio.dataset.operators.deferred import Defer
-from wenet_uio.dataset.operators.features import feature_operators
-from wenet_uio.dataset.operators.padding import pad
-from wenet_uio.dataset.operators.text import Filter, Tokenize
-from wenet_uio.dataset.operators.user import user_operator
-from wenet_uio.dataset.operators.waveform import Resample, SpeedPerturb
+from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
 

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from wenet_uio.dataset.corpus import Corpus
-from wenet_uio.dataset.data_list import ListError
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED, Ledger
-from wenet_uio.dataset.measure import Measure, utterance_seconds
-from wenet_uio.dataset.pieces import PlannedBatch
-from wenet_uio.dataset.plan import EpochPlan, choose_lanes
-from wenet_uio.dataset.prefetch import Ahead, Prefetch
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.measure import Measure, utterance_seconds
+from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.dataset.randomness import key_of
+from wenet_uio.dataset.read_ahead import ReadAhead
+from wenet_uio.dataset.storage.prefetch import Prefetch
 from wenet_uio.dataset.types import Batch
 
 LEAST_BAD = 10
@@ -281,7 +282,7 @@ class _Schedule(Sampler):
     def __iter__(self) -> Iterator[Work]:
         loader = self._loader
         data_pass, position = loader.data_pass, loader.position
-        ahead = Ahead(loader) if loader.prefetch else None
+        ahead = ReadAhead(loader) if loader.prefetch else None
         for _ in range(len(loader)):
             plan = loader.plan_of(data_pass)
             if position >= plan.num_batches:

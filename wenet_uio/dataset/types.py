@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import torch  # the plan and the tools that pack do without it
 
-    from wenet_uio.dataset.operators.deferred import Deferred, DeferredFeatures
+    from wenet_uio.dataset.chain.deferred import Deferred, DeferredFeatures
 
 
 class SampleRef(NamedTuple):
@@ -152,7 +152,7 @@ class Batch:
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         """Tensors that share one memory cross processes as one."""
-        from wenet_uio.dataset.packed import pack
+        from wenet_uio.dataset.batch_memory import pack
 
         tensors = self._tensors()
         return _unpacked, (self._with(dict.fromkeys(tensors)).__dict__, *pack(tensors))
@@ -176,6 +176,6 @@ class Batch:
 
 
 def _unpacked(values: dict[str, Any], *packed: Any) -> Batch:
-    from wenet_uio.dataset.packed import unpack
+    from wenet_uio.dataset.batch_memory import unpack
 
     return Batch(**values)._with(unpack(*packed))

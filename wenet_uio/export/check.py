@@ -12,10 +12,10 @@ import torch
 from wenet_uio.dataset.types import Batch
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.scoring.wer import Counts, align
 from wenet_uio.search.decode import decode
 from wenet_uio.search.rescoring import attention_rescoring
 from wenet_uio.search.types import DecodeOptions, Hypothesis
-from wenet_uio.text.wer import Counts, align
 
 MODES = ("ctc_greedy_search", "attention_rescoring")
 

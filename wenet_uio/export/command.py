@@ -9,9 +9,9 @@ from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.weights import load_weights
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.train.checkpoint import load_weights
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

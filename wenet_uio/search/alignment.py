@@ -11,7 +11,7 @@ from typing import IO
 import torch
 from tqdm import tqdm
 
-from wenet_uio.dataset.data_list import ListError, parse_raw_line
+from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
 from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.files import written_aside
 from wenet_uio.models import ASRModel

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.dataset.audio import INT16_SCALE, audio_info, read_audio
+from wenet_uio.audio.read import INT16_SCALE, audio_info, read_audio
 
 FRAME = 0.01
 """Seconds of audio whose level is measured at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.measure import frame_count
+from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models.asr_model import ASRModel
 
 

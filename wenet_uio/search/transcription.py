@@ -12,21 +12,22 @@ import numpy as np
 import torch
 import yaml
 
+from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.config import Config, load_config
-from wenet_uio.dataset.audio import audio_info, read_audio
+from wenet_uio.dataset.chain.features import feature_operators
+from wenet_uio.dataset.chain.padding import pad
+from wenet_uio.dataset.chain.waveform import Resample
 from wenet_uio.dataset.dataset import Operator
-from wenet_uio.dataset.operators.features import feature_operators
-from wenet_uio.dataset.operators.padding import pad
-from wenet_uio.dataset.operators.waveform import Resample
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.weights import load_weights
 from wenet_uio.search.decode import decode
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.speech import Segment, measure_levels, speech_segments, windows
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions, Hypothesis
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.train.checkpoint import ENVIRONMENT, load_weights
+from wenet_uio.train.checkpoint import ENVIRONMENT
 
 CHECKPOINTS = ("avg.pt", "final.pt")
 PATHS = {

@@ -11,7 +11,8 @@ import torch
 import yaml
 
 from wenet_uio.files import written_aside
-from wenet_uio.train.checkpoint import numbered, read_weights
+from wenet_uio.models.weights import read_weights
+from wenet_uio.train.checkpoint import numbered
 
 
 @dataclass(frozen=True)

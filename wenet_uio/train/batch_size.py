@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 
 from wenet_uio.config import Config
+from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.dataset.types import Batch
-from wenet_uio.dataset.worst_shapes import Shape
 from wenet_uio.models import build_model
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine_ddp import DdpEngine

@@ -25,7 +25,7 @@ from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
-from wenet_uio.train.checkpoint import fill
+from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.memory import SizeLimit, in_brief, is_out_of_memory

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.measure import frame_count
+from wenet_uio.dataset.frames import frame_count
 from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.train.distributed import World

@@ -12,7 +12,7 @@ Layout: `data_aishell/wav/{train,dev,test}/S0002/BAC009S0002W0122.wav` (speaker 
 from __future__ import annotations
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import audio_files, preparation_parser, require_in, with_texts, write_parts
+from wenet_uio.prepare.corpus_parts import audio_files, preparation_parser, require_in, with_texts, write_parts
 from wenet_uio.text.normalize import mandarin
 from wenet_uio.text.table import read_table
 

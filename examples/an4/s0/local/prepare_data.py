@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import (
+from wenet_uio.prepare.corpus_parts import (
     Recording,
     audio_files,
     preparation_parser,

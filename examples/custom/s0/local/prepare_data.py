@@ -18,8 +18,8 @@ import argparse
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import write_parts
-from wenet_uio.dataset.own_corpus import add_options, read_corpus
+from wenet_uio.prepare.corpus_parts import write_parts
+from wenet_uio.prepare.own_corpus import add_options, read_corpus
 
 
 def main() -> None:

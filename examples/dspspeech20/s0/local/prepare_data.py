@@ -19,7 +19,7 @@ import csv
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, audio_files, preparation_parser, require_in, split_by, write_parts
+from wenet_uio.prepare.corpus_parts import Recording, audio_files, preparation_parser, require_in, split_by, write_parts
 
 WORDS = ("数字", "语音", "语言", "识别", "中国", "总工", "北京", "背景", "上海", "商行", "复旦", "饭店")
 """By number in file names; 12 to 19 are English."""

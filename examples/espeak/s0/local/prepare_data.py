@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, preparation_parser, write_parts
+from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, write_parts
 
 
 def main() -> None:

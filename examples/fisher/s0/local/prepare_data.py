@@ -17,7 +17,9 @@ import re
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import (
+from wenet_uio.executor import Executor
+from wenet_uio.prepare.calls import SIDES, Turn, recordings_of, sides_to_wav
+from wenet_uio.prepare.corpus_parts import (
     audio_files,
     files_below,
     preparation_parser,
@@ -25,8 +27,6 @@ from wenet_uio.dataset.data_dir import (
     tell_left_out,
     write_parts,
 )
-from wenet_uio.dataset.sphere import SIDES, Turn, recordings_of, sides_to_wav
-from wenet_uio.executor import Executor
 from wenet_uio.text.normalize import english_of_calls
 from wenet_uio.text.table import numbered_lines
 

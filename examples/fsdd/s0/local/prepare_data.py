@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, preparation_parser, write_parts
+from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, write_parts
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>\w+)_(?P<index>\d+)")

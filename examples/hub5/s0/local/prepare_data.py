@@ -22,7 +22,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import (
+from wenet_uio.executor import Executor
+from wenet_uio.files import written_aside
+from wenet_uio.prepare.calls import SIDES, Turn, recordings_of, sides_to_wav
+from wenet_uio.prepare.corpus_parts import (
     Recording,
     audio_files,
     files_below,
@@ -30,9 +33,6 @@ from wenet_uio.dataset.data_dir import (
     tell_left_out,
     write_parts,
 )
-from wenet_uio.dataset.sphere import SIDES, Turn, recordings_of, sides_to_wav
-from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
 from wenet_uio.text.normalize import english_of_calls
 from wenet_uio.text.table import numbered_lines
 

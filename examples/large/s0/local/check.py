@@ -9,7 +9,7 @@ from pathlib import Path
 from sources import read_sources
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.upload import try_store
+from wenet_uio.prepare.upload import try_store
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ import yaml
 from sources import read_sources
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.upload import put_shards
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
+from wenet_uio.prepare.upload import put_shards
 
 
 def main() -> None:

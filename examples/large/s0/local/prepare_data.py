@@ -14,8 +14,8 @@ from pathlib import Path
 from sources import Source, read_sources
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, write_parts
-from wenet_uio.dataset.kaldi_dir import read_utterances
+from wenet_uio.prepare.corpus_parts import Recording, write_parts
+from wenet_uio.prepare.kaldi_tables import read_utterances
 
 
 def read_part(source: Source, part: str) -> list[Recording]:

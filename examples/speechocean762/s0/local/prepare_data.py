@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, preparation_parser, require_in, split_by, write_parts
+from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, require_in, split_by, write_parts
 from wenet_uio.text.normalize import english
 from wenet_uio.text.table import read_table
 

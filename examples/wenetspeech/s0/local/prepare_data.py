@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, preparation_parser, require_in, tell_left_out, write_parts
+from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, require_in, tell_left_out, write_parts
 from wenet_uio.text.normalize import mandarin
 
 METADATA = "WenetSpeech.json"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.data_dir import Recording, audio_files, preparation_parser, write_parts
+from wenet_uio.prepare.corpus_parts import Recording, audio_files, preparation_parser, write_parts
 
 NAME = re.compile(r"[01](_[01]){7}")
 WORDS = {"0": "NO", "1": "YES"}

@@ -1,0 +1,75 @@
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_uio.audio.encoding import _with_serial_zero, encode_audio
+from wenet_uio.audio.read import AudioError, read_audio
+
+TONE = 8000 * np.sin(np.arange(16000) / 10)[:, None].astype(np.float32)
+
+
+@pytest.mark.parametrize("encoding", ["wav", "flac"])
+def test_lossless_encodings_give_back_every_sample(encoding):
+    stereo = np.hstack([TONE, -TONE]).round()
+    audio = encode_audio(stereo, 16000, encoding)
+    for channel in (0, 1):
+        samples, rate = read_audio(audio, channel=channel)
+        assert rate == 16000
+        np.testing.assert_array_equal(samples, stereo[:, channel])
+
+
+def test_full_scale_does_not_wrap_when_encoded():
+    loud = np.array([40000.0, 32768.0, -40000.0, 12.4], np.float32)[:, None]
+    assert read_audio(encode_audio(loud, 16000, "wav"))[0].tolist() == [32767.0, 32767.0, -32768.0, 12.0]
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 48000])
+def test_opus_keeps_rate_length_and_sound(rate):
+    waveform, found = read_audio(encode_audio(TONE, rate, "opus"))
+    assert (len(waveform), found) == (16000, rate)
+    assert np.corrcoef(waveform, TONE[:, 0])[0, 1] > 0.99
+
+
+def test_opus_is_the_same_bytes_every_time():
+    assert encode_audio(TONE, 16000, "opus") == encode_audio(TONE, 16000, "opus")
+
+
+def test_checksums_of_pages_are_those_of_libogg():
+    buffer = io.BytesIO()
+    with soundfile.SoundFile(buffer, "w", 16000, 1, format="OGG", subtype="OPUS") as file:
+        file.write(TONE / 32768)
+    original = buffer.getvalue()
+    changed = _with_serial_zero(original)
+    serial = original[14:18]
+    again = bytearray(changed)  # back under the serial number that libsndfile drew
+    assert changed != original
+    first = 0
+    checksums = []
+    while first < len(again):
+        segments = again[first + 26]
+        last = first + 27 + segments + sum(again[first + 27 : first + 27 + segments])
+        again[first + 14 : first + 18] = serial
+        checksums.append((bytes(original[first + 22 : first + 26]), ogg_crc(again[first:last])))
+        first = last
+    assert len(checksums) >= 3
+    assert all(found == expected for found, expected in checksums)
+
+
+def ogg_crc(page):
+    """Bit by bit, as RFC 3533 has it."""
+    page = bytes(page[:22]) + bytes(4) + bytes(page[26:])
+    state = 0
+    for byte in page:
+        state ^= byte << 24
+        for _ in range(8):
+            state = (state << 1 ^ (0x04C11DB7 if state >> 31 else 0)) & 0xFFFFFFFF
+    return state.to_bytes(4, "little")
+
+
+def test_what_an_encoding_cannot_hold_is_refused():
+    with pytest.raises(AudioError, match="opus stores 8000, 12000, .* Hz, not 44100"):
+        encode_audio(TONE, 44100, "opus")
+    with pytest.raises(AudioError, match="9 channels at 16000 Hz as flac"):
+        encode_audio(np.repeat(TONE, 9, axis=1), 16000, "flac")

@@ -1,0 +1,98 @@
+import pytest
+import torch
+from torchaudio.compliance import kaldi
+
+from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
+from wenet_uio.dataset.chain.fbank import fbank, log_mel_spectrogram, mfcc
+
+
+def speech_like(samples, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(samples, generator=generator)
+    return noise.cumsum(0).sub_(noise.cumsum(0).mean()).mul_(30) + noise * 200 + 40
+
+
+@pytest.mark.parametrize("window_type", ["povey", "hamming", "hanning", "rectangular", "blackman"])
+@pytest.mark.parametrize("snip_edges", [True, False])
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_fbank_equals_kaldis(window_type, snip_edges, rate):
+    conf = FbankConf(num_mel_bins=40, window_type=window_type, snip_edges=snip_edges)
+    waveform = speech_like(rate * 7)
+    expected = kaldi.fbank(
+        waveform[None],
+        num_mel_bins=40,
+        window_type=window_type,
+        snip_edges=snip_edges,
+        sample_frequency=rate,
+        energy_floor=0.0,
+    )
+    torch.testing.assert_close(fbank(waveform, rate, conf), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("num_mel_bins", bins) for bins in (23, 80)),
+        *(
+            ("frame_length", 20),
+            ("frame_shift", 12.5),
+            ("low_freq", 80.0),
+            ("high_freq", 7000.0),
+            ("high_freq", -400.0),
+        ),
+        *(("preemphasis_coefficient", 0.0), ("remove_dc_offset", False)),
+    ],
+)
+def test_every_option_means_what_kaldi_means(option, value):
+    waveform = speech_like(16000)
+    expected = kaldi.fbank(waveform[None], energy_floor=0.0, **{"num_mel_bins": 40, option: value})
+    found = fbank(waveform, 16000, FbankConf(**{"num_mel_bins": 40, option: value}))
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
+
+
+def test_mfcc_equals_kaldis():
+    waveform = speech_like(16000 * 3)
+    expected = kaldi.mfcc(waveform[None], num_mel_bins=40, num_ceps=13, energy_floor=0.0)
+    torch.testing.assert_close(mfcc(waveform, 16000, MfccConf(num_ceps=13)), expected, atol=3e-3, rtol=0)
+
+
+def test_a_long_waveform_in_chunks_equals_its_parts():
+    conf = FbankConf(num_mel_bins=80)
+    waveform = speech_like(16000 * 12)
+    whole = fbank(waveform, 16000, conf)
+    torch.testing.assert_close(whole[700:800], fbank(waveform[700 * 160 :], 16000, conf)[:100], atol=1e-4, rtol=0)
+
+
+def test_too_short_a_waveform_has_no_frame():
+    assert fbank(torch.ones(399), 16000, FbankConf()).shape == (0, 23)
+    assert fbank(torch.ones(400), 16000, FbankConf()).shape == (1, 23)
+
+
+def test_digital_silence_is_finite():
+    assert torch.isfinite(fbank(torch.zeros(16000), 16000, FbankConf())).all()
+
+
+def test_an_empty_band_is_refused():
+    with pytest.raises(ValueError, match="leave no band at 8000 Hz"):
+        fbank(torch.ones(8000), 8000, FbankConf(high_freq=7000))
+
+
+def test_log_mel_spectrogram_is_whispers():
+    """Computed here the long way, from Whisper's description: hann windows, slaney mels, log10, 8 below the peak."""
+    waveform = speech_like(16000)
+    found = log_mel_spectrogram(waveform, 16000, LogMelSpectrogramConf())
+    assert found.shape == (100, 80)
+    padded = torch.nn.functional.pad((waveform / 32768)[None, None], (200, 200), mode="reflect")[0, 0]
+    frames = padded.unfold(0, 400, 160)[:100] * torch.hann_window(400)
+    power = torch.fft.rfft(frames).abs().square()
+    from torchaudio.functional import melscale_fbanks
+
+    mel = melscale_fbanks(201, 0.0, 8000.0, 80, 16000, norm="slaney", mel_scale="slaney")
+    log = (power @ mel).clamp(min=1e-10).log10()
+    expected = (log.clamp(min=float(log.max()) - 8) + 4) / 4
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_whisper_features_are_brought_to_one_length_where_asked():
+    conf = LogMelSpectrogramConf(pad_or_trim=True, max_duration=2)
+    assert all(log_mel_spectrogram(speech_like(size), 16000, conf).shape == (200, 80) for size in (16000, 48000))

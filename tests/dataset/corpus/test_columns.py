@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from wenet_uio.dataset.corpus.columns import read_columns, write_columns
+from wenet_uio.files import written_aside
+
+
+def test_columns_come_back_as_written(tmp_path):
+    columns = {"a": np.arange(5, dtype=np.uint64), "empty": np.empty(0, np.uint32), "b": np.linspace(0, 1, 7)}
+    with written_aside(tmp_path / "x.idx") as file:
+        write_columns(file, columns, {"name": "läst"})
+    read, meta = read_columns(tmp_path / "x.idx")
+    assert meta == {"name": "läst"}
+    assert {name: array.tolist() for name, array in read.items()} == {n: a.tolist() for n, a in columns.items()}
+    assert all(read[name].dtype == columns[name].dtype for name in columns)
+
+
+def test_a_file_cut_short_is_refused(tmp_path):
+    path = tmp_path / "x.idx"
+    with written_aside(path) as file:
+        write_columns(file, {"a": np.arange(100)}, {})
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"cut short .* delete it"):
+        read_columns(path)
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    (tmp_path / "x.idx").write_bytes(b"RIFF" + bytes(100))
+    with pytest.raises(ValueError, match="no index|not an index"):
+        read_columns(tmp_path / "x.idx")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), written_aside(path) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+    assert path.read_text() == "old"

@@ -1,0 +1,152 @@
+import json
+import os
+import pickle
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from wenet_uio.dataset.corpus.indexing import index_of
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.shard_index import sidecar_of
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.types import SampleRef
+
+
+def everything(corpus):
+    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
+    return [corpus.read(ref) for ref in refs]
+
+
+def content(utterance):
+    audio = open(utterance.audio, "rb").read() if isinstance(utterance.audio, str) else bytes(utterance.audio)
+    return utterance.key, utterance.text, audio
+
+
+def test_raw_and_shard_hold_the_same_samples(make_lists):
+    lists = make_lists(25)
+    raw, shard = (open_list(lists[kind], kind) for kind in ("raw", "shard"))
+    assert raw.samples.tolist() == shard.samples.tolist() == [10, 10, 5]
+    assert raw.digest == shard.digest
+    assert [content(u) for u in everything(raw)] == [content(u) for u in everything(shard)]
+    assert raw.key(SampleRef(2, 4)) == shard.key(SampleRef(2, 4)) == "utt0024"
+
+
+def test_a_shard_of_another_tool_is_indexed_when_opened(make_lists):
+    shard_list = make_lists(12)["shard"]
+    expected = open_list(shard_list, "shard").digest
+    for path in open(shard_list).read().split():
+        sidecar_of(path).unlink()
+    index_of(shard_list).unlink()
+    assert open_list(shard_list, "shard").digest == expected
+
+
+def test_indexes_of_another_version_are_made_anew(make_lists):
+    shard_list = make_lists(12)["shard"]
+    expected = open_list(shard_list, "shard").digest
+    for path in (index_of(shard_list), *map(sidecar_of, open(shard_list).read().split())):
+        path.write_bytes(b"UIOIDX00" + path.read_bytes()[8:])
+    assert open_list(shard_list, "shard").digest == expected
+
+
+def test_a_corpus_travels_to_another_process(make_lists):
+    for kind, data_list in make_lists(12).items():
+        corpus = pickle.loads(pickle.dumps(open_list(data_list, kind)))
+        assert len(everything(corpus)) == 12
+
+
+def test_a_changed_list_is_indexed_anew(make_lists):
+    raw = make_lists(12)["raw"]
+    lines = open(raw).readlines()
+    with open(raw, "w") as file:
+        file.writelines(lines[:7])
+    assert open_list(raw, "raw").num_samples == 7
+
+
+def test_bad_lines_are_listed_and_the_others_read(make_lists, tmp_path):
+    raw = make_lists(4)["raw"]
+    lines = open(raw).readlines()
+    (tmp_path / "noise.wav").write_bytes(b"not audio")
+    lines[1:1] = ["{broken\n", f'{{"key": "gone", "wav": "{tmp_path}/gone.wav", "txt": "a"}}\n']
+    lines.append(f'{{"key": "noise", "wav": "{tmp_path}/noise.wav", "txt": "a"}}\n')
+    with open(raw, "w") as file:
+        file.writelines(lines)
+    corpus = open_list(raw, "raw")
+    assert corpus.num_samples == 4
+    assert [key for key, _ in corpus.bad] == [f"{raw}:2", "gone", "noise"]
+
+
+def test_members_without_text_or_audio_are_listed(make_lists, tmp_path):
+    shard_list = make_lists(5)["shard"]
+    path = open(shard_list).read().strip()
+    with tarfile.open(path) as tar, tarfile.open(tmp_path / "lame.tar", "w") as lame:
+        for member in tar:
+            if member.name not in ("utt0001.txt", "utt0003.wav"):
+                lame.addfile(member, tar.extractfile(member))
+    (tmp_path / "lame.list").write_text(f"{tmp_path}/lame.tar\n")
+    corpus = open_list(str(tmp_path / "lame.list"), "shard")
+    assert [u.key for u in everything(corpus)] == ["utt0000", "utt0002", "utt0004"]
+    assert [key for key, _ in corpus.bad] == ["utt0001", "utt0003"]
+
+
+def test_a_shard_replaced_behind_its_index_is_refused(make_lists):
+    shard_list = make_lists(20)["shard"]
+    first, second = open(shard_list).read().split()
+    corpus = open_list(shard_list, "shard")
+    with open(first, "wb") as file:
+        file.write(open(second, "rb").read() + bytes(512))
+    with pytest.raises(ListError, match="not the shard that was indexed"):
+        corpus.rows(0)
+
+
+def test_a_shard_of_equal_size_that_is_newer_than_its_index_is_refused(make_lists):
+    shard_list = make_lists(20)["shard"]
+    first, _ = open(shard_list).read().split()
+    content = bytearray(Path(first).read_bytes())
+    content[: len(b"utt0000")] = b"utt9000"  # the first key; the checksum of the header goes with the sum of its bytes
+    content[148:156] = b"%06o\0 " % (int(content[148:154], 8) + ord("9") - ord("0"))
+    Path(first).write_bytes(content)
+    assert len(open_list(shard_list, "shard").rows(0)) == 10  # as old as its index: taken for what was indexed
+    os.utime(first, (time.time() + 3600,) * 2)
+    with pytest.raises(ListError, match="not the shard that was indexed"):
+        open_list(shard_list, "shard").rows(0)
+    assert open_list(shard_list, "shard").rows(1).key(0) == "utt0010"
+
+
+@pytest.mark.parametrize(("kind", "other"), [("raw", "shard"), ("shard", "raw")])
+def test_a_list_of_the_other_type_is_refused(make_lists, kind, other):
+    with pytest.raises(ListError, match=f"data_type {kind}, not {other}"):
+        open_list(make_lists(3)[kind], other)
+
+
+def test_missing_and_empty_lists_are_refused(tmp_path):
+    with pytest.raises(ListError, match="no such data list; make_raw_list"):
+        open_list(str(tmp_path / "none.list"), "raw")
+    (tmp_path / "empty.list").touch()
+    with pytest.raises(ListError, match="empty data list"):
+        open_list(str(tmp_path / "empty.list"), "raw")
+
+
+def test_a_shard_without_a_usable_sample_is_left_out_and_the_others_read(make_lists, tmp_path):
+    shard_list = make_lists(20)["shard"]
+    (tmp_path / "empty.tar").touch()
+    with tarfile.open(tmp_path / "bare.tar", "w"):
+        pass
+    first, second = open(shard_list).read().split()
+    (tmp_path / "more.list").write_text("\n".join([str(tmp_path / "empty.tar"), first, f"{tmp_path}/bare.tar", second]))
+    corpus = open_list(str(tmp_path / "more.list"), "shard")
+    assert corpus.digest == open_list(shard_list, "shard").digest
+    assert corpus.bad == [(f"{tmp_path}/empty.tar", "an empty file")]
+    assert len(everything(corpus)) == 20
+
+
+def test_a_duration_in_a_manifest_counts_in_the_rate_that_it_states(make_lists, tmp_path):
+    raw = make_lists(3)["raw"]
+    expected = open_list(raw, "raw")
+    lines = [json.loads(line) for line in open(raw)]
+    counts = expected.rows(0).num_samples.tolist()
+    for line, count in zip(lines, counts, strict=True):
+        line |= {"duration": count / 16000, "sampling_rate": 16000}
+    (tmp_path / "stated.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert open_list(str(tmp_path / "stated.list"), "raw").digest == expected.digest

@@ -1,0 +1,95 @@
+import pytest
+
+from wenet_uio.dataset.formats.data_list import (
+    ListError,
+    RawLine,
+    ShardFiles,
+    parse_raw_line,
+    read_shard_list,
+    reason_to_skip,
+)
+
+
+def test_our_names_and_every_other_field_are_kept():
+    line = parse_raw_line('{"key": "a", "wav": "a.wav", "txt": "hello", "lang": "en"}')
+    assert line == RawLine("a", "a.wav", "hello", extra={"lang": "en"})
+
+
+def test_a_line_written_is_the_line_read():
+    line = RawLine("a", "a.wav", "你好", 0.5, 1.5, {"speaker": "b"})
+    assert parse_raw_line(line.to_json()) == line
+
+
+def test_nemo_names_are_read():
+    line = parse_raw_line('{"audio_filepath": "x/a.wav", "text": "hi", "offset": 2.0, "duration": 1.5}')
+    assert (line.key, line.wav, line.start, line.end) == ("a_2", "x/a.wav", 2.0, 3.5)
+
+
+def test_a_duration_ends_the_first_segment_of_a_recording_too():
+    line = parse_raw_line('{"audio_filepath": "a.wav", "text": "hi", "offset": 0.0, "duration": 1.5}')
+    assert (line.key, line.start, line.end) == ("a", 0.0, 1.5)
+    whole = parse_raw_line('{"audio_filepath": "a.wav", "text": "hi", "duration": 1.5}')
+    assert (whole.start, whole.end) == (0.0, None)
+
+
+def test_a_line_written_keeps_its_own_audio_text_and_segment_whatever_else_it_has():
+    line = RawLine("a", "a.wav", "hi", extra={"start": 3, "wav": "b.wav", "x": 1})
+    read = parse_raw_line(line.to_json())
+    assert (read.wav, read.start, read.end, read.extra) == ("a.wav", 0.0, None, {"x": 1})
+
+
+def test_the_text_may_have_another_name():
+    line = '{"wav": "a.wav", "text": "x", "answer": "y"}'
+    assert parse_raw_line(line, "answer").text == "y"
+    with pytest.raises(ListError, match="lacks reply"):
+        parse_raw_line(line, "reply")
+
+
+@pytest.mark.parametrize(("mark", "reason"), [("true", "left out: _skipme is set"), ('"noisy"', "noisy"), ("0", None)])
+def test_a_line_may_say_that_it_is_to_be_left_out(mark, reason):
+    assert reason_to_skip(parse_raw_line(f'{{"wav": "a.wav", "txt": "x", "_skipme": {mark}}}')) == reason
+
+
+def test_a_shard_may_have_its_texts_in_a_manifest(tmp_path):
+    shards = tmp_path / "shards.list"
+    shards.write_text("a_{0..1}.tar\tm_{0..1}.json\na_{2..3}.tar\tall.json\na.tar\tall.json\nb.tar\tall.json\t7\n")
+    assert [ShardFiles.parse(shard) for shard in read_shard_list(shards)] == [
+        ShardFiles("a_0.tar", "m_0.json"),
+        ShardFiles("a_1.tar", "m_1.json"),
+        ShardFiles("a_2.tar", "all.json", 2),
+        ShardFiles("a_3.tar", "all.json", 3),
+        ShardFiles("a.tar", "all.json"),
+        ShardFiles("b.tar", "all.json", 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{broken", "not JSON"),
+        ("[1]", "expected an object"),
+        ('{"key": "a", "wav": "a.wav"}', "lacks txt"),
+        ('{"wav": "a", "txt": "b", "start": "x"}', "are seconds"),
+    ],
+)
+def test_a_bad_line_says_what_is_wrong(line, message):
+    with pytest.raises(ListError, match=message):
+        parse_raw_line(line)
+
+
+def test_ranges_and_globs_expand_in_order(tmp_path):
+    for name in ("b_1.tar", "b_0.tar"):
+        (tmp_path / name).touch()
+    shards = tmp_path / "shards.list"
+    shards.write_text(f"s_{{008..010}}.tar\n\nt__OP_0..1_CL_.tar\n{tmp_path}/b_*.tar\n")
+    assert read_shard_list(shards) == [
+        *("s_008.tar", "s_009.tar", "s_010.tar", "t_0.tar", "t_1.tar"),
+        *(f"{tmp_path}/b_0.tar", f"{tmp_path}/b_1.tar"),
+    ]
+
+
+def test_a_glob_without_a_match_names_its_line(tmp_path):
+    shards = tmp_path / "shards.list"
+    shards.write_text("a.tar\nnone_*.tar\n")
+    with pytest.raises(ListError, match=r"shards.list:2: none_\*.tar matches no file"):
+        read_shard_list(shards)

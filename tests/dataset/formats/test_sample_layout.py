@@ -1,0 +1,137 @@
+import json
+
+import pytest
+import webdataset
+
+from tests.dataset.support.tars import everything, wav, write_tar
+from wenet_uio.audio.read import read_audio
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.sample_layout import Layout
+
+
+@pytest.fixture
+def open_tar(tmp_path):
+    """Write a tar of members and open it as a shard list."""
+
+    def opened(members, **layout):
+        name = f"{len(list(tmp_path.glob('*.tar')))}"
+        path = write_tar(tmp_path / f"{name}.tar", members)
+        (tmp_path / f"{name}.list").write_text(f"{path}\n")
+        return open_list(str(tmp_path / f"{name}.list"), "shard", Layout(**layout))
+
+    return opened
+
+
+def keys_and_texts(corpus):
+    return [(utterance.key, utterance.text) for utterance in everything(corpus)]
+
+
+def seconds(corpus):
+    return [len(samples) / rate for samples, rate in (read_audio(utterance.audio) for utterance in everything(corpus))]
+
+
+def test_dots_in_keys_of_wenet_are_part_of_the_key(open_tar):
+    names = [f"BAC009.S{number}" for number in range(3)]
+    members = [item for name in names for item in ((f"{name}.txt", name), (f"{name}.wav", wav()))]
+    assert keys_and_texts(open_tar(members)) == [(name, name) for name in names]
+
+
+def test_fields_of_webdataset_begin_at_the_first_dot(open_tar):
+    members = [
+        *(("d.1/a.audio.wav", wav()), ("d.1/a.text.txt", "one"), ("d.1/a.spk.txt", "x")),
+        *(("d.1/b.audio.wav", wav()), ("d.1/b.text.txt", "two"), ("d.1/b.spk.txt", "y")),
+    ]
+    corpus = open_tar(members, text_field="text.txt")
+    assert keys_and_texts(corpus) == [("d.1/a", "one"), ("d.1/b", "two")]
+    assert [utterance.extra for utterance in everything(corpus)] == [{"spk.txt": "x"}, {"spk.txt": "y"}]
+
+
+AMBIGUOUS = (("a.b.txt", "one"), ("a.b.wav", wav()), ("c.b.txt", "two"), ("c.b.wav", wav()))
+
+
+@pytest.mark.parametrize(
+    ("key_ends", "keys"), [("auto", ["a.b", "c.b"]), ("last", ["a.b", "c.b"]), ("first", ["a", "c"])]
+)
+def test_what_may_be_either_is_read_as_ours_unless_the_user_says_otherwise(open_tar, key_ends, keys):
+    assert keys_and_texts(open_tar(AMBIGUOUS, key_ends=key_ends)) == list(zip(keys, ("one", "two"), strict=True))
+
+
+def test_a_member_that_only_webdataset_can_place_decides(open_tar):
+    members = [("a.wav", wav()), ("a.txt", "one"), ("a.meta.json", '{"lang": "en"}')]
+    corpus = open_tar(members)
+    assert keys_and_texts(corpus) == [("a", "one")]
+    assert everything(corpus)[0].extra == {"lang": "en"}
+    assert corpus.bad == []
+
+
+def test_shards_that_webdataset_writes_are_read(tmp_path):
+    with webdataset.ShardWriter(str(tmp_path / "set-%03d.tar"), maxcount=2, verbose=0) as writer:
+        for number in range(5):
+            fields = {"wav": wav(0.3 + number / 10, seed=number), "json": {"text": f"t{number}", "n": number}}
+            writer.write({"__key__": f"part/utt{number}", **fields})
+    (tmp_path / "set.list").write_text(f"{tmp_path}/set-{{000..002}}.tar\n")
+    corpus = open_list(str(tmp_path / "set.list"), "shard")
+    theirs = [
+        (sample["__key__"], json.loads(sample["json"])["text"], sample["wav"])
+        for number in range(3)
+        for sample in webdataset.WebDataset(str(tmp_path / f"set-00{number}.tar"), shardshuffle=False)
+    ]
+    ours = [(utterance.key, utterance.text, bytes(utterance.audio)) for utterance in everything(corpus)]
+    assert ours == theirs
+    assert [utterance.extra for utterance in everything(corpus)] == [{"n": number} for number in range(5)]
+
+
+def test_a_class_is_a_text(open_tar):
+    assert keys_and_texts(open_tar([("a.cls", "7"), ("a.wav", wav())])) == [("a", "7")]
+
+
+def test_plain_text_is_preferred_to_json_and_json_to_a_class(open_tar):
+    members = [("a.cls", "7"), ("a.json", '{"text": "json"}'), ("a.txt", "plain"), ("a.wav", wav())]
+    assert keys_and_texts(open_tar(members)) == [("a", "plain")]
+    assert keys_and_texts(open_tar(members[:2] + members[3:])) == [("a", "json")]
+    extra = everything(open_tar(members))[0].extra
+    assert extra == {"cls": "7", "text": "json"}
+
+
+def test_of_several_audio_fields_the_plain_one_is_taken_or_the_one_asked_for(open_tar):
+    members = [("a.far.wav", wav(0.2)), ("a.txt", "x"), ("a.wav", wav(0.3)), ("a.near.wav", wav(0.4))]
+    assert seconds(open_tar(members)) == [0.3]
+    assert seconds(open_tar(members, audio_field="near.wav")) == [0.4]
+    assert seconds(open_tar([member for member in members if member[0] != "a.wav"])) == [0.2]
+
+
+def test_the_text_may_have_another_name(open_tar):
+    members = [("a.json", '{"text": "x", "caption": "y"}'), ("a.wav", wav())]
+    assert keys_and_texts(open_tar(members, text_field="caption")) == [("a", "y")]
+    assert keys_and_texts(open_tar(members)) == [("a", "x")]
+
+
+def test_times_in_json_cut_no_audio(open_tar):
+    corpus = open_tar([("a.json", '{"text": "x", "start": 0.1, "end": 0.2, "duration": 9}'), ("a.wav", wav(0.5))])
+    assert seconds(corpus) == [0.5]
+    assert everything(corpus)[0].end is None
+    assert everything(corpus)[0].extra == {"start": 0.1, "end": 0.2, "duration": 9}
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ([("bad.txt", "x")], "no audio among its members: txt"),
+        ([("bad.audio.pth", b"PK"), ("bad.txt", "x")], "no audio among its members: audio.pth, txt"),
+        ([("bad.wav", wav())], "no text among its members: wav"),
+        ([("bad.wav", b""), ("bad.txt", "x")], "empty: 0 bytes"),
+        ([("bad.wav", b"noise" * 99), ("bad.txt", "x")], "no known format"),
+        ([("bad.wav", wav(0)), ("bad.txt", "x")], "no samples"),
+        ([("bad.wav", wav()), ("bad.txt", b"\xff\xfe")], "is not UTF-8"),
+        ([("bad.wav", wav()), ("bad.json", "{")], "member json is not JSON"),
+        ([("bad.wav", wav()), ("bad.json", '{"speaker": "x"}')], "no text among its members"),
+        ([("bad.wav", wav()), ("bad.wav", wav()), ("bad.txt", "x")], "member wav is there twice"),
+    ],
+)
+def test_a_sample_that_cannot_be_used_is_named_and_the_others_read(open_tar, members, reason):
+    around = [("a.txt", "one"), ("a.wav", wav())], [("z.txt", "two"), ("z.wav", wav())]
+    corpus = open_tar([*around[0], *members, *around[1]])
+    assert keys_and_texts(corpus) == [("a", "one"), ("z", "two")]
+    ((key, found),) = corpus.bad
+    assert key == "bad"
+    assert reason in found

@@ -1,0 +1,183 @@
+import io
+import os
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wenet_uio.dataset.formats.tar_members import read_members
+
+NAMES = [f"utt{number}.txt" for number in range(6)]
+
+
+def content(name):
+    return name.encode() * 100
+
+
+def write(path, names=NAMES, layout=tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w", format=layout) as tar:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(content(name))
+            tar.addfile(member, io.BytesIO(content(name)))
+    return str(path)
+
+
+def names(path):
+    members, bad = read_members(path)
+    data = open(path, "rb").read()
+    for member in members:
+        assert data[member.offset : member.offset + member.size] == content(member.name)
+    return [member.name for member in members], [reason for _, reason in bad]
+
+
+@pytest.mark.parametrize("layout", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_and_foreign_names_are_read_in_every_format(tmp_path, layout):
+    long = ["some/folders/" + "n" * 80 + ".txt", "é你.txt"] + ([] if layout == tarfile.USTAR_FORMAT else ["x" * 300])
+    assert names(write(tmp_path / "a.tar", long, layout)) == (long, [])
+
+
+def test_a_leading_dot_folder_is_no_part_of_a_name(tmp_path):
+    path = write(tmp_path / "a.tar", ["./a.txt", "b/./c.txt"])
+    assert [member.name for member in read_members(path)[0]] == ["a.txt", "b/./c.txt"]
+
+
+def damaged(tmp_path, change):
+    path = write(tmp_path / "a.tar", layout=tarfile.USTAR_FORMAT)
+    data = bytearray(open(path, "rb").read())
+    open(path, "wb").write(bytes(change(data)))
+    return path
+
+
+def header(number):
+    """Where the header of a member stands: 512 bytes of header and two blocks of data each."""
+    return number * 1536
+
+
+def test_garbage_in_a_header_costs_that_member_alone(tmp_path):
+    def change(data):
+        data[header(2) : header(2) + 512] = os.urandom(512)
+        return data
+
+    found, bad = names(damaged(tmp_path, change))
+    assert found == [name for name in NAMES if name != "utt2.txt"]
+    assert bad == ["damaged at byte 3072 (no header of a member); the next member that can be read is at byte 4608"]
+
+
+def test_garbage_of_odd_length_between_members_is_stepped_over(tmp_path):
+    found, bad = names(damaged(tmp_path, lambda data: data[: header(3)] + b"\x07" * 777 + data[header(3) :]))
+    assert found == NAMES
+    assert len(bad) == 1
+    assert "damaged at byte 4608" in bad[0]
+
+
+def test_a_hole_of_zeros_is_named_and_stepped_over(tmp_path):
+    def change(data):
+        data[header(1) : header(3)] = bytes(3072)
+        return data
+
+    found, bad = names(damaged(tmp_path, change))
+    assert found == ["utt0.txt", "utt3.txt", "utt4.txt", "utt5.txt"]
+    assert bad == ["an end mark at byte 1536, and members behind it; the next member that can be read is at byte 4608"]
+
+
+@pytest.mark.parametrize(
+    ("size", "whole", "reason"),
+    [
+        (header(4) + 600, 4, "cut short: 88 of 800 bytes are there"),
+        (header(4), 4, "without an end mark"),
+        (header(4) + 100, 4, "damaged at byte 6144"),
+        (0, 0, "an empty file"),
+        (100, 0, "damaged at byte 0"),
+    ],
+)
+def test_a_tar_cut_short_keeps_what_is_whole(tmp_path, size, whole, reason):
+    found, bad = names(damaged(tmp_path, lambda data: data[:size]))
+    assert found == NAMES[:whole]
+    assert len(bad) == 1
+    assert reason in bad[0]
+
+
+def test_what_is_no_tar_is_named(tmp_path):
+    (tmp_path / "a.tar").write_text("<html>404 not found</html>\n" * 100)
+    assert names(str(tmp_path / "a.tar")) == ([], ["damaged at byte 0 (invalid header)"])
+    (tmp_path / "b.tar").write_bytes(b"\x1f\x8b" + bytes(1000))
+    assert "gzip" in names(str(tmp_path / "b.tar"))[1][0]
+
+
+def test_a_damaged_pax_header_costs_no_other_member(tmp_path):
+    path = write(tmp_path / "a.tar", ["a.txt", "é" * 100, "b.txt"])
+    data = bytearray(open(path, "rb").read())
+    at = data.index(b"path=") - 5
+    data[at : at + 6] = b"999999"
+    open(path, "wb").write(data)
+    found, bad = read_members(path)
+    assert [member.name for member in found][:1] == ["a.txt"]
+    assert [member.name for member in found][-1:] == ["b.txt"]
+    assert bad
+
+
+def link(name, target, kind):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def test_links_stand_for_their_targets_and_lost_ones_are_named(tmp_path):
+    path = write(tmp_path / "a.tar", ["d/a.txt"])
+    with tarfile.open(path, "a") as tar:
+        tar.addfile(link("d/hard.txt", "d/a.txt", tarfile.LNKTYPE))
+        tar.addfile(link("d/soft.txt", "../d/hard.txt", tarfile.SYMTYPE))
+        tar.addfile(link("lost.txt", "/elsewhere/a.txt", tarfile.SYMTYPE))
+        tar.addfile(link("ring1", "ring2", tarfile.SYMTYPE))
+        tar.addfile(link("ring2", "ring1", tarfile.SYMTYPE))
+    members, bad = read_members(path)
+    assert [member.name for member in members] == ["d/a.txt", "d/hard.txt", "d/soft.txt"]
+    assert len({member.offset for member in members}) == 1
+    assert [name for name, _ in bad] == ["lost.txt", "ring1", "ring2"]
+    assert "a link to /elsewhere/a.txt, which is not in the tar" in bad[0][1]
+
+
+def test_a_sparse_member_is_refused_by_name(tmp_path):
+    path = write(tmp_path / "a.tar", ["a.txt"])
+    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("holes.wav")
+        member.size = 512
+        member.pax_headers = {"GNU.sparse.map": "0,512", "GNU.sparse.size": "4096", "GNU.sparse.major": "0"}
+        tar.addfile(member, io.BytesIO(bytes(512)))
+    members, bad = read_members(path)
+    assert [member.name for member in members] == ["a.txt"]
+    assert bad == [("holes.wav", "stored as a sparse file; pack it without --sparse")]
+
+
+@settings(max_examples=100)
+@given(
+    layout=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    damages=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=3000)), max_size=3),
+    cut=st.floats(0.5, 1),
+)
+def test_whatever_the_damage_each_member_that_it_spares_is_read_once(tmp_path_factory, layout, damages, cut):
+    path = tmp_path_factory.mktemp("damage") / "a.tar"
+    wanted = [*NAMES, "n" * 150 + ".txt", "é你.txt"][: 8 if layout != tarfile.USTAR_FORMAT else 6]
+    data = bytearray(open(write(path, wanted, layout), "rb").read())
+    end = len(data)
+    touched = [(end * 2, end * 2)]
+    for share, garbage in damages:
+        at = int(share * (end - 1))
+        garbage = garbage[: end - at]
+        data[at : at + len(garbage)] = garbage
+        touched.append((at, at + len(garbage)))
+    if cut < 0.9:
+        touched.append((int(cut * end), end * 2))
+        del data[int(cut * end) :]
+    starts = []
+    with tarfile.open(write(path, wanted, layout)) as tar:
+        starts = [(member.name, member.offset, member.offset_data + member.size) for member in tar]
+    path.write_bytes(data)
+    spared = [name for name, first, last in starts if all(last <= a or b <= first for a, b in touched)]
+    members, _ = read_members(str(path))
+    found = [member.name for member in members]
+    assert set(spared) <= set(found)
+    assert all(found.count(name) == 1 for name in spared)
+    assert all(member.offset + member.size <= len(data) for member in members)

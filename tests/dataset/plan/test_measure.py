@@ -1,0 +1,81 @@
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dataset.support.synthetic import IndexOnlyCorpus
+from wenet_uio.config.dataset import BatchConf, DatasetConf, FilterConf
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
+from wenet_uio.dataset.plan.measure import measure_of
+
+POLICIES = [
+    BatchConf(batch_type="static", batch_size=7),
+    BatchConf(batch_type="dynamic", max_frames_in_batch=2100),
+    BatchConf(batch_type="dynamic", batch_duration=21),
+    BatchConf(batch_type="bucket", bucket_boundaries=(300, 700), bucket_batch_sizes=(16, 8, 4)),
+    BatchConf(batch_type="bucket", bucket_duration_bins=((2, 5), (20, 9)), bucket_batch_size=(8, 2)),
+]
+
+
+class EdgeCorpus(IndexOnlyCorpus):
+    """Shards of samples at odd rates, some a sample shorter or longer than a bound, some text alone."""
+
+    def __init__(self, counts, seed):
+        super().__init__(counts, seed)
+        random = np.random.default_rng(seed)
+        total = len(self._rows)
+        rate = random.choice([8000, 11025, 16000, 44100, 768000], total)
+        seconds = random.choice([1.0, 2.0, 5.0, 20.0], total) if random.random() < 0.5 else random.uniform(1, 20, total)
+        num_samples = np.round(seconds * rate).astype(np.int64) + random.integers(-1, 2, total)
+        self._rows = replace(self._rows, sample_rate=rate.astype(np.uint32), num_samples=num_samples.astype(np.uint32))
+        table = shard_table(self.run(shard) for shard in range(len(counts)))
+        Corpus.__init__(self, "edges", table, [], summary_of(table))
+        self.looked_into = []
+
+    def rows(self, shard) -> Rows:
+        self.looked_into.append(shard)
+        return self.run(shard)
+
+
+def measure(policy, **bounds):
+    conf = DatasetConf(speed_perturb=True, batch_conf=policy, filter_conf=FilterConf(**bounds))
+    return measure_of(conf, training=True, text_length_is_tokens=True)
+
+
+corpora = st.builds(EdgeCorpus, st.lists(st.integers(1, 4), min_size=1, max_size=20), st.integers(0, 10_000))
+bounds = st.fixed_dictionaries(
+    {},
+    optional={
+        "min_length": st.sampled_from([50, 100, 200]),
+        "max_length": st.sampled_from([200, 500, 2000]),
+        "min_duration": st.sampled_from([1.0, 2.0]),
+        "max_duration": st.sampled_from([5.0, 20.0]),
+        "token_max_length": st.integers(5, 60),
+        "min_output_input_ratio": st.sampled_from([0.001, 0.01, 0.1]),
+        "max_tps": st.sampled_from([3.0, 30.0, 300.0]),
+    },
+)
+
+
+@given(corpora, st.sampled_from(POLICIES), bounds, st.integers(1, 5))
+def test_what_filters_leave_out_is_counted_exactly_by_any_number_of_ranks(corpus, policy, bounds, ranks):
+    rule = measure(policy, **bounds)
+    expected = sum((rule.keep(corpus.run(shard))[1] for shard in range(corpus.num_shards)), Counter())
+    assert rule.filtered(corpus) == expected
+    assert sum((rule.filtered(corpus, rank, ranks) for rank in range(ranks)), Counter()) == expected
+
+
+@pytest.mark.parametrize("policy", POLICIES[:3])
+def test_counting_looks_into_those_shards_alone_that_a_filter_may_touch(policy):
+    corpus = EdgeCorpus([3] * 40, seed=3)
+    seconds = [corpus.run(shard).seconds for shard in range(40)]
+    corpus.looked_into.clear()
+    long = [shard for shard in range(40) if seconds[shard].max() > 15]
+    assert 0 < len(long) < 40
+    rule = measure(policy, min_length=10, max_length=1500)
+    assert sum(rule.filtered(corpus).values()) > 0
+    assert corpus.looked_into == long

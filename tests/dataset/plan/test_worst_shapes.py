@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.plan.measure import Measure, measure_of
+from wenet_uio.dataset.plan.policies import DurationBucketPolicy
+from wenet_uio.dataset.plan.worst_shapes import Shape, worst_shapes
+
+
+@pytest.fixture
+def corpus(make_lists: Any) -> Corpus:
+    """20 utterances of 0.3 to 1.2 s, of 1 to 3 tokens."""
+    return open_list(make_lists(20)["raw"], "raw")
+
+
+def measure(**keys: Any) -> Measure:
+    return measure_of(DatasetConf(**keys), training=True, text_length_is_tokens=True)
+
+
+def bins(*ends: Any, **keys: Any) -> BatchConf:
+    return BatchConf(batch_type="bucket", bucket_duration_bins=ends, bucket_batch_size=[1] * len(ends), **keys)
+
+
+def columns(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    rows = [corpus.rows(shard) for shard in range(corpus.num_shards)]
+    return np.concatenate([r.num_samples for r in rows]), np.concatenate([r.text_length for r in rows])
+
+
+def shapes(corpus: Corpus, measure: Measure, conf: BatchConf, num_bins: int = 4) -> list[Shape | None]:
+    return worst_shapes(corpus, measure, conf, num_bins)[1]
+
+
+def test_the_longest_audio_of_a_bucket_meets_its_longest_text(corpus: Corpus) -> None:
+    samples, tokens = columns(corpus)
+    short = samples <= 0.7 * 16000
+    expected = [
+        Shape(int(inside.sum()), 1 + (int(samples[inside].max()) - 400) // 160, int(tokens[inside].max()))
+        for inside in (short, ~short)
+    ]
+    assert shapes(corpus, measure(), bins(0.7, 1.2)) == expected
+    assert shapes(corpus, measure(), bins(0.1, 0.7)) == [None, *expected], "what is longer has a bucket of its own"
+
+
+def test_filters_and_the_slowest_speed_count(corpus: Corpus) -> None:
+    plain = shapes(corpus, measure(), bins(9.0))[0]
+    slow = shapes(corpus, measure(speed_perturb=True, speed_perturb_conf={"speeds": [0.5, 1.0]}), bins(9.0))[0]
+    assert slow.frames == pytest.approx(2 * plain.frames, abs=3)
+    assert (slow.utterances, slow.tokens) == (40, 3)
+    short = shapes(corpus, measure(filter_conf={"token_max_length": 1}), bins(9.0))[0]
+    assert (short.utterances, short.tokens) == (7, 1)
+    with pytest.raises(ValueError, match="no audio is left"):
+        shapes(corpus, measure(filter_conf={"min_duration": 9.0}), bins(9.0))
+
+
+def test_buckets_of_tokens_hold_no_longer_text(corpus: Corpus) -> None:
+    found = shapes(corpus, measure(), bins((1.3, 1), (1.3, 2), (1.3, 3)))
+    assert [shape.tokens for shape in found] == [1, 2, 3]
+
+
+def test_without_bins_some_are_made_that_hold_all(corpus: Corpus) -> None:
+    policy, found = worst_shapes(corpus, measure(), BatchConf(), 4)
+    assert isinstance(policy, DurationBucketPolicy)
+    assert len(policy.ends) == len(found) == 4
+    assert sum(shape.utterances for shape in found) == 20

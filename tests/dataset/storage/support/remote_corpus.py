@@ -1,0 +1,53 @@
+"""A corpus in a folder that a server can show, and how to read it to its end."""
+
+import gc
+import time
+
+import psutil
+import torch
+
+from tests.dataset.support.loading import loader
+
+CONF = {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 2000}, "speed_perturb": True}
+
+
+def write_list(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+def batches_of(data_list, data_type="shard", workers=0):
+    one = loader(data_list, data_type, conf=CONF, num_workers=workers)
+    try:
+        return list(one)
+    finally:
+        if one.prefetch:
+            one.prefetch.close()
+
+
+def assert_same_batches(found, expected):
+    assert [batch.keys for batch in found] == [batch.keys for batch in expected]
+    assert all(torch.equal(left.feats, right.feats) for left, right in zip(found, expected, strict=True))
+    assert not any(batch.skipped for batch in found)
+
+
+def keys_read(batches):
+    return sorted(key for batch in batches for key in batch.keys)
+
+
+def ledger(batches):
+    return {sample.key: sample.reason for batch in batches for sample in batch.skipped}
+
+
+def assert_nothing_is_left(cache_folder):
+    """No temporary file in the cache, and no child that has died and is not waited for."""
+    assert [path for path in cache_folder.rglob("*") if path.suffix in (".part", ".tmp")] == []
+    gc.collect()  # ends the workers of loaders that are through
+    wait_until(lambda: psutil.STATUS_ZOMBIE not in [child.status() for child in psutil.Process().children()])
+
+
+def wait_until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,303 @@
+"""Servers that break, disks that fill, processes that are killed: every sample that can be had is read exactly once,
+every other is in the ledger, nothing hangs and nothing is left behind."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.dataset.storage.support.remote_corpus import (
+    assert_nothing_is_left,
+    assert_same_batches,
+    batches_of,
+    keys_read,
+    ledger,
+    wait_until,
+    write_list,
+)
+from tests.dataset.storage.support.servers import away, serving
+from tests.dataset.support.loading import loader
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.storage import cache
+
+SHARDS = "shards_{000000000..000000003}.tar"
+
+
+def shard_list(tmp_path, server, name=SHARDS):
+    return write_list(tmp_path / "remote.list", [f"{server.url}/{name}"])
+
+
+def indexed_list(tmp_path, server, cache_folder):
+    """A shard list with its index; the cache is empty."""
+    data_list = shard_list(tmp_path, server)
+    open_list(data_list, "shard")
+    for path in cache_folder.rglob("*.tar"):
+        path.unlink()
+    return data_list
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+def raw_list(tmp_path, server, utterances):
+    """Durations are stated, so that audio is read in training only."""
+    lines = []
+    for line in utterances:
+        seconds = (Path(line.wav).stat().st_size - 44) / 16000
+        lines.append(RawLine(line.key, f"{server.url}/{Path(line.wav).name}", line.text, extra={"duration": seconds}))
+    return write_list(tmp_path / "raw.list", [line.to_json() for line in lines])
+
+
+@pytest.mark.parametrize("fault", [500, 503, "reset", "stall", "short", "long"])
+@pytest.mark.parametrize("data_type", ["shard", "raw"])
+def test_faults_that_pass_lose_nothing(fault, data_type, tmp_path, store, local, utterances, cache_folder, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "5")  # a stall is given up after half a second
+    few = utterances if data_type == "shard" else utterances[::5]
+    with serving(store) as server:
+        data_list = shard_list(tmp_path, server) if data_type == "shard" else raw_list(tmp_path, server, few)
+        open_list(data_list, data_type)
+        server.requests.clear()
+        server.fault = lambda path, number: fault if number < 2 else None
+        batches = batches_of(data_list, data_type, workers=1)
+        assert max(server.requests.values()) > 1
+    assert keys_read(batches) == sorted(line.key for line in few)
+    assert ledger(batches) == {}
+    assert_nothing_is_left(cache_folder)
+
+
+def test_indexing_survives_the_same_faults(tmp_path, store, local, cache_folder):
+    faults = [500, "reset", "short", "long"]
+    with serving(store, fault=lambda path, number: faults[number] if number < len(faults) else None) as server:
+        server.with_head = False
+        assert open_list(shard_list(tmp_path, server), "shard").digest == open_list(local, "shard").digest
+    assert_nothing_is_left(cache_folder)
+
+
+def test_a_server_without_ranges_is_read_all_the_same(tmp_path, store, local):
+    with serving(store, fault=lambda path, number: "short" if number == 1 else None) as server:
+        server.with_ranges = False
+        assert_same_batches(batches_of(shard_list(tmp_path, server)), batches_of(local))
+
+
+def test_a_server_that_goes_away_for_a_while_is_waited_for(tmp_path, store, local, cache_folder, monkeypatch):
+    seconds = float(os.environ.get("WENET_UIO_TEST_OUTAGE", "3"))
+    monkeypatch.setenv("WENET_UIO_DEADLINE", str(10 + 2 * seconds))
+    with serving(store) as server:
+        data_list = indexed_list(tmp_path, server, cache_folder)
+        began = time.monotonic()
+        with away(server, seconds, store):
+            batches = batches_of(data_list)
+            assert time.monotonic() - began > seconds
+    assert keys_read(batches) == keys_read(batches_of(local))
+    assert ledger(batches) == {}
+    assert_nothing_is_left(cache_folder)
+
+
+def test_a_shard_that_is_gone_puts_its_samples_into_the_ledger(tmp_path, store, utterances, cache_folder):
+    with serving(store) as server:
+        data_list = indexed_list(tmp_path, server, cache_folder)
+        server.fault = lambda path, number: 404 if "00002" in path else None
+        batches = keep_going(data_list, "shard")
+    lost = [line.key for line in utterances[50:75]]
+    assert ledger(batches) == dict.fromkeys(lost, "unreadable")
+    assert keys_read(batches) == sorted({line.key for line in utterances} - set(lost))
+    assert_nothing_is_left(cache_folder)
+
+
+def test_a_shard_that_stays_unreachable_costs_one_deadline_not_one_a_sample(
+    tmp_path, store, utterances, cache_folder, monkeypatch
+):
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "2")
+    with serving(store) as server:
+        data_list = indexed_list(tmp_path, server, cache_folder)
+        server.fault = lambda path, number: 500 if "00001" in path else None
+        batches = keep_going(data_list, "shard")
+        assert server.requests["/shards_000000001.tar"] < 50
+    assert ledger(batches) == dict.fromkeys((line.key for line in utterances[25:50]), "unreadable")
+    assert len(keys_read(batches)) == 75
+
+
+def test_raw_files_that_are_gone_are_in_the_ledger_by_name(tmp_path, store, utterances, cache_folder):
+    few = utterances[:30]
+    gone = {few[3].key, few[17].key}
+    with serving(store, fault=lambda path, number: 404 if Path(path).stem in gone else None) as server:
+        server.with_head = False
+        batches = keep_going(raw_list(tmp_path, server, few), "raw")
+    assert ledger(batches) == dict.fromkeys(gone, "unreadable")
+    assert keys_read(batches) == sorted({line.key for line in few} - gone)
+
+
+def test_too_many_unreachable_samples_stop_the_run(tmp_path, store):
+    with serving(store) as server:
+        data_list = shard_list(tmp_path, server)
+        open_list(data_list, "shard")
+        server.fault = lambda path, number: 404
+        with pytest.raises(ListError, match="more than max_bad_ratio"):
+            batches_of_cold(data_list)
+
+
+def test_a_shard_that_changed_on_the_server_is_refused(tmp_path, store, utterances):
+    folder = tmp_path / "changing"
+    folder.mkdir()
+    first, second = (store / f"shards_00000000{number}.tar" for number in (0, 1))
+    (folder / "a.tar").write_bytes(first.read_bytes())
+    with serving(folder) as server:
+        data_list = write_list(tmp_path / "changing.list", [f"{server.url}/a.tar"])
+        assert open_list(data_list, "shard").num_samples == 25
+        (folder / "a.tar").write_bytes(second.read_bytes())
+        with pytest.raises(ListError, match="changed since it was indexed"):
+            batches_of_cold(data_list)
+
+
+def batches_of_cold(data_list):
+    for path in Path(os.environ["WENET_UIO_CACHE"]).rglob("*.tar"):
+        path.unlink()
+    return batches_of(data_list)
+
+
+def keep_going(data_list, data_type):
+    """All batches, whatever share of the samples is bad."""
+    one = loader(data_list, data_type, training=False, num_workers=1)
+    batches = list(one)
+    one.prefetch.close()
+    return batches
+
+
+@pytest.mark.parametrize("bound", ["100", "300K"])
+def test_a_cache_too_small_for_the_corpus_is_no_obstacle(bound, tmp_path, store, local, cache_folder, monkeypatch):
+    with serving(store) as server:
+        data_list = indexed_list(tmp_path, server, cache_folder)
+        monkeypatch.setenv("WENET_UIO_CACHE_BYTES", bound)
+        assert_same_batches(batches_of(data_list, workers=1), batches_of(local))
+    assert sum(path.stat().st_size for path in cache_folder.rglob("*.tar")) <= 300 << 10
+    assert_nothing_is_left(cache_folder)
+
+
+def test_a_disk_that_fills_while_a_shard_comes_in_is_no_obstacle(tmp_path, store, local, cache_folder):
+    with serving(store) as server:
+        data_list = indexed_list(tmp_path, server, cache_folder)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # a write beyond it fails, as on a full disk
+        try:
+            found = batches_of(data_list)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert_same_batches(found, batches_of(local))
+    assert list(cache_folder.rglob("*.tar")) == []
+    assert_nothing_is_left(cache_folder)
+
+
+def test_the_prefetching_killed_on_the_way_loses_nothing(tmp_path, store, local, cache_folder):
+    with serving(store, fault=lambda path, number: "slow") as server:
+        data_list = indexed_list(tmp_path, server, cache_folder)
+        one = loader(data_list, "shard", conf={"batch_conf": {"batch_type": "static", "batch_size": 10}})
+        batches = []
+        for batch in one:
+            if not batches:
+                first = one.prefetch.process_id
+                os.kill(first, signal.SIGKILL)
+            batches.append(batch)
+        one.epoch = 0
+        batches_again = list(one)
+        assert one.prefetch.process_id != first
+        one.prefetch.close()
+    assert keys_read(batches) == keys_read(batches_again) == keys_read(batches_of(local))
+    assert ledger(batches) == {}
+    assert_nothing_is_left(cache_folder)
+
+
+def test_a_loader_killed_takes_its_prefetching_with_it(store):
+    script = """
+import sys
+from wenet_uio.dataset.storage.prefetch import Prefetch
+prefetch = Prefetch()
+prefetch.want("first", "shards", [(sys.argv[1], None)])
+print(prefetch.process_id, flush=True)
+sys.stdin.read()
+"""
+    with serving(store) as server:
+        command = [sys.executable, "-c", script, f"{server.url}/shards_000000000.tar"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+        prefetching = int(process.stdout.readline())
+        assert psutil.pid_exists(prefetching)
+        process.kill()
+        process.communicate()
+        wait_until(lambda: not is_running(prefetching))
+
+
+def is_running(number):
+    """A process that ended after its parent is reaped by the system, sooner or later."""
+    return psutil.pid_exists(number) and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_download_killed_on_the_way_is_gone_on_with(store, cache_folder):
+    script = "import sys; from wenet_uio.dataset import cache; cache.fetch(sys.argv[1])"
+    with serving(store, fault=lambda path, number: "slow") as server:
+        uri = f"{server.url}/shards_000000000.tar"
+        process = subprocess.Popen([sys.executable, "-c", script, uri], env=environment())
+        wait_until(lambda: sum(path.stat().st_size for path in cache_folder.rglob("*.part")) > 60_000)
+        process.kill()
+        process.wait()
+        (part,) = cache_folder.rglob("*.part")
+        begun = part.stat().st_size
+        server.fault = None
+        with cache.fetch(uri) as file:
+            assert file.read() == (store / "shards_000000000.tar").read_bytes()
+        assert server.ranges == [("/shards_000000000.tar", 0), ("/shards_000000000.tar", begun)]
+    assert_nothing_is_left(cache_folder)
+
+
+def test_threads_that_read_one_shard_share_one_download(tmp_path, store):
+    with serving(store, fault=lambda path, number: "slow") as server:
+        uri = f"{server.url}/shards_000000000.tar"
+        threads = [threading.Thread(target=lambda: cache.fetch(uri).close()) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert server.requests["/shards_000000000.tar"] == 1
+
+
+def test_damaged_remote_tars_give_all_that_can_be_had_and_name_the_rest(tmp_path, store, utterances, cache_folder):
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    for number in range(4):
+        data = bytearray((store / f"shards_00000000{number}.tar").read_bytes())
+        if number == 1:
+            del data[len(data) // 2 :]
+        if number == 2:
+            header = data.find(f"{utterances[60].key}.txt".encode())
+            data[header : header + 512] = os.urandom(512)
+        (folder / f"{number}.tar").write_bytes(data)
+    with serving(folder) as server:
+        data_list = write_list(tmp_path / "damaged.list", [f"{server.url}/{{0..3}}.tar"])
+        corpus = open_list(data_list, "shard")
+        batches = keep_going(data_list, "shard")
+    found = keys_read(batches)
+    assert len(found) == len(set(found)) == corpus.num_samples
+    intact = {line.key for line in [*utterances[:25], *utterances[50:60], *utterances[61:]]}
+    assert intact <= set(found)
+    assert utterances[60].key not in found
+    assert any("cut short" in reason for _, reason in corpus.bad)
+    assert any("damaged at byte" in reason for _, reason in corpus.bad)
+    assert utterances[60].key in dict(corpus.bad)
+    assert_nothing_is_left(cache_folder)
+
+
+def test_one_bad_line_of_a_remote_raw_list_costs_that_line(tmp_path, store, utterances):
+    few = utterances[:5]
+    with serving(store) as server:
+        data_list = Path(raw_list(tmp_path, server, few))
+        lines = data_list.read_text().splitlines()
+        write_list(data_list, [*lines[:2], '{"key": "broken', *lines[2:]])
+        assert open_list(str(data_list), "raw").bad[0][0] == f"{data_list}:3"
+        assert keys_read(keep_going(str(data_list), "raw")) == sorted(line.key for line in few)

@@ -1,0 +1,127 @@
+import gzip
+import tarfile
+
+import fsspec
+import pytest
+
+from tests.dataset.storage.support.servers import serving, serving_ftp
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.token_counts import TokenCounted
+from wenet_uio.dataset.formats.data_list import read_shard_list
+from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.versions import DriverError, shown
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "2")
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / "one two;touch x.txt").write_bytes(b"content")
+    return folder
+
+
+def test_local_files_are_read_where_they_are(folder):
+    path = str(folder / "one two;touch x.txt")
+    for uri in (path, f"file://{path}", f"file://{path.replace(' ', '%20')}"):
+        assert not objects.is_remote(uri)
+        assert objects.local_path(uri) == path
+        assert objects.read_bytes(uri) == b"content"
+        assert objects.exists(uri)
+    assert not objects.exists(f"{path}.none")
+
+
+def test_remote_objects_are_read_from_their_copy(folder):
+    with serving(folder) as http, serving_ftp(folder) as ftp:
+        for uri in (f"{http.url}/one%20two;touch%20x.txt?signature=a&b=c", f"{ftp}/one two;touch x.txt"):
+            assert objects.is_remote(uri)
+            assert objects.exists(uri)
+            assert not objects.exists(uri.replace("one", "none"))
+            assert objects.read_bytes(uri) == open(objects.local_path(uri), "rb").read() == b"content"
+            with pytest.raises(OSError, match="none"):
+                objects.read_bytes(uri.replace("one", "none"))
+
+
+def test_nothing_of_a_list_is_run_by_a_shell(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.list").write_text(f"{folder}/a.tar;touch x\n")
+    with pytest.raises(ValueError, match="1 shard"):
+        open_list("bad.list", "shard")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("uri", "command"),
+    [("oss://bucket/a.tar", "pip install ossfs"), ("gs://bucket/a.tar", "pip install gcsfs")],
+)
+def test_a_missing_driver_is_named_with_its_command(uri, command, monkeypatch):
+    def without_driver(*args, **options):
+        raise ImportError("no such module")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", without_driver)
+    with pytest.raises(DriverError, match=command):
+        objects.read_bytes(uri)
+
+
+def test_an_unknown_scheme_is_refused():
+    with pytest.raises(DriverError, match="gopher"):
+        objects.read_bytes("gopher://host/a.tar")
+
+
+def test_secrets_are_not_shown():
+    assert shown("ftp://me:secret@host/a.tar") == "ftp://host/a.tar"
+    assert shown("https://host/a.tar?X-Amz-Signature=secret") == "https://host/a.tar?…"
+
+
+def test_aistore_needs_its_endpoint(monkeypatch):
+    monkeypatch.delenv("AIS_ENDPOINT", raising=False)
+    with pytest.raises(DriverError, match="set AIS_ENDPOINT"):
+        objects.read_bytes("ais://bucket/a.tar")
+
+
+def test_a_packed_tar_that_breaks_off_gives_what_comes_before(make_lists, tmp_path):
+    tar = open(make_lists(20, per_shard=20)["shard"]).read().strip()
+    packed = gzip.compress(open(tar, "rb").read())
+    (tmp_path / "whole.tar.gz").write_bytes(packed)
+    (tmp_path / "broken.tar.gz").write_bytes(packed[: len(packed) // 2])
+    assert objects.read_bytes(tmp_path / "whole.tar.gz") == open(tar, "rb").read()
+    part = objects.read_bytes(tmp_path / "broken.tar.gz")
+    assert 0 < len(part) < len(open(tar, "rb").read())
+    assert open(tar, "rb").read().startswith(part)
+
+
+def test_remote_globs_expand_where_stores_can_list(folder, tmp_path):
+    for name in ("b.tar", "a.tar"):
+        with tarfile.open(folder / name, "w"):
+            pass
+    with serving_ftp(folder) as ftp:
+        (tmp_path / "shards.list").write_text(f"{ftp}/*.tar\nhttp://host/c.tar?x=[1]\n")
+        assert read_shard_list(tmp_path / "shards.list") == [f"{ftp}/a.tar", f"{ftp}/b.tar", "http://host/c.tar?x=[1]"]
+    (tmp_path / "shards.list").write_text("http://host/*.tar\n")
+    with pytest.raises(DriverError, match="http cannot list"):
+        read_shard_list(tmp_path / "shards.list")
+
+
+def test_a_cache_that_cannot_be_written_is_said_when_a_remote_list_is_opened(folder, tmp_path, monkeypatch, make_lists):
+    make_lists(3)
+    (tmp_path / "file").touch()
+    with serving(tmp_path) as server:
+        (tmp_path / "remote.list").write_text(f"{server.url}/shards/shards_000000000.tar\n")
+        open_list(str(tmp_path / "remote.list"), "shard")
+        monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "file"))
+        with pytest.raises(OSError, match="set WENET_UIO_CACHE"):
+            open_list(str(tmp_path / "remote.list"), "shard")
+
+
+def test_tokens_of_remote_shards_are_counted_from_whole_shards(folder, tmp_path, make_lists):
+    tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
+    local = open_list(make_lists(20)["shard"], "shard")
+    with serving(tmp_path) as server:
+        (tmp_path / "remote.list").write_text(f"{server.url}/shards/shards_{{000000000..000000001}}.tar\n")
+        corpus = TokenCounted(open_list(str(tmp_path / "remote.list"), "shard"), tokenizer)
+        assert [server.requests[f"/shards/shards_00000000{number}.tar"] for number in range(2)] == [1, 1]
+    for shard in range(2):
+        assert corpus.rows(shard).text_length.tolist() == local.rows(shard).text_length.tolist()

@@ -1,0 +1,40 @@
+"""A corpus that is only an index: as large as a test of the plan wants, without audio."""
+
+import numpy as np
+
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
+
+
+class IndexOnlyCorpus(Corpus):
+    """Shards of `counts` utterances, lognormal lengths of `median` seconds within `shortest` and `longest`."""
+
+    def __init__(self, counts, seed=0, median=6.0, shortest=0.5, longest=30.0):
+        random = np.random.default_rng(seed)
+        counts = np.asarray(counts)
+        total = int(counts.sum())
+        seconds = np.clip(random.lognormal(np.log(median), 0.6, total), shortest, longest)
+        keys = [f"{number:09d}".encode() for number in range(total)]
+        self._rows = Rows(
+            key_hash=random.integers(0, 2**64, total, dtype=np.uint64),
+            audio_offset=np.zeros(total, np.uint64),
+            audio_size=np.zeros(total, np.uint32),
+            text_offset=np.zeros(total, np.uint64),
+            text_size=np.zeros(total, np.uint32),
+            num_samples=(seconds * 16000).astype(np.uint32),
+            sample_rate=np.full(total, 16000, np.uint32),
+            text_length=random.integers(1, 60, total).astype(np.uint32),
+            key_end=np.arange(1, total + 1, dtype=np.uint64) * 9,
+            keys=np.frombuffer(b"".join(keys), np.uint8),
+        )
+        self._ends = np.cumsum(counts)
+        table = shard_table(self.run(shard) for shard in range(len(counts)))
+        super().__init__("synthetic", table, [], summary_of(table))
+
+    def run(self, shard):
+        return self._rows.slice(int(self._ends[shard - 1]) if shard else 0, int(self._ends[shard]))
+
+    rows = run
+
+    def read(self, ref):
+        raise AssertionError("the plan reads no audio")

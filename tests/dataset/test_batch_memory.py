@@ -1,0 +1,38 @@
+import pickle
+
+import torch
+
+from wenet_uio.dataset.batch_memory import empty_tensors, pack, unpack
+
+SHAPES = {
+    "a": ((2, 3), torch.float32),
+    "b": ((5,), torch.int16),
+    "none": ((0, 4), torch.int64),
+    "c": ((2,), torch.int64),
+}
+
+
+def filled():
+    tensors = empty_tensors(SHAPES)
+    for name in ("a", "b", "c"):
+        tensors[name].copy_(torch.arange(tensors[name].numel()).view(tensors[name].shape))
+    return tensors
+
+
+def test_tensors_of_one_buffer_do_not_overlap():
+    tensors = filled()
+    assert {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()} == SHAPES
+    assert tensors["a"].flatten().tolist() == list(range(6))
+    assert tensors["b"].tolist() == list(range(5))
+    assert tensors["c"].tolist() == [0, 1]
+    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) == 1
+
+
+def test_what_is_packed_is_one_buffer_and_comes_back():
+    tensors = filled()
+    strange = {"turned": tensors["a"].T, "part": tensors["b"][1:4], "apart": torch.ones(3)}
+    buffers, places = pickle.loads(pickle.dumps(pack({**tensors, **strange})))
+    assert len(buffers) == 2
+    found = unpack(buffers, places)
+    assert found.keys() == {**tensors, **strange}.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in {**tensors, **strange}.items())

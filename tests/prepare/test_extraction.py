@@ -1,0 +1,79 @@
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.prepare.extraction import Sample, extract, read_samples
+from wenet_uio.prepare.packing import make_shard_list
+
+
+@pytest.fixture
+def shard(make_utterances, tmp_path):
+    """A shard of six utterances, and their lines."""
+    lines = make_utterances(6)
+    make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"))
+    return str(tmp_path / "s" / "shards_000000000.tar"), lines
+
+
+def test_samples_come_with_all_their_members(shard):
+    path, lines = shard
+    found = list(read_samples(path))
+    assert [sample.key for sample in found] == [line.key for line in lines]
+    for sample, line in zip(found, lines, strict=True):
+        assert sample.members == {"txt": line.text.encode(), "wav": Path(line.wav).read_bytes()}
+
+
+def test_keys_are_chosen_by_globs(shard):
+    path, _ = shard
+    assert [sample.key for sample in read_samples(path, ["*0001", "utt000[45]"])] == ["utt0001", "utt0004", "utt0005"]
+
+
+def test_rows_and_json_say_what_is_there(shard):
+    path, _ = shard
+    (sample,) = read_samples(path, ["utt0001"])
+    info = sample.audio()["wav"]
+    assert sample.as_row() == f"utt0001\t{info.num_samples / 16000:.3f}\t16000\ttxt,wav\tab"
+    values = json.loads(sample.as_json())
+    assert (values["txt"], values["wav"]["sample_rate"]) == ("ab", 16000)
+    assert values["wav"]["bytes"] == len(sample.members["wav"])
+    assert json.loads(Sample("k", {"wav": b"none", "npy": b"\xff\x00"}).as_json())["npy"] == {"bytes": 2}
+    assert Sample("k", {"wav": b"none", "txt": b"a"}).as_row().startswith("k\t-\t")
+
+
+def test_extracted_files_are_those_that_were_packed(shard, tmp_path):
+    path, lines = shard
+    for sample in read_samples(path):
+        extract(sample, tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 12
+    for line in lines:
+        assert (tmp_path / "out" / f"{line.key}.wav").read_bytes() == Path(line.wav).read_bytes()
+
+
+@pytest.mark.parametrize("key", ["../up", "/tmp/absolute"])
+def test_nothing_is_written_outside_the_folder(tmp_path, key):
+    with pytest.raises(ListError, match="leads out of"):
+        extract(Sample(key, {"txt": b"a"}), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_precedes_damage_is_read(shard, tmp_path):
+    path, _ = shard
+    whole = Path(path).read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[: len(whole) // 2])
+    samples = read_samples(str(tmp_path / "cut.tar"))
+    assert next(samples).key == "utt0000"
+    with pytest.raises(ListError, match="cut.tar: "):
+        list(samples)
+
+
+def test_compressed_tars_and_members_without_a_suffix_are_read(tmp_path):
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as tar:
+        for name, data in (("dir/a.b.txt", b"one"), ("dir/a.b.wav", b"two"), ("README", b"three")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    found = list(read_samples(str(tmp_path / "x.tar.gz")))
+    assert found == [Sample("dir/a.b", {"txt": b"one", "wav": b"two"}), Sample("README", {"": b"three"})]

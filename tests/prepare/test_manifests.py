@@ -1,0 +1,104 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.executor import Executor
+from wenet_uio.prepare.manifests import READERS, WRITERS, convert_manifest
+
+NAMES = {"raw": "data.list", "nemo": "manifest.json", "kaldi": "kaldi", "lhotse": "cuts.jsonl.gz"}
+
+
+@pytest.fixture
+def lines(make_utterances):
+    """Three whole recordings, and three pieces of one of them."""
+    whole = make_utterances(3)
+    pieces = [(0.0, 0.1), (0.1, 0.25), (0.1, None)]
+    return [
+        *whole,
+        *(RawLine(f"piece{number}", whole[0].wav, "ab c", *span) for number, span in enumerate(pieces)),
+    ]
+
+
+def said(line):
+    """What every form must keep of an utterance; a piece up to the end of its recording may say where that is."""
+    frames = soundfile.info(line.wav).frames / 16000
+    return line.key, line.wav, line.text, round(line.start, 4), round(frames if line.end is None else line.end, 4)
+
+
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in NAMES for b in NAMES if a != b])
+def test_a_round_trip_keeps_key_audio_text_and_segment(lines, tmp_path, first, second):
+    if "lhotse" in (first, second):
+        pytest.importorskip("lhotse")
+    executor = Executor()
+    start, there, back = (tmp_path / f"{number}.{NAMES[form]}" for number, form in enumerate((first, second, first)))
+    WRITERS[first](lines, str(start), executor)
+    assert convert_manifest(str(start), first, str(there), second, executor) == 6
+    assert convert_manifest(str(there), second, str(back), first, executor) == 6
+    found = sorted(READERS[first](str(back)), key=lambda line: line.key)
+    assert [said(line) for line in found] == [said(line) for line in sorted(lines, key=lambda line: line.key)]
+
+
+def test_a_round_trip_keeps_the_other_fields(lines, tmp_path):
+    pytest.importorskip("lhotse")
+    extra = {"speaker": "s1", "language": "en", "snr": 12.5}
+    lines = [replace(line, extra=extra) for line in lines]
+    for form in ("nemo", "lhotse", "raw"):
+        path = str(tmp_path / NAMES[form])
+        WRITERS[form](lines, path, Executor())
+        for line in READERS[form](path):
+            assert extra.items() <= line.extra.items()
+    WRITERS["kaldi"](lines, str(tmp_path / "kaldi"), Executor())
+    assert (tmp_path / "kaldi" / "utt2spk").read_text().splitlines()[0] == "piece0 s1"
+    assert READERS["kaldi"](str(tmp_path / "kaldi"))[0].extra == {"speaker": "s1", "language": "en"}
+
+
+def test_kaldi_says_what_it_has_no_table_for_and_keeps_no_stale_table(make_utterances, tmp_path, capsys):
+    lines = [replace(line, extra={"duration": 1.5, "snr": 3}) for line in make_utterances(2)]
+    WRITERS["kaldi"]([replace(line, end=0.2) for line in lines], str(tmp_path / "k"), Executor())
+    assert (tmp_path / "k" / "segments").exists()
+    WRITERS["kaldi"](lines, str(tmp_path / "k"), Executor())
+    assert sorted(path.name for path in (tmp_path / "k").iterdir()) == ["text", "utt2dur", "wav.scp"]
+    assert "Kaldi has no table for snr; left out" in capsys.readouterr().err
+
+
+def test_recordings_of_one_name_stay_apart(lines, tmp_path):
+    other = tmp_path / "other" / Path(lines[0].wav).name
+    other.parent.mkdir()
+    other.write_bytes(Path(lines[0].wav).read_bytes())
+    WRITERS["kaldi"]([*lines, RawLine("other", str(other), "a", 0.1, 0.2)], str(tmp_path / "k"), Executor())
+    by_key = {line.key: line.wav for line in READERS["kaldi"](str(tmp_path / "k"))}
+    assert (by_key["other"], by_key["piece0"]) == (str(other), lines[0].wav)
+
+
+def test_paths_beside_a_manifest_are_found(make_utterances, tmp_path):
+    (line,) = make_utterances(1)
+    entry = {"audio_filepath": f"wav/{Path(line.wav).name}", "duration": 1.0, "text": "a"}
+    (tmp_path / "manifest.json").write_text(json.dumps(entry) + "\n")
+    convert_manifest(str(tmp_path / "manifest.json"), "nemo", str(tmp_path / "k"), "kaldi", Executor())
+    assert (tmp_path / "k" / "wav.scp").read_text() == f"utt0000 {line.wav}\n"
+
+
+def test_a_byte_order_mark_before_a_manifest_is_no_part_of_it(make_utterances, tmp_path):
+    (line,) = make_utterances(1)
+    entry = json.dumps({"audio_filepath": line.wav, "text": "a"})
+    (tmp_path / "manifest.json").write_text(f"\ufeff{entry}\n", encoding="utf-8")
+    assert [found.key for found in READERS["nemo"](str(tmp_path / "manifest.json"))] == [line.key]
+
+
+def test_what_cannot_be_converted_is_named(lines, tmp_path):
+    WRITERS["raw"]([*lines, lines[0]], str(tmp_path / "twice"), Executor())
+    with pytest.raises(ListError, match="key utt0000 is there twice"):
+        convert_manifest(str(tmp_path / "twice"), "raw", str(tmp_path / "k"), "kaldi", Executor())
+    Path(lines[1].wav).write_bytes(b"no audio")
+    with pytest.raises(ListError, match=r"(?s)1 of 3 audio files cannot be read:\n.*utt0001.wav: "):
+        WRITERS["nemo"](lines, str(tmp_path / "out"), Executor())
+    with pytest.raises(ListError, match="not a key without spaces"):
+        WRITERS["kaldi"]([replace(lines[0], key="a b")], str(tmp_path / "k"), Executor())
+    (tmp_path / "bad").write_text('{"key": 1}\n')
+    with pytest.raises(ListError, match="bad:1: needs strings wav and txt"):
+        convert_manifest(str(tmp_path / "bad"), "raw", str(tmp_path / "out"), "nemo", Executor())
+    assert not (tmp_path / "out").exists()

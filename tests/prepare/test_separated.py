@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.prepare.separated import read_csv, read_tsv
+
+
+def rows_of(tmp_path: Path, name: str, content: str | bytes) -> list[tuple]:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    lines = (read_csv if name.endswith(".csv") else read_tsv)(str(path))
+    return [(line.key, line.text, line.start, line.end) for line in lines]
+
+
+def test_a_quote_in_a_tsv_is_a_character_like_others(tmp_path):
+    rows = 'path\ttext\na.wav\t"so he said\nb.wav\ttwo\nc.wav\t"three"\n'
+    assert [row[:2] for row in rows_of(tmp_path, "a.tsv", rows)] == [
+        ("a", '"so he said'),
+        ("b", "two"),
+        ("c", '"three"'),
+    ]
+
+
+def test_a_field_in_quotes_of_a_csv_may_have_commas_and_quotes(tmp_path):
+    rows = 'path,text\na.wav,"one, ""two"""\n'
+    assert rows_of(tmp_path, "a.csv", rows) == [("a", 'one, "two"', 0.0, None)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ('path,text\na.wav,"one\nb.wav,two\n', "a.csv:2: .*quote left open"),
+        ('path,text\na.wav,"one\ntwo"\n', "a.csv:2: a field goes on in the next line"),
+        ('path,text\na.wav,"one" two\n', "a.csv:2: .*quote left open"),
+        ("path,text\na.wav," + "x" * 140_000 + "\n", "a.csv:2: field larger than field limit"),
+        ("path;text\na.wav;one\n", "a.csv:1: one field, 'path;text'; fields are separated by a comma"),
+        ("path,text\na.wav,caf\xe9\n".encode("latin-1"), "a.csv:2: not UTF-8"),
+        ("path,text,channel\na.wav,one,left\n", "a.csv:2: channel: expected a number, found 'left'"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path, rows, message):
+    with pytest.raises(ListError if isinstance(rows, str) else ValueError, match=message):
+        rows_of(tmp_path, "a.csv", rows)
+
+
+def test_a_part_that_starts_at_0_ends_after_its_duration(tmp_path):
+    rows = "path\ttext\tstart\tduration\na.wav\tone\t0\t2.5\na.wav\ttwo\t2.5\t1\nb.wav\tall\t\t3\n"
+    assert rows_of(tmp_path, "a.tsv", rows) == [
+        ("a_0000000", "one", 0.0, 2.5),
+        ("a_0002500", "two", 2.5, 3.5),
+        ("b", "all", 0.0, None),
+    ]
+
+
+def test_a_part_may_go_on_to_the_end_of_its_recording(tmp_path):
+    rows = "path\ttext\tstart\na.wav\tone\t1.5\n"
+    assert rows_of(tmp_path, "a.tsv", rows) == [("a_0001500", "one", 1.5, None)]
+
+
+def test_rows_with_nothing_in_them_are_passed_over_and_keys_have_no_spaces(tmp_path):
+    rows = "\ufeffwav_filename,wav_filesize,transcript\r\nmy a.wav,12,one\r\n,,\r\n\r\n"
+    assert rows_of(tmp_path, "a.csv", rows) == [("my_a", "one", 0.0, None)]
+
+
+def test_a_channel_is_a_number(tmp_path):
+    (tmp_path / "a.tsv").write_text("path\ttext\tchannel\na.wav\tone\t0\nb.wav\ttwo\t\n")
+    assert [line.extra for line in read_tsv(str(tmp_path / "a.tsv"))] == [{"channel": 0}, {}]

@@ -1,0 +1,68 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wenet_uio.executor import Executor
+from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.shard_writer import END_BYTES
+from wenet_uio.prepare.sharding import Group, _runs, check_groups, parse_group, parse_size, plan_shards
+
+
+@given(
+    st.lists(st.integers(1, 5000), max_size=60), st.none() | st.integers(1, 9), st.none() | st.integers(1024, 20_000)
+)
+def test_runs_hold_every_utterance_once_in_order_and_within_both_bounds(sizes, per_shard, max_bytes):
+    runs = list(_runs(range(len(sizes)), sizes, per_shard, max_bytes))
+    assert [number for run in runs for number in run] == list(range(len(sizes)))
+    for run in runs:
+        assert run
+        assert per_shard is None or len(run) <= per_shard
+        assert max_bytes is None or len(run) == 1 or END_BYTES + sum(sizes[number] for number in run) <= max_bytes
+    for run, following in itertools.pairwise(runs):  # no shard ends before it has to
+        more = END_BYTES + sum(sizes[number] for number in [*run, following[0]])
+        assert len(run) == per_shard or (max_bytes is not None and more > max_bytes)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_every_utterance_is_planned_bad_or_outside(make_utterances, seed):
+    lines = make_utterances(40)
+    open(lines[11].wav, "wb").close()
+    plan = plan_shards(
+        lines,
+        prefix="p",
+        per_shard=4,
+        max_bytes=100_000,
+        groups=[Group(0.5, 0.7), Group(0.7, 1.0)],
+        seed=seed,
+        storing=Storing("flac"),
+        executor=Executor(),
+    )
+    planned = [line.key for _, lines in plan.shards for line in lines]
+    outside = [key for key, _ in plan.outside]
+    assert sorted([*planned, *outside, "utt0011"]) == [line.key for line in lines]
+    assert [key for key, _ in plan.bad] == ["utt0011"]
+    assert outside
+    assert {name.split("/")[0] for name, _ in plan.shards} == {"0.5_0.7", "0.7_1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1000", 1000), ("500MB", 500_000_000), ("1.5 gb", 1_500_000_000), ("1GiB", 2**30), ("2K", 2000)]
+)
+def test_sizes(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "GB", "1TB1", "1iB"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="a size is a number of bytes"):
+        parse_size(text)
+
+
+def test_groups_are_half_open_ranges_that_do_not_overlap():
+    assert parse_group("0.1:5") == Group(0.1, 5.0)
+    check_groups([Group(5, 20), Group(0.1, 5)])
+    for text in ("5:1", "5", "a:b", "1:2:3", "-1:2"):
+        with pytest.raises(ValueError, match="group"):
+            parse_group(text)

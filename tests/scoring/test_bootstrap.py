@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from wenet_uio.scoring.bootstrap import compare, interval
+from wenet_uio.scoring.wer import Counts
+
+
+def drawn(rate, utterances=2000, words=10, seed=0):
+    errors = np.random.default_rng(seed).binomial(words, rate, utterances)
+    return [Counts(correct=words - int(wrong), substituted=int(wrong)) for wrong in errors]
+
+
+def test_the_interval_has_the_width_that_theory_gives_independent_errors():
+    low, high = interval(drawn(0.1), 2000)
+    width = 2 * 1.96 * 100 * (0.1 * 0.9 / 20_000) ** 0.5
+    assert high - low == pytest.approx(width, rel=0.1)
+    assert low < sum(drawn(0.1), Counts()).rate < high
+
+
+def test_longer_utterances_weigh_more():
+    counts = [Counts(correct=98, substituted=2)] * 50 + [Counts(substituted=1)] * 50
+    low, high = interval(counts, 1000)
+    assert low < sum(counts, Counts()).rate < high < 10
+
+
+def test_the_same_errors_are_no_difference_and_many_fewer_are_one():
+    first = drawn(0.1)
+    same = compare(first, first, 500)
+    assert (same.difference, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
+    better = compare(first, drawn(0.07, seed=1), 500)
+    assert better.low < better.difference < better.high < 0
+    assert better.p == 0.0
+
+
+def test_pairs_are_kept_together():
+    """Errors that both systems make on hard utterances cancel: a steady small gain is seen through wide variation."""
+    hard = np.random.default_rng(0).integers(0, 10, 300).tolist()
+    first = [Counts(correct=10, substituted=wrong + 1) for wrong in hard]
+    second = [Counts(correct=11, substituted=wrong) for wrong in hard]
+    low, high = interval(first, 500)
+    found = compare(first, second, 500)
+    assert found.high - found.low < (high - low) / 5
+    assert found.p == 0.0
+
+
+def test_resamples_are_the_same_every_time():
+    assert interval(drawn(0.2, 50), 100) == interval(drawn(0.2, 50), 100)

@@ -1,0 +1,55 @@
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import soundfile
+
+from wenet_uio.scoring.html_report import write_html
+from wenet_uio.scoring.scores import score
+from wenet_uio.scoring.words import WordRules
+
+
+def page(references, hypotheses, utterances=10, audio=None):
+    file = io.StringIO()
+    scores = score(references, hypotheses, WordRules())
+    write_html(scores, file, title="a < b", utterances=utterances, audio=audio)
+    return file.getvalue()
+
+
+def test_errors_are_marked_by_kind_and_markup_in_text_is_text():
+    text = page({"u<1>": "a b c x&y"}, {"u<1>": "a d c e x&y"})
+    assert "<h1>a &lt; b</h1>" in text
+    assert "<h2>u&lt;1&gt;</h2>" in text
+    assert (
+        '<p>A <span class="sub"><del>B</del> <ins>D</ins></span> C <ins class="ins">E</ins> X&amp;Y</article>' in text
+    )
+    assert '<span class="del">B</span>' in page({"u": "a b"}, {"u": "a"})
+
+
+def test_the_utterances_with_most_errors_come_first_and_those_without_are_left_out():
+    references = {"none": "a b", "one": "a b", "two": "a b"}
+    hypotheses = {"none": "a b", "one": "a x", "two": "y x"}
+    assert re.findall("<h2>(.*)</h2>", page(references, hypotheses)) == ["two", "one"]
+    assert re.findall("<h2>(.*)</h2>", page(references, hypotheses, utterances=1)) == ["two"]
+    assert "2 of 3 utterances have errors" in page(references, hypotheses)
+    assert "<del>B</del> <ins>X</ins></span><td>2\n" in page(references, hypotheses)
+
+
+def test_the_audio_is_in_the_page_and_nothing_is_fetched():
+    tone = (1000 * np.sin(np.arange(800))).astype(np.float32).round()
+    text = page({"u": "a", "v": "a"}, {"u": "b", "v": "b"}, audio={"u": (tone, 8000)}.get)
+    sources = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            sources.extend(value for name, value in attributes if name in ("src", "href"))
+
+    Parser().feed(text)
+    (source,) = sources
+    kind, data = source.split(",")
+    assert kind == "data:audio/flac;base64"
+    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(data)), dtype="int16")
+    assert rate == 8000
+    assert (samples == tone).all()

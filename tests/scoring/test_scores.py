@@ -1,0 +1,75 @@
+import io
+import re
+
+import pytest
+
+from wenet_uio.scoring.scores import score, write_comparison, write_report
+from wenet_uio.scoring.words import WordRules
+
+BY_CHARACTER = WordRules(by_character=True)
+
+
+def report(references, hypotheses, rules=BY_CHARACTER, **options):
+    file = io.StringIO()
+    write_report(score(references, hypotheses, rules), file, **options)
+    return file.getvalue()
+
+
+def test_the_report_has_wenets_lines():
+    text = report({"u1": "我爱 ok"}, {"u1": "我 a ok"})
+    assert text.startswith("\nutt: u1\nWER: 33.33 % N=3 C=2 S=1 D=0 I=0\nlab: 我 爱 OK\nrec: 我 A  OK\n\n====")
+    assert "\nOverall -> 33.33 % N=3 C=2 S=1 D=0 I=0\n" in text
+    assert "\nMandarin -> 50.00 % N=2 C=1 S=1 D=0 I=0\nEnglish -> 0.00 % N=1 C=1 S=0 D=0 I=0\n" in text
+
+
+def test_without_verbosity_only_totals_are_written():
+    assert report({"u1": "我"}, {"u1": "我"}, verbose=0) == "Overall -> 0.00 % N=1 C=1 S=0 D=0 I=0\n"
+
+
+def test_missing_hypotheses_are_deletions_and_extra_ones_are_named():
+    text = report({"u1": "我 爱", "u2": "你 好 吗"}, {"u1": "我 爱", "u9": "你"}, verbose=0)
+    assert "Missing: 1 without hypothesis, counted as deleted: u2\n" in text
+    assert "Extra: 1 without reference, not scored: u9\n" in text
+    assert "Overall -> 60.00 % N=5 C=2 S=0 D=3 I=0\n" in text
+
+
+def test_files_that_share_no_key_are_a_mistake():
+    with pytest.raises(ValueError, match="references begin with u1, hypotheses with v1"):
+        score({"u1": "a"}, {"v1": "a"}, WordRules())
+
+
+def test_an_inserted_word_counts_for_its_own_script():
+    scores = score({"u": "我"}, {"u": "我 ok"}, BY_CHARACTER)
+    assert scores.scripts["English"].inserted == 1
+    assert scores.scripts["Mandarin"].inserted == 0
+
+
+def test_long_alignments_wrap_with_padding_of_choice():
+    text = report({"u": "a bb c"}, {"u": "a c"}, rules=WordRules(), words_per_line=2, padding="_", verbose=2)
+    assert "lab(u): A BB\nrec(u): A __\n\nlab(u): C\nrec(u): C\n" in text
+
+
+def test_an_interval_stands_beneath_the_total_when_asked_for():
+    references = {f"u{number}": "a b c d" for number in range(40)}
+    hypotheses = {key: "a b c d" if number % 2 else "a b c x" for number, key in enumerate(references)}
+    text = report(references, hypotheses, verbose=0, resamples=500)
+    first, second = text.splitlines()
+    assert first == "Overall -> 12.50 % N=160 C=140 S=20 D=0 I=0"
+    low, high = map(
+        float, re.fullmatch(r"95 % interval -> (\S+) to (\S+) %, 500 resamples of the utterances", second).groups()
+    )
+    assert 5 < low < 12.5 < high < 20
+
+
+def test_two_systems_are_set_side_by_side():
+    references = {f"u{number}": "a b c d" for number in range(40)}
+    worse = dict.fromkeys(references, "a b x x")
+    better = dict.fromkeys(references, "a b c x")
+    file = io.StringIO()
+    systems = [(name, score(references, found, WordRules())) for name, found in (("old", worse), ("new", better))]
+    write_comparison(*systems, file, 100)
+    assert file.getvalue().splitlines() == [
+        "1: old -> 50.00 % N=160 C=80 S=80 D=0 I=0",
+        "2: new -> 25.00 % N=160 C=120 S=40 D=0 I=0",
+        "2 - 1 -> -25.00 points, 95 % interval -25.00 to -25.00, p = 0.000 (100 paired resamples)",
+    ]

@@ -1,0 +1,87 @@
+"""Run by torchrun from test_engines.py: one step and one validation of a job's model for each deal of its data.
+
+ranks.py job.json result.pt
+
+A job: `engine`, `small` (a small conformer, or TinyModel), `keys` of its config, `deals`, each a list of micro-batches
+(rows of the batch) for every rank, and perhaps the `state` to go on from.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.train.support.tiny import TinyModel, part, small_config, tiny_batch, tiny_config
+from wenet_uio.models import build_model
+from wenet_uio.train.build import build_engine
+from wenet_uio.train.distributed import World
+from wenet_uio.train.engine import Engine
+from wenet_uio.train.optimizer import whole
+
+LENGTHS = (90, 70, 50, 50, 40, 20, 10)
+DEEPSPEED = Path(__file__).parents[3] / "tools/ds_stage2.json"
+
+
+def make_engine(job: dict[str, Any], world: World) -> Engine:
+    keys = {"train_engine": job["engine"], **job["keys"]}
+    config = small_config(**keys) if job["small"] else tiny_config(**keys)
+    torch.manual_seed(1)
+    model = build_model(config) if job["small"] else TinyModel()
+    engine = build_engine(model, config, world, 1, DEEPSPEED)
+    if "state" in job:
+        engine.load_state_dict(torch.load(job["state"]))
+    engine.connect()
+    return engine
+
+
+def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
+    """What a step and a validation of the batch give, its rows dealt to the ranks."""
+    whole_batch = tiny_batch(LENGTHS, seed=3, tokens=3)
+    mine = [part(whole_batch, rows) for rows in deal[engine.world.rank]]
+    for batch in mine[:-1]:
+        batch.closes_step = False
+    validated = engine.validate(Once(mine), lambda: False)
+    gradient = {}
+
+    def remember(*_: object) -> None:
+        gradient.update((n, whole(w.grad).clone()) for n, w in engine.model.named_parameters() if w.grad is not None)
+
+    if engine.config.train_engine != "deepspeed":  # which has gradients in flat parts only
+        engine.optimizer.register_step_pre_hook(remember)
+    outcome = engine.step(mine, 1, {"wait": 1.0})
+    return {
+        "gradient": gradient,
+        "grad_norm": outcome.grad_norm,
+        "state": engine.state_dict(),
+        "sums": outcome.sums,
+        "validated": validated,
+    }
+
+
+class Once(list):
+    """Micro-batches of one step."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+def main(job_path: str, result: str) -> None:
+    job = json.loads(Path(job_path).read_text())
+    world = World.from_environment("cpu")
+    world.join(None, 60)
+    results = []
+    for deal in job["deals"]:
+        engine = make_engine(job, world)
+        results.append(run(engine, deal))
+        engine.disconnect()
+    if world.rank == 0:
+        torch.save(results, result)
+    world.leave()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

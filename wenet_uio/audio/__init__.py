@@ -1,0 +1,1 @@
+"""Audio files: headers, decoding, encoding, completeness."""

@@ -1,0 +1,67 @@
+"""Audio as it is stored in a shard: 16-bit wav, flac or opus, the same bytes for the same samples."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import Literal
+
+import numpy as np
+import soundfile
+
+from wenet_uio.audio.read import INT16_SCALE, AudioError
+
+Encoding = Literal["wav", "flac", "opus"]
+FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS")}
+OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
+"""Hz."""
+BLOCK_SECONDS = 60
+"""Written at a time; libsndfile keeps a block on its stack."""
+BIT_REVERSED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
+
+
+def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding) -> bytes:
+    """Encode samples (samples, channels) on the scale of int16; what is louder than full scale is clipped.
+
+    Raises:
+        AudioError: the encoding has no such rate or number of channels.
+    """
+    if encoding == "opus" and sample_rate not in OPUS_RATES:
+        raise AudioError(f"opus stores {', '.join(map(str, OPUS_RATES))} Hz, not {sample_rate}; resample it")
+    if samples.dtype != np.int16:
+        samples = samples.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
+    file_format, subtype = FORMATS[encoding]
+    buffer = io.BytesIO()
+    try:
+        with soundfile.SoundFile(
+            buffer, "w", sample_rate, samples.shape[1], format=file_format, subtype=subtype
+        ) as file:
+            for first in range(0, len(samples), BLOCK_SECONDS * sample_rate):
+                file.write(samples[first : first + BLOCK_SECONDS * sample_rate])
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"{samples.shape[1]} channels at {sample_rate} Hz as {encoding}: {error}") from None
+    return _with_serial_zero(buffer.getvalue()) if encoding == "opus" else buffer.getvalue()
+
+
+def _with_serial_zero(ogg: bytes) -> bytes:
+    """An Ogg stream under serial number 0: libsndfile draws one at random, and no two files would be the same.
+
+    Source: RFC 3533, section 6.
+    """
+    data = bytearray(ogg)
+    first = 0
+    while first < len(data):
+        assert data[first : first + 4] == b"OggS"
+        segments = data[first + 26]
+        last = first + 27 + segments + sum(data[first + 27 : first + 27 + segments])
+        data[first + 14 : first + 18] = bytes(4)
+        data[first + 22 : first + 26] = bytes(4)
+        data[first + 22 : first + 26] = _ogg_checksum(bytes(data[first:last]))
+        first = last
+    return bytes(data)
+
+
+def _ogg_checksum(page: bytes) -> bytes:
+    """Ogg's CRC-32, from the most significant bit and without inversions; zlib's is the same the other way round."""
+    value = zlib.crc32(page.translate(BIT_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return value.to_bytes(4, "big").translate(BIT_REVERSED)

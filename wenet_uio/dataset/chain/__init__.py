@@ -1,0 +1,1 @@
+"""Chain: operators from a waveform and its text to a padded batch."""

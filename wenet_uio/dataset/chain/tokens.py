@@ -1,0 +1,41 @@
+"""Operators on text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wenet_uio.config.dataset import FilterConf
+from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
+from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Tokenize:
+    """Text to labels; of a pair of texts, both."""
+
+    tokenizer: Tokenizer
+
+    def __call__(self, example: Example) -> Example:
+        tokens, labels = self.tokenizer.tokenize(example.text)
+        source_labels = () if example.source is None else tuple(self.tokenizer.tokenize(example.source)[1])
+        return replace(example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Leave out samples whose number of tokens is out of bounds; lengths of audio are the plan's to filter."""
+
+    conf: FilterConf
+
+    def __call__(self, example: Example) -> Example:
+        count = len(example.labels) + len(example.source_labels)
+        filters, detail = token_count_filters(self.conf, count), f"{count} tokens"
+        if example.waveform is not None:
+            frames = example.waveform.numel() / example.sample_rate * FILTER_FRAMES_PER_SECOND
+            filters += token_rate_filters(self.conf, count, frames)
+            detail += f", {frames:.0f} frames"
+        for reason, is_out in filters:
+            if is_out:
+                raise SkipSample(reason, detail, filtered=True)
+        return example

@@ -1,0 +1,1 @@
+"""Corpus: a data list as shards of indexed samples."""

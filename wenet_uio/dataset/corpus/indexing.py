@@ -1,0 +1,271 @@
+"""Making the index of a data list: once, by one process, kept beside the list."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from wenet_uio.audio.read import AudioError, audio_info, segment_samples
+from wenet_uio.dataset.corpus.columns import is_index, read_columns, write_columns
+from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry, Rows, rows_of, shard_table, summary_of
+from wenet_uio.dataset.corpus.remote_index import Indexed, update_kept_index
+from wenet_uio.dataset.corpus.shard_index import is_plain, shard_index
+from wenet_uio.dataset.formats.data_list import (
+    DataType,
+    ListError,
+    RawLine,
+    ShardFiles,
+    lines_of,
+    locate,
+    parse_raw_line,
+    read_shard_list,
+    reason_to_skip,
+)
+from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
+from wenet_uio.dataset.storage import objects
+from wenet_uio.executor import Executor, chunks
+from wenet_uio.files import digest_of, locked, written_aside
+
+UTTERANCES_PER_RUN = 1000
+"""Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
+REMOTE_THREADS = 16
+"""Remote objects that are looked at together."""
+LINES_PER_JOB = 64
+"""Whose headers a thread or a process reads in one go."""
+THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
+"""Read headers unless a tool asks for more."""
+
+
+def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
+    """Where the index of a list is."""
+    return Path(f"{data_list}{layout.suffix}.idx")
+
+
+def kept_folder(data_list: str | Path) -> Path:
+    """Where the indexes of the remote and packed shards of a list are."""
+    return Path(f"{data_list}.idx.d")
+
+
+def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> None:
+    """Index a list unless its index is there and fits; of several processes one does it, the others wait.
+
+    Raises:
+        ListError: no such list, an empty one, or one of the other type.
+    """
+    if not os.path.isfile(data_list):
+        raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
+    if _fits(data_list, data_type, layout):
+        return
+    with locked(data_list):
+        if not _fits(data_list, data_type, layout):
+            build_index(data_list, data_type, layout=layout)
+
+
+def build_index(
+    data_list: str,
+    data_type: DataType,
+    per_run: int = UTTERANCES_PER_RUN,
+    executor: Executor = THREADS,
+    layout: Layout = DEFAULT_LAYOUT,
+) -> list[tuple[str, str]]:
+    """Index a list from its audio headers; in raw mode every `per_run` lines count as one shard.
+
+    `executor` reads the headers of a raw list.
+
+    Returns:
+        (key, reason) of each sample that cannot be used.
+    """
+    check_type(data_list, data_type)
+    if data_type == "raw":
+        columns, bad = _raw_columns(data_list, per_run, executor, layout)
+    else:
+        columns, bad = _shard_columns(data_list, layout)
+    summary = asdict(summary_of(columns))
+    meta = {
+        "type": data_type,
+        "bad": bad,
+        "summary": summary,
+        **_fingerprint(data_list),
+        "digest": digest_of(data_list),
+        "remote": _is_remote(data_list, data_type, layout),
+    }
+    with written_aside(index_of(data_list, layout)) as file:
+        write_columns(file, columns, meta)
+    return bad
+
+
+def check_type(data_list: str, data_type: DataType) -> None:
+    """Refuse a raw list read as shards and the other way round.
+
+    Raises:
+        ListError: what the list is and which data_type fits.
+    """
+    with open(data_list, "rb") as file:
+        first = file.readline().strip()
+    if not first:
+        raise ListError(f"{data_list}: empty data list")
+    is_raw = first.startswith(b"{") and first.endswith(b"}")
+    if is_raw != (data_type == "raw"):
+        kind, fitting = ("JSON lines", "raw") if is_raw else ("paths of shards", "shard")
+        raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
+
+
+def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> Entry:
+    """Index entry of a raw line at `offset`; reads the header of its audio unless the line states a duration.
+
+    Raises:
+        AudioError: the audio cannot be read, or the segment is empty.
+    """
+    duration = line.extra.get("duration")
+    if duration is not None:
+        rate = int(line.extra.get("sampling_rate") or NOMINAL_RATE)
+        count = round(float(duration) * rate)
+    else:
+        info = audio_info(_header_source(locate(line.wav, data_list)))
+        rate = info.sample_rate
+        first, last = segment_samples(info.num_samples, rate, line.start, line.end)
+        count = last - first
+    if count <= 0:
+        raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
+    return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
+
+
+def _header_source(path: str) -> str | bytes:
+    if objects.is_plain(path):
+        return path
+    try:
+        return objects.read_bytes(path)
+    except OSError as error:
+        raise AudioError(str(error)) from None
+
+
+def _raw_columns(
+    data_list: str, per_run: int, executor: Executor, layout: Layout
+) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+    lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
+    jobs = [(data_list, layout, part) for part in chunks(list(enumerate(lines, 1)), LINES_PER_JOB)]
+    results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job[2]))
+    runs: list[list[Entry]] = []
+    bad: list[tuple[str, str]] = []
+    for number, outcome in enumerate(outcome for result in results for outcome in result):
+        if number % per_run == 0:
+            runs.append([])
+        if isinstance(outcome, Entry):
+            runs[-1].append(outcome)
+        else:
+            bad.append(outcome)
+    runs = [run for run in runs if run]
+    rows = rows_of([entry for run in runs for entry in run])
+    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
+    first = ends - [len(run) for run in runs] if runs else ends
+    table = shard_table(rows.slice(int(a), int(b)) for a, b in zip(first, ends, strict=True))
+    return {**rows.columns(), **table, "first_row": first}, bad
+
+
+def _index_lines(job: tuple[str, Layout, list[tuple[int, tuple[int, bytes]]]]) -> list[Entry | tuple[str, str]]:
+    """Entries of numbered lines with their offsets; (key, reason) where there is none."""
+    data_list, layout, lines = job
+
+    def index_line(number: int, offset: int, text: bytes) -> Entry | tuple[str, str]:
+        key = f"{data_list}:{number}"
+        try:
+            line = parse_raw_line(text, layout.text_field)
+            key = line.key
+            skip = reason_to_skip(line)
+            if skip:
+                return key, skip
+            return entry_of(line, data_list, offset, len(text))
+        except (ListError, AudioError) as error:
+            return key, str(error)
+
+    return [index_line(number, offset, text) for number, (offset, text) in lines]
+
+
+def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+    shards = read_shard_list(data_list)
+    check_shard_files(data_list, shards)
+    bad = entries_outside(shards)
+    used: list[bytes] = []
+
+    def rows() -> Iterator[Rows]:
+        remote = any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
+        with ThreadPoolExecutor(REMOTE_THREADS if remote else min(8, os.cpu_count() or 1)) as pool:
+            indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
+            bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
+            for shard, (found, problems) in zip(shards, bar, strict=True):
+                bad.extend(problems)
+                if len(found):
+                    used.append(shard.encode())
+                    yield found
+
+    table = shard_table(rows())
+    table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
+    table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
+    return table, bad
+
+
+def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
+    """Index of one shard of a list, made and kept where it is missing or does not fit any more."""
+    if is_plain(ShardFiles.parse(shard)):
+        return shard_index(shard, layout)
+    return update_kept_index(ShardFiles.parse(shard), layout, kept_folder(data_list))
+
+
+def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
+    """Raises: ListError: a local tar or manifest of the list is not there."""
+    files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
+    missing = [
+        path for path in files if not objects.is_remote(path) and not os.path.isfile(objects.without_scheme(path))
+    ]
+    if missing:
+        raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
+
+
+def entries_outside(shards: Sequence[str]) -> list[tuple[str, str]]:
+    """What manifests of several tars say of tars that the list lacks."""
+    tars = defaultdict(list)
+    for shard in map(ShardFiles.parse, shards):
+        if shard.shard_id is not None:
+            tars[shard.manifest].append(shard.shard_id)
+    return [problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)]
+
+
+def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
+    """Whether any of its tars or audio files is in a remote store."""
+    if data_type == "shard":
+        return any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in read_shard_list(data_list))
+    return any(b"://" in text and objects.is_remote(_wav_of(text, layout)) for _, text in lines_of(data_list))
+
+
+def _wav_of(text: bytes, layout: Layout) -> str:
+    try:
+        return parse_raw_line(text, layout.text_field).wav
+    except ListError:  # it is among the bad ones
+        return ""
+
+
+def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:
+    if not is_index(index_of(data_list, layout)):
+        return False
+    _, meta = read_columns(index_of(data_list, layout))
+    if meta["type"] != data_type:
+        check_type(data_list, data_type)
+        return False
+    found = _fingerprint(data_list)
+    if found["bytes"] != meta["bytes"]:
+        return False
+    return found["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
+
+
+def _fingerprint(data_list: str) -> dict[str, Any]:
+    status = os.stat(data_list)
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

@@ -1,0 +1,198 @@
+"""Several corpora as one: every pass takes an exact quota of utterances from each.
+
+A source is an endless stream: its shards, permuted anew each time it is through. A pass takes the next `quota`
+utterances of it, so that over the passes a source rotates through all its shards, whatever its weight; what is taken
+is handed to the planner as runs of shards, as if they were shards themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
+from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.randomness import Permutation, draw, key_of
+from wenet_uio.dataset.types import SampleRef, Utterance
+
+
+@dataclass(frozen=True)
+class Source:
+    """A corpus with its part in the mixture."""
+
+    corpus: Corpus
+    share: float
+    """Of the utterances of a pass; all shares sum to one."""
+    tags: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.corpus.data_list
+
+
+class Mixture(Corpus):
+    """Sources with their quotas. It reads samples of any of them; `in_pass` says which a pass takes."""
+
+    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool | str) -> None:
+        self.sources, self.per_batch = tuple(sources), per_batch
+        self.sources_take_turns = per_batch == "round_robin"
+        self.quotas = exact_quotas([source.share for source in sources], per_pass)
+        self._first_pass = 0
+        self._offsets = [0] * len(sources)
+        corpora = [source.corpus for source in sources]
+        self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
+        table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in CORPUS_COLUMNS}
+        bad = [item for corpus in corpora for item in corpus.bad]
+        parts = [(source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
+        digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
+        super().__init__(path, table, bad, _summary(table, digest))
+
+    def source_of(self, shards: np.ndarray | int) -> np.ndarray:
+        """Number of the source that each shard belongs to."""
+        return np.searchsorted(self._first_shard, shards, side="right") - 1
+
+    def rows(self, shard: int) -> Rows:
+        number = int(self.source_of(shard))
+        return self.sources[number].corpus.rows(shard - int(self._first_shard[number]))
+
+    def read(self, ref: SampleRef) -> Utterance:
+        number = int(self.source_of(ref.shard))
+        source = self.sources[number]
+        utterance = source.corpus.read(ref._replace(shard=ref.shard - int(self._first_shard[number])))
+        return replace(utterance, extra={**utterance.extra, **source.tags})
+
+    @property
+    def is_remote(self) -> bool:
+        return any(source.corpus.is_remote for source in self.sources)
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return [
+            found for number, shard in self._placed(shards) for found in self._corpus(number).remote_shards([shard])
+        ]
+
+    def remote_files(self, shards: np.ndarray, rows: np.ndarray) -> list[RemoteObject]:
+        return [
+            found
+            for (number, shard), row in zip(self._placed(shards), rows, strict=True)
+            for found in self._corpus(number).remote_files([shard], [row])
+        ]
+
+    def _placed(self, shards: np.ndarray) -> list[tuple[int, int]]:
+        """Source of each shard, and its number there."""
+        numbers = self.source_of(shards)
+        return list(zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True))
+
+    def _corpus(self, number: int) -> Corpus:
+        return self.sources[number].corpus
+
+    def in_pass(self, data_pass: int) -> Corpus:
+        runs = [
+            (int(self._first_shard[number]) + shard, first, last, round_)
+            for number, offset in enumerate(self.offsets(data_pass).values())
+            for shard, first, last, round_ in self._stream(number, offset, self.quotas[number])
+        ]
+        return MixedPass(self, runs)
+
+    def offsets(self, data_pass: int) -> dict[str, int]:
+        passes = data_pass - self._first_pass
+        return {
+            f"{number} {source.corpus.digest[:16]}": start + passes * quota
+            for number, (source, start, quota) in enumerate(zip(self.sources, self._offsets, self.quotas, strict=True))
+        }
+
+    def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
+        self._first_pass = data_pass
+        names = self.offsets(data_pass)  # what the state does not know begins at its beginning
+        self._offsets = [offsets.get(name, 0) for name in names]
+
+    def _stream(self, number: int, offset: int, count: int) -> list[tuple[int, int, int, int]]:
+        """Runs (shard, first, last, round) that hold utterances `offset` to `offset + count` of a source's stream."""
+        corpus = self.sources[number].corpus
+        size = corpus.num_samples
+        runs = []
+        while count:
+            round_, start = divmod(offset, size)
+            order = Permutation(corpus.num_shards, key_of(number, round_))(np.arange(corpus.num_shards))
+            ends = np.cumsum(corpus.samples[order].astype(np.int64))
+            taken = min(count, size - start)
+            low, high = (int(np.searchsorted(ends, x, side="right")) for x in (start, start + taken - 1))
+            for position in range(low, high + 1):
+                before = int(ends[position]) - int(corpus.samples[order[position]])
+                first, last = max(0, start - before), min(int(ends[position]), start + taken) - before
+                runs.append((int(order[position]), first, last, round_))
+            offset, count = offset + taken, count - taken
+        return runs
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return Mixture, (self.data_list, self.sources, sum(self.quotas), self.per_batch)
+
+
+class MixedPass(Corpus):
+    """What one pass takes from a mixture; a run of a shard counts as a shard."""
+
+    def __init__(self, mixture: Mixture, runs: Sequence[tuple[int, int, int, int]]) -> None:
+        self.mixture = mixture
+        self.shards, self.first, self.last, self.rounds = (
+            np.asarray(column, np.int64) for column in zip(*runs, strict=True)
+        )
+        whole = (self.first == 0) & (self.last == mixture.samples[self.shards])
+        table = {name: getattr(mixture, name)[self.shards] for name in CORPUS_COLUMNS}
+        for number in np.flatnonzero(~whole):
+            cut = shard_table(
+                [mixture.rows(int(self.shards[number])).slice(int(self.first[number]), int(self.last[number]))]
+            )
+            for name, column in table.items():
+                column[number] = cut[name][0]
+        super().__init__(mixture.data_list, table, [], _summary(table, mixture.digest))
+        self.sources_take_turns = mixture.sources_take_turns
+
+    def rows(self, shard: int) -> Rows:
+        rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
+        if not self.rounds[shard]:
+            return rows
+        # An utterance that a pass takes twice is drawn for twice.
+        return replace(rows, key_hash=draw(key_of(int(self.rounds[shard])), rows.key_hash))
+
+    def read(self, ref: SampleRef) -> Utterance:
+        shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
+        return self.mixture.read(SampleRef(int(shards[0]), int(rows[0]), ref.speed))
+
+    @property
+    def is_remote(self) -> bool:
+        return self.mixture.is_remote
+
+    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+        return self.mixture.remote_shards(self.shards[shards])
+
+    def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.shards[shards], rows + self.first[shards]
+
+    def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
+        if not self.mixture.per_batch or not len(shards):
+            return buckets
+        kinds = int(buckets.max()) + 2  # NO_BUCKET is -1
+        return self.mixture.source_of(self.shards[shards]) * kinds + buckets + 1
+
+    def source_numbers(self, shards: np.ndarray) -> np.ndarray:
+        return self.mixture.source_of(self.shards[shards])
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        return tuple(source.name for source in self.mixture.sources)
+
+
+def _summary(table: Mapping[str, np.ndarray], digest: str) -> Summary:
+    return Summary(int(table["samples"].sum(dtype=np.int64)), float(table["seconds"].sum()), digest)
+
+
+def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
+    """Whole numbers that sum to `total`, each within one of its share of it (largest remainders)."""
+    exact = np.asarray(shares) / sum(shares) * total
+    quotas = np.floor(exact).astype(int)
+    for number in np.argsort(quotas - exact, kind="stable")[: total - int(quotas.sum())]:
+        quotas[number] += 1
+    return quotas.tolist()

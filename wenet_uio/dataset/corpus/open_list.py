@@ -1,0 +1,30 @@
+"""Open a raw or shard list as a corpus, and index the list first where needed."""
+
+from __future__ import annotations
+
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.indexing import ensure_index
+from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
+from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
+from wenet_uio.dataset.formats.data_list import DataType, ListError
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
+from wenet_uio.dataset.storage import objects
+
+
+def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Corpus:
+    """Open a raw or shard list, indexing it first where it has no index or has changed since.
+
+    `layout` is for lists of other tools whose samples are not what they are taken for.
+
+    Raises:
+        ListError: no such list, an empty one, or one of the other type.
+        OSError, ValueError: the cache cannot be used.
+    """
+    ensure_index(data_list, data_type, layout)
+    corpus = RawCorpus(data_list, layout) if data_type == "raw" else ShardCorpus(data_list, layout)
+    if corpus.is_remote:
+        objects.check_cache()
+    if not corpus.num_samples:
+        reasons = "; ".join(f"{key}: {reason}" for key, reason in corpus.bad[:3])
+        raise ListError(f"{data_list}: no usable utterance" + (f" ({reasons})" if reasons else ""))
+    return corpus

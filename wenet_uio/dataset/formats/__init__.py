@@ -1,0 +1,1 @@
+"""Formats: data lists, tar files, and the layouts of other tools."""

@@ -1,0 +1,181 @@
+"""Lhotse's cuts as our utterances: read through lhotse once, when they are indexed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from wenet_uio.audio.read import AudioError, AudioInfo
+from wenet_uio.dataset.formats.data_list import SKIP, ListError, RawLine
+from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
+from wenet_uio.dataset.formats.tar_members import Member
+from wenet_uio.dataset.storage import objects
+from wenet_uio.files import written_aside
+
+
+def is_cuts(manifest: str) -> bool:
+    """Whether the manifest of a shard holds Lhotse's cuts (`cuts.000000.jsonl.gz`) and not NeMo's entries."""
+    return os.path.basename(manifest).startswith("cuts.")
+
+
+def folder_beside_shar(cuts_path: str) -> Path:
+    """Where to keep what belongs to a Shar of Lhotse: `x.uio` for the folder `x`."""
+    folder = Path(os.path.abspath(cuts_path)).parent
+    return folder.with_name(f"{folder.name}.uio")
+
+
+def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
+    """The cuts of a manifest (JSONL, also .gz), one after the other; what is none goes to `bad`.
+
+    Raises:
+        ListError: lhotse is not installed.
+    """
+    try:
+        import lhotse.serialization
+    except ImportError:
+        raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
+    is_packed = path.partition("?")[0].lower().endswith(".gz")
+    with objects.open_whole(path) as stored, gzip.open(stored) if is_packed else stored as file:
+        try:
+            for number, line in enumerate(file, 1):
+                try:
+                    cut = lhotse.serialization.deserialize_item(json.loads(line))
+                except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+                    cut = error
+                if isinstance(cut, lhotse.cut.Cut):
+                    yield cut
+                else:
+                    bad.append((f"{path}:{number}", f"no cut ({type(cut).__name__}: {cut})"))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            bad.append((path, f"breaks off or is damaged ({error})"))
+
+
+def utterance_of(cut: Any) -> RawLine:
+    """One cut as a line of a raw list; the texts of its supervisions are joined in their order.
+
+    Raises:
+        ListError: what makes it more than a piece of one recording with a text.
+    """
+    source, channel = _source(cut)
+    extra = _extra(cut, channel)
+    extra |= {"duration": cut.duration, "sampling_rate": cut.sampling_rate}
+    start, end = _span(cut, cut.recording.duration)
+    return RawLine(cut.id, source, _text(cut), start, end, extra)
+
+
+def list_of_cuts(cuts_path: str) -> str:
+    """Write the raw list of a manifest of cuts beside it, unless it is there; reading that needs no lhotse.
+
+    Cuts that cannot be used stay in it with their reason.
+
+    Returns:
+        the path of the list.
+    """
+    data_list = f"{cuts_path}.list"
+    made_at = os.stat(cuts_path).st_mtime_ns
+    if os.path.isfile(data_list) and os.stat(data_list).st_mtime_ns == made_at:
+        return data_list
+    with written_aside(data_list, "w") as file:
+        bad: list[tuple[str, str]] = []
+        for cut in read_cuts(cuts_path, bad):
+            try:
+                file.write(utterance_of(cut).to_json() + "\n")
+            except ListError as error:
+                bad.append((cut.id, str(error)))
+        file.writelines(RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n" for key, reason in bad)
+    os.utime(data_list, ns=(made_at, made_at))
+    return data_list
+
+
+def find_cuts(
+    members: Sequence[Member], cuts_path: str, info_of: Callable[[Member], AudioInfo]
+) -> tuple[list[FoundSample], list[tuple[str, str]]]:
+    """Match the cuts of a Shar shard with the members of its `recording` tar, in the order of the cuts.
+
+    Returns:
+        the samples, and (key, reason) of cuts without audio or a plain text, and of audio without a cut.
+    """
+    by_key = {key: member for member in members for key, field in [split_name(member.name, "last")] if field != "json"}
+    samples: list[FoundSample] = []
+    bad: list[tuple[str, str]] = []
+    named = set()
+    for cut in read_cuts(cuts_path, bad):
+        try:
+            member = by_key.get(cut.id)
+            named.add(cut.id)
+            if member is None or member.name.endswith(".nodata"):
+                raise ListError("no audio in the tar of recordings")
+            _check_plain(cut)
+            info = info_of(member)
+            start, end = _span(cut, info.num_samples / info.sample_rate)
+            line = RawLine(cut.id, member.name, _text(cut), start, end, _extra(cut, _channel(cut)))
+            samples.append(FoundSample(line, member, None))
+        except (ListError, AudioError) as error:
+            bad.append((cut.id, str(error)))
+    bad.extend((key, f"no cut of {cuts_path} names it") for key in by_key if key not in named)
+    return samples, bad
+
+
+def _check_plain(cut: Any) -> None:
+    kind = type(cut).__name__
+    if kind not in ("MonoCut", "MultiCut"):
+        raise ListError(f"a {kind}: save its audio as a recording of its own, as cut.save_audio does")
+    if not cut.has_recording:
+        raise ListError("a cut without a recording: features are computed from audio here")
+    if cut.recording.transforms:
+        raise ListError("its recording has transforms: save the audio as it shall be, as cut.save_audio does")
+
+
+def _source(cut: Any) -> tuple[str, int | None]:
+    """Path of a cut's audio, and its channel in that file (None when the file has but one)."""
+    _check_plain(cut)
+    channel = _channel(cut, always=True)
+    source = next((source for source in cut.recording.sources if channel in source.channels), None)
+    if source is None or source.type not in ("file", "url"):
+        found = "no source" if source is None else f"a source of type {source.type}"
+        raise ListError(f"{found} for channel {channel} of recording {cut.recording.id}; files and URLs are read")
+    return str(source.source), None if len(source.channels) == 1 else source.channels.index(channel)
+
+
+def _channel(cut: Any, *, always: bool = False) -> int | None:
+    """Place of a cut's channel among those of its recording (None when there is but one, unless `always`)."""
+    channels = cut.channel if isinstance(cut.channel, list) else [cut.channel]
+    if len(channels) != 1:
+        raise ListError(f"{len(channels)} channels in one cut; cut each channel on its own")
+    recorded = cut.recording.channel_ids
+    if always:
+        return channels[0]
+    return None if len(recorded) < 2 else recorded.index(channels[0])
+
+
+def _span(cut: Any, seconds: float) -> tuple[float, float | None]:
+    """Start and end of a cut in its audio; 0 and None when it is all of it."""
+    if not cut.start and abs(cut.duration - seconds) * cut.sampling_rate < 1:
+        return 0.0, None
+    return cut.start, cut.start + cut.duration
+
+
+def _text(cut: Any) -> str:
+    texts = [part.text for part in sorted(cut.supervisions, key=lambda part: part.start) if part.text]
+    if not texts:
+        raise ListError("no supervision with a text")
+    return " ".join(texts)
+
+
+def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
+    """Speaker, language and custom fields; of several supervisions, where they agree."""
+    extra: dict[str, Any] = {}
+    for name in ("speaker", "language", "gender"):
+        values = {getattr(part, name) for part in cut.supervisions}
+        if len(values) == 1 and None not in values:
+            extra[name] = values.pop()
+    custom = {**(cut.custom or {})}
+    if len(cut.supervisions) == 1:
+        custom |= cut.supervisions[0].custom or {}
+    extra |= {name: value for name, value in custom.items() if isinstance(value, (str, int, float, bool, list, dict))}
+    return extra if channel is None else {**extra, "channel": channel}

@@ -1,0 +1,53 @@
+"""Counting frames: from the number of samples of a waveform to the number of feature frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wenet_uio.config.dataset import DatasetConf
+
+
+@dataclass(frozen=True)
+class FrameCount:
+    """Frames that the chain makes of a waveform."""
+
+    sample_rate: int
+    """Hz, after resampling."""
+    window: int
+    """Samples."""
+    shift: int
+    """Samples."""
+    snip_edges: bool = True
+    """True: only whole windows; False: one frame a shift."""
+    padding: int = 0
+    """Samples of silence behind each waveform."""
+    fixed_samples: int | None = None
+    """Length that every waveform is brought to, where it is."""
+
+    def __call__(self, num_samples: np.ndarray) -> np.ndarray:
+        """Frames of waveforms of `num_samples` at `sample_rate`."""
+        if self.fixed_samples is not None:
+            num_samples = np.full_like(num_samples, self.fixed_samples)
+        num_samples = num_samples + self.padding
+        if self.snip_edges:
+            return np.maximum(0, 1 + (num_samples - self.window) // self.shift)
+        return (num_samples + self.shift // 2) // self.shift
+
+
+def frame_count(conf: DatasetConf) -> FrameCount:
+    """How the features of `conf` count frames."""
+    rate = conf.resample_conf.resample_rate
+    if conf.feats_type == "log_mel_spectrogram":
+        mel = conf.log_mel_spectrogram_conf
+        fixed = rate * mel.max_duration if mel.pad_or_trim else None
+        return FrameCount(rate, mel.hop_length, mel.hop_length, True, 0 if fixed else mel.padding, fixed)
+    feats = conf.mfcc_conf if conf.feats_type == "mfcc" else conf.fbank_conf
+    window, shift = (int(rate * ms * 0.001) for ms in (feats.frame_length, feats.frame_shift))
+    return FrameCount(rate, window, shift, feats.snip_edges)
+
+
+def resampled_length(num_samples: np.ndarray, source_rate: np.ndarray | int, target_rate: int) -> np.ndarray:
+    """Samples that resampling leaves: ceil(n * target / source)."""
+    return -(-num_samples * target_rate // source_rate)

@@ -1,0 +1,1 @@
+"""Plan: index, batch policy, seed and epoch give every batch of an epoch."""

@@ -1,0 +1,114 @@
+"""From the shards of a group to its batches: dealt into blocks, sorted by length, cut."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.plan.cutting import cut, fewest_batches
+from wenet_uio.dataset.plan.lanes import Members
+from wenet_uio.dataset.plan.measure import Measure, Stored
+from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out
+from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
+
+BLOCK_BATCHES = 256
+"""Batches that are cut from one sorted block: more pad less, fewer shuffle more."""
+JITTER = 0.01
+"""Share of its length by which a sample's place in the sorted order is moved at most, so that mates change."""
+
+
+class GroupPlanner:
+    """Plans the groups of one epoch."""
+
+    def __init__(self, corpus: Corpus, measure: Measure, *, key: int) -> None:
+        self.corpus, self.measure, self.key = corpus, measure, key
+
+    def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
+        """Batches of a group, in the order of its rows; `count` None makes as few as the bound allows."""
+        samples, keys = self._gather(members)
+        batches = [batch for block, share in self._deal(samples, keys, count) for batch in self._cut(block, share)]
+        batches.sort(key=_mean_frames)
+        rows = np.arange(first_row, first_row + len(batches))
+        if self.measure.length_order == "synced":
+            rows = draw(key_of(self.key, ROW), rows)
+        elif self.measure.length_order == "random":
+            rows = draw(key_of(self.key, ROW, lane), rows)
+        place = np.argsort(np.argsort(rows, kind="stable"))
+        ordered = [batches[rank] for rank in place]
+        return Batches(self._in_turns(ordered) if self.corpus.sources_take_turns else ordered)
+
+    def _in_turns(self, batches: list[Pieces]) -> list[Pieces]:
+        """Batches of the sources by turns, each source's spread evenly over the group."""
+        firsts = np.asarray([next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int)
+        sources = self.corpus.source_numbers(firsts)
+        turn = np.zeros(len(batches))
+        for source in np.unique(sources):
+            own = np.flatnonzero(sources == source)
+            turn[own] = (np.arange(len(own)) + 0.5) / len(own)
+        return [batches[number] for number in np.lexsort((sources, turn))]
+
+    def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
+        """All samples of a group that take part, and the counters of their draws."""
+        columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
+        for shard, first, last in members:
+            rows = self.corpus.rows(shard).slice(first, last)
+            kept = np.flatnonzero(self.measure.keep(rows)[0])
+            stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
+            place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
+            columns.append((*place, *(column[kept] for column in stored)))
+        shards, rows, *stored, keys = (np.concatenate(column[1:] or column) for column in zip(*columns, strict=True))
+        keys = keys.astype(np.uint64)
+        choices = np.asarray(self.measure.speeds)
+        speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
+        lengths = self.measure.lengths(Stored(*stored), speeds)
+        buckets = self.corpus.separate(shards, self.measure.policy.buckets(lengths))
+        seeds = draw(key_of(self.key, AUGMENTATION), keys)
+        units = self.measure.policy.units(lengths)
+        frames, buckets = lengths.frames.astype(np.int32), buckets.astype(np.int32)
+        samples = Piece(shards, rows, speeds.astype(np.float32), frames, units, buckets, seeds)
+        return samples, keys
+
+    def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
+        """Deal the samples into blocks at random, each sorted by length, with its share of `count` batches."""
+        expected = count if count is not None else int(samples.units.sum()) // self.measure.policy.bound
+        number = max(1, round(expected / BLOCK_BATCHES))
+        shift = 2 * uniform(key_of(self.key, PLACE), keys) - 1
+        if self.measure.noise is None:
+            place = samples.frames * (1 + JITTER * shift)
+        else:
+            place = samples.frames + shift * (self.measure.noise / 2 * _range(samples.frames))
+            number = 1
+        turn = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
+        blocks = []
+        for part in range(number):
+            block = turn[part::number]
+            share = None if count is None else count * (part + 1) // number - count * part // number
+            blocks.append((samples[block[np.argsort(place[block], kind="stable")]], share))
+        return blocks
+
+    def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
+        """Cut a sorted block into `count` batches; one over the bound becomes several pieces."""
+        numbers = np.unique(block.buckets)
+        if len(numbers) > 1:
+            pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
+            return share_out(pieces, len(pieces) if count is None else count)
+        if count is None:
+            return [(piece,) for piece in self._within_bound(block) if len(piece)]
+        runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
+        return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
+
+    def _within_bound(self, samples: Piece) -> list[Piece]:
+        """Sorted samples in as few pieces as the bound allows; one, if empty."""
+        if samples.cost <= self.measure.policy.bound:
+            return [samples]
+        units = np.maximum.accumulate(samples.units)
+        runs = cut(units, fewest_batches(units, self.measure.policy.bound), self.measure.policy.bound)
+        return [samples[slice(*run)] for run in runs]
+
+
+def _range(values: np.ndarray) -> int:
+    return int(np.ptp(values)) if len(values) else 0
+
+
+def _mean_frames(pieces: tuple[Piece, ...]) -> float:
+    return float(np.mean(np.concatenate([piece.frames for piece in pieces]))) if any(map(len, pieces)) else 0.0

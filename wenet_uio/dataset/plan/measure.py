@@ -1,0 +1,183 @@
+"""From the columns of an index to what a plan needs: who takes part, and how many frames each has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from wenet_uio.config.dataset import DatasetConf, FilterConf
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.columns import release_pages
+from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows
+from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
+from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
+from wenet_uio.dataset.plan.policies import DurationBucketPolicy, Lengths, Policy, StaticPolicy, policy_of
+
+SHARDS_AT_ONCE = 1 << 18
+"""Shards whose rows of the shard table are worked on together, to bound the memory that takes."""
+SAMPLED_SHARDS = 20
+"""Shards, spread over the corpus, that say how long its utterances are."""
+
+
+class Stored(NamedTuple):
+    """The part of an index that lengths come from; `Rows` has the same columns."""
+
+    num_samples: np.ndarray
+    sample_rate: np.ndarray
+    text_length: np.ndarray
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Which samples take part in an epoch, and what each costs."""
+
+    policy: Policy
+    frame_count: FrameCount
+    filter: FilterConf | None = None
+    """None keeps every sample: evaluation leaves nothing out."""
+    speeds: tuple[float, ...] = (1.0,)
+    """Drawn from for each sample and epoch."""
+    text_length_is_tokens: bool = False
+    """True where the index counts tokens, so that bounds on tokens can be checked while planning."""
+    noise: float | None = None
+    """Semi-sorted batching: share of the range of lengths; None cuts sorted blocks."""
+    length_order: str = "synced"
+    """synced, random or rising."""
+
+    def digest(self) -> str:
+        """Of everything here: a plan is only resumed under the policy it was made with."""
+        return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
+
+    def keep(self, rows: Rows | Stored) -> tuple[np.ndarray, Counter[str]]:
+        """Which rows take part (bool), and how many the others are by reason."""
+        kept = np.ones(len(rows.num_samples), bool)
+        reasons: Counter[str] = Counter()
+        for reason, bad in self._filters(rows):
+            reasons[reason] += int(np.count_nonzero(kept & bad))
+            kept &= ~bad
+        return kept, +reasons
+
+    def lengths(self, rows: Rows | Stored, speeds: np.ndarray | float = 1.0) -> Lengths:
+        """Lengths of samples played at `speeds`."""
+        rate, text_only = self.frame_count.sample_rate, rows.sample_rate == TEXT_ONLY
+        source_rate = np.where(text_only, rate, rows.sample_rate).astype(np.int64)
+        count = resampled_length(rows.num_samples.astype(np.int64), source_rate, rate)
+        played = np.ceil(count / speeds).astype(np.int64)
+        tokens = rows.text_length.astype(np.int64)
+        frames = np.where(text_only, tokens, self.frame_count(played))
+        return Lengths(frames, -(-played * 1000 // rate), tokens, text_only)
+
+    def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
+        """Units of a part of the shards after the filters, float64.
+
+        From the shard table where that can tell; shards that the filters may touch, and all under policies that are
+        not linear in length, are looked into.
+        """
+        stretch = float(np.mean(1 / np.asarray(self.speeds)))
+        seconds = corpus.seconds[part] * stretch
+        frames = seconds * self.frame_count.sample_rate / self.frame_count.shift
+        units = self.policy.table_units(corpus.samples[part], seconds, frames)
+        units = np.zeros(len(seconds)) if units is None else units.astype(np.float64)
+        for number in np.flatnonzero(self._must_look_into(corpus, part)):
+            rows = corpus.rows((part.start or 0) + int(number))
+            units[number] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
+        return units
+
+    def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
+        """Samples that the filters leave out of every `step`-th shard from `first` on, by reason.
+
+        Reads the index of those shards whose row of the shard table does not rule it out.
+        """
+        reasons: Counter[str] = Counter()
+        for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
+            part = slice(start, start + step * SHARDS_AT_ONCE, step)
+            for number in np.flatnonzero(self._must_look_into(corpus, part)):
+                reasons += self.keep(corpus.rows(start + int(number) * step))[1]
+            release_pages(corpus.samples)
+        return reasons
+
+    def _must_look_into(self, corpus: Corpus, part: slice) -> np.ndarray:
+        """Whether each shard may hold samples that `keep` leaves out, or units that its row of the table cannot tell.
+
+        Every filter is monotone in length and in text, under policies that are, so that the corners tell.
+        """
+        columns = (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
+        shortest, longest, shortest_text, longest_text = (column[part] for column in columns)
+        nothing = np.zeros(0)
+        if self.policy.table_units(nothing, nothing, nothing) is None:
+            return np.ones(len(shortest), bool)
+        text_only = longest == 0
+        if not len(shortest):
+            return text_only
+        extremes = (shortest.min(), longest.max(), shortest_text.min(), longest_text.max())
+        if not self._corners_may_filter(*map(np.atleast_1d, extremes))[0]:
+            return text_only
+        return text_only | self._corners_may_filter(shortest, longest, shortest_text, longest_text)
+
+    def _corners_may_filter(
+        self, shortest: np.ndarray, longest: np.ndarray, shortest_text: np.ndarray, longest_text: np.ndarray
+    ) -> np.ndarray:
+        rate = np.full(len(shortest), NOMINAL_RATE)
+        lengths = np.floor(shortest * NOMINAL_RATE), np.ceil(longest * NOMINAL_RATE)
+        corners = (
+            Stored(length.astype(np.int64), rate, text) for length in lengths for text in (shortest_text, longest_text)
+        )
+        return np.logical_or.reduce([~self.keep(corner)[0] for corner in corners])
+
+    def _filters(self, rows: Rows | Stored) -> Iterator[tuple[str, np.ndarray]]:
+        if self.filter is None:
+            return
+        has_audio = rows.sample_rate != TEXT_ONLY
+        seconds = rows.num_samples / np.maximum(rows.sample_rate, 1)
+        frames = seconds * FILTER_FRAMES_PER_SECOND
+        yield "max_length", frames > self.filter.max_length
+        no_frame = self.lengths(rows, max(self.speeds)).frames < 1
+        yield "min_length", ((frames < self.filter.min_length) | no_frame) & has_audio
+        yield "min_duration", (seconds < self.filter.min_duration) & has_audio
+        if self.filter.max_duration is not None:
+            yield "max_duration", seconds > self.filter.max_duration
+        if self.text_length_is_tokens:
+            tokens = rows.text_length.astype(np.int64)
+            yield from token_count_filters(self.filter, tokens)
+            for reason, bad in token_rate_filters(self.filter, tokens, frames):
+                yield reason, bad & has_audio
+        slowest = self.policy.units(self.lengths(rows, min(self.speeds)))
+        yield "fits_no_batch", slowest > self.policy.bound
+
+
+def needs_token_counts(conf: DatasetConf) -> bool:
+    """Whether batches or filters look at tokens in a way that must be planned, so that they have to be counted."""
+    tps = conf.filter_conf.max_tps is not None or conf.filter_conf.min_tps > 0
+    return tps or policy_of(conf.batch_conf).needs_tokens
+
+
+def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
+    """The measure that `dataset_conf` asks for; evaluation filters nothing, perturbs nothing and drops no bucket."""
+    policy, batch = policy_of(conf.batch_conf), conf.batch_conf
+    if not training:
+        if isinstance(policy, DurationBucketPolicy):
+            policy = StaticPolicy(min(policy.sizes))
+        return Measure(policy, frame_count(conf))
+    return Measure(
+        policy,
+        frame_count(conf),
+        conf.filter_conf,
+        conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),
+        text_length_is_tokens,
+        batch.randomization_factor if batch.use_semi_sorted_batching else None,
+        batch.length_order,
+    )
+
+
+def utterance_seconds(corpus: Corpus) -> dict[str, float]:
+    """Seconds of the utterances: median, 95th percentile (`most`) and longest; zeros where there is only text."""
+    shards = np.unique(np.linspace(0, corpus.num_shards - 1, SAMPLED_SHARDS).astype(int))
+    rows = [corpus.rows(int(shard)) for shard in shards]
+    seconds = np.concatenate([each.seconds[each.sample_rate != TEXT_ONLY] for each in rows])
+    quantiles = np.percentile(seconds, (50, 95, 100)) if len(seconds) else np.zeros(3)
+    return dict(zip(("median", "most", "longest"), quantiles.round(2).tolist(), strict=True))

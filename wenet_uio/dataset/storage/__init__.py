@@ -1,0 +1,1 @@
+"""Storage: local paths and remote stores, the cache, the prefetch process."""

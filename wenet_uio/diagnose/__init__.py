@@ -1,0 +1,1 @@
+"""Diagnosis: checks of data, reports of plans, profiles of loading."""

@@ -1,0 +1,1 @@
+"""Data preparation: lists, shards, statistics, new recipes."""

@@ -1,0 +1,202 @@
+"""Kaldi's data directories: the `wav.scp`, `text` and `segments` that a corpus preparation writes for each part."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+from wenet_uio.files import written_aside
+from wenet_uio.prepare.kaldi_tables import TO_THE_END, recording_names
+
+Value = TypeVar("Value")
+
+NAMED = 3
+"""Keys that a message names before it only counts."""
+
+
+class Recording(NamedTuple):
+    """One utterance of a corpus that is to be prepared."""
+
+    key: str
+    wav: Path
+    text: str
+    start: float = 0.0
+    """Seconds."""
+    end: float | None = None
+    """Seconds; None is the end of the audio."""
+
+
+def preparation_parser(description: str | None, corpus: str) -> ArgumentParser:
+    """The command line that every preparation of a corpus has: the folder `corpus` (what it holds), and `out`."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path, help=corpus)
+    parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
+    return parser
+
+
+def require_in(corpus: Path, *names: str) -> None:
+    """Stop where a corpus lacks what its layout has.
+
+    Raises:
+        ValueError: naming what is missing, and what to do.
+    """
+    for name in names:
+        if not (corpus / name).exists():
+            raise ValueError(f"{corpus} has no {name}: name the corpus with --data, or run stage -1 where there is one")
+
+
+def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
+    """Files of that name (`fe_*.txt`) in a folder and all that it holds, ordered; also in linked ones, each once."""
+    entered = set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        place = os.path.realpath(root)
+        if place in entered:
+            folders.clear()
+            continue
+        entered.add(place)
+        yield from (Path(root, name) for name in sorted(names) if fnmatchcase(name, pattern))
+
+
+def audio_files(
+    folder: Path, *suffixes: str, stem: str = "*", key: Callable[[Path], str] = lambda path: path.stem
+) -> dict[str, Path]:
+    """Audio below a folder by key, ordered by path; `suffixes` (such as ".wav") are found in any case.
+
+    Args:
+        stem: what names are like, without the suffix; others are passed over.
+
+    Raises:
+        ValueError: two files have one key, or there is none.
+    """
+    found: dict[str, Path] = {}
+    for path in files_below(folder, f"{stem}.*"):
+        if path.suffix.lower() in suffixes:
+            name = key(path)
+            if name in found:
+                raise ValueError(
+                    f"{name}: two recordings, {found[name]} and {path}; name a folder with one of them with --data"
+                )
+            found[name] = path
+    if not found:
+        raise ValueError(
+            f"no {' or '.join(stem + suffix for suffix in suffixes)} below {folder}: "
+            "name the corpus with --data, or run stage -1 where there is one"
+        )
+    return found
+
+
+def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -> list[Recording]:
+    """Recordings of the keys that have audio and text; the others are counted on stderr, under the name `where`.
+
+    For corpora whose layout is known to have such gaps; elsewhere `write_data_dir` stops at the first one.
+    """
+    tell_left_out(f"{where}: audio without text", [key for key in wavs if key not in texts])
+    tell_left_out(f"{where}: text without audio", [key for key in texts if key not in wavs])
+    return [Recording(key, wav, texts[key]) for key, wav in wavs.items() if key in texts]
+
+
+def tell_left_out(what: str, keys: Sequence[str]) -> None:
+    """Say on stderr how many utterances a preparation leaves out and name some; nothing where there are none."""
+    if keys:
+        named = ", ".join(keys[:NAMED]) + (", …" if len(keys) > NAMED else "")
+        print(f"{what}: {len(keys)} left out ({named})", file=sys.stderr)
+
+
+def split_by(
+    group_of: Callable[[Value], str], items: Iterable[Value], shares: Mapping[str, float]
+) -> dict[str, list[Value]]:
+    """Items by part; all of a group (a speaker, a call) are in one part, the same one in every run.
+
+    Args:
+        shares: part -> its share of the groups, in percent; "train" gets the rest.
+    """
+    parts: dict[str, list[Value]] = {"train": [], **{part: [] for part in shares}}
+    for item in items:
+        draw = crc32(group_of(item).encode()) % 10_000 / 100
+        for part, share in shares.items():
+            if draw < share:
+                parts[part].append(item)
+                break
+            draw -= share
+        else:
+            parts["train"].append(item)
+    return parts
+
+
+def write_parts(out: Path, parts: Mapping[str, Collection[Recording]]) -> None:
+    """Write the data directory of each part, once those of all are sound."""
+    sound = {out / part: check_part(out / part, recordings) for part, recordings in parts.items()}
+    for folder, ordered in sound.items():
+        _write(folder, ordered)
+
+
+def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
+    """Write `wav.scp` (absolute paths), `text`, and `segments` where an utterance is a part of its recording.
+
+    Lines are ordered by key; gives the number of utterances.
+
+    Raises:
+        ValueError: what `check_part` finds.
+    """
+    ordered = check_part(folder, recordings)
+    _write(Path(folder), ordered)
+    return len(ordered)
+
+
+def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Recording]:
+    """Utterances of a part ordered by key, if tables can have them all.
+
+    Raises:
+        ValueError: naming the utterance that comes twice, has a space in its key, no text, no audio, no length; a part
+            without any.
+    """
+    ordered = sorted(recordings, key=lambda recording: recording.key.encode())
+    if not ordered:
+        raise ValueError(f"{part}: no utterance was found for it; is the corpus complete?")
+    there: set[Path] = set()
+    for recording, following in zip(ordered, [*ordered[1:], None], strict=True):
+        key, wav, text, start, end = recording
+        if following and key == following.key:
+            raise ValueError(f"{key}: two recordings, {wav} and {following.wav}")
+        if key.split() != [key]:
+            raise ValueError(f"{key!r}: the key of {wav} is empty or has spaces, which tables cannot have; rename it")
+        if not text.strip():
+            raise ValueError(f"{key}: {wav} has no text")
+        if "\n" in text:
+            raise ValueError(f"{key}: the text of {wav} has a line break, {text!r}; make it one line")
+        if start < 0 or (end is not None and start >= end):
+            raise ValueError(f"{key}: {start} s to {end} s of {wav}")
+        if wav not in there and not wav.is_file():
+            raise ValueError(f"{key}: has text, but its audio {wav} is missing")
+        there.add(wav)
+    return ordered
+
+
+def _write(folder: Path, ordered: Sequence[Recording]) -> None:
+    if any(recording.start or recording.end is not None for recording in ordered):
+        _write_segments(folder, ordered)
+    else:
+        (folder / "segments").unlink(missing_ok=True)
+        with written_aside(folder / "wav.scp", "w") as scp:
+            scp.writelines(f"{recording.key} {recording.wav.absolute()}\n" for recording in ordered)
+    with written_aside(folder / "text", "w") as text:
+        text.writelines(f"{recording.key} {recording.text}\n" for recording in ordered)
+    print(f"{folder}: {len(ordered)} utterances")
+
+
+def _write_segments(folder: Path, ordered: Sequence[Recording]) -> None:
+    names = recording_names(str(recording.wav.absolute()) for recording in ordered)
+    with written_aside(folder / "wav.scp", "w") as scp, written_aside(folder / "segments", "w") as segments:
+        for wav, name in sorted(names.items(), key=lambda item: item[1].encode()):
+            print(name, wav, file=scp)
+        for recording in ordered:
+            name = names[str(recording.wav.absolute())]
+            end = TO_THE_END if recording.end is None else f"{recording.end:.3f}"
+            print(recording.key, name, f"{recording.start:.3f}", end, file=segments)

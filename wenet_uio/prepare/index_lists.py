@@ -1,0 +1,53 @@
+"""Indexing whole lists ahead of training, in parallel processes; what is there already is kept."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wenet_uio.dataset.corpus.columns import read_columns
+from wenet_uio.dataset.corpus.index import Summary
+from wenet_uio.dataset.corpus.indexing import (
+    check_shard_files,
+    check_type,
+    ensure_index,
+    entries_outside,
+    index_of,
+    index_shard,
+)
+from wenet_uio.dataset.corpus.sources import SourceList
+from wenet_uio.dataset.formats.data_list import read_shard_list
+from wenet_uio.dataset.formats.sample_layout import Layout
+from wenet_uio.executor import Executor
+
+
+class IndexedList(NamedTuple):
+    """What the index of a list says."""
+
+    data_list: str
+    summary: Summary
+    bad: list[tuple[str, str]]
+    """(key, reason) of what cannot be used."""
+
+
+def index_list(source: SourceList, executor: Executor) -> IndexedList:
+    """Index a list, its shards first; a run that was killed goes on where it stopped.
+
+    Raises:
+        ListError: no such list, or one with files that are not there.
+    """
+    data_list, data_type, layout = source
+    if data_type == "shard":
+        check_type(data_list, "shard")
+        shards = read_shard_list(data_list)
+        check_shard_files(data_list, shards)
+        entries_outside(shards)  # reads the manifest of many tars once, for the processes to inherit
+        jobs = [(shard, data_list, layout) for shard in shards]
+        for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
+            continue
+    ensure_index(data_list, data_type, layout)
+    _, meta = read_columns(index_of(data_list, layout))
+    return IndexedList(data_list, Summary(**meta["summary"]), [tuple(item) for item in meta["bad"]])
+
+
+def _index(job: tuple[str, str, Layout]) -> None:
+    index_shard(*job)

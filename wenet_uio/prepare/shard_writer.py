@@ -1,0 +1,103 @@
+"""Writing shards: a tar and its index."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of
+from wenet_uio.dataset.corpus.shard_index import sidecar_of, write_sidecar
+from wenet_uio.dataset.formats.tar_members import BLOCK
+from wenet_uio.files import written_aside
+
+END_BYTES = 2 * BLOCK
+"""Zeros that end a tar."""
+
+
+class PackedSample(NamedTuple):
+    """A sample ready to be written into a shard."""
+
+    key: str
+    text: str
+    audio: bytes
+    """Encoded."""
+    suffix: str
+    """Of the audio member, without the dot."""
+    num_samples: int
+    sample_rate: int
+
+
+class Written(NamedTuple):
+    """A shard that was written."""
+
+    rows: Rows
+    size: int
+    """Bytes of the tar."""
+    sha256: str
+
+
+def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
+    """Write a tar and its index, both aside and renamed; the same samples give the same bytes."""
+    entries: list[Entry] = []
+    with written_aside(path) as file:
+        tar = _TarWriter(file)
+        for sample in samples:
+            text = sample.text.encode()
+            text_offset = tar.append(f"{sample.key}.txt", text)
+            audio_offset = tar.append(f"{sample.key}.{sample.suffix}", sample.audio)
+            entries.append(
+                Entry(
+                    key=sample.key,
+                    num_samples=sample.num_samples,
+                    sample_rate=sample.sample_rate,
+                    text_length=len(sample.text.strip()),
+                    audio_offset=audio_offset,
+                    audio_size=len(sample.audio),
+                    text_offset=text_offset,
+                    text_size=len(text),
+                )
+            )
+        tar.write(b"\0" * END_BYTES)
+    rows = rows_of(entries)
+    write_sidecar(sidecar_of(path), rows, {"tar_bytes": tar.size}, bad=[])
+    return Written(rows, tar.size, tar.digest.hexdigest())
+
+
+def bytes_in_shard(sample: PackedSample) -> int:
+    """What a sample takes of a tar."""
+    members = ((sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode())))
+    return sum(bytes_of_member(f"{sample.key}.{suffix}", size) for suffix, size in members)
+
+
+def bytes_of_member(name: str, size: int) -> int:
+    """What `size` bytes take of a tar as a member of that name."""
+    return len(_header(name, size)) + size + -size % BLOCK
+
+
+class _TarWriter:
+    """Writes members, and knows size and digest of what it wrote: a shard is not read again for them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size, self.digest = file, 0, hashlib.sha256()
+
+    def append(self, name: str, data: bytes) -> int:
+        """Write one member; returns the offset of its data."""
+        self.write(_header(name, len(data)))
+        offset = self.size
+        self.write(data)
+        self.write(b"\0" * (-len(data) % BLOCK))
+        return offset
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self.digest.update(data)
+        self.size += len(data)
+
+
+def _header(name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.PAX_FORMAT)

@@ -1,0 +1,113 @@
+"""Shards brought to a store: whole, in parallel, and only those that are not there yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from uuid import uuid4
+
+from wenet_uio.dataset.corpus.shard_index import sidecar_of
+from wenet_uio.dataset.formats.data_list import ListError, read_shard_list
+from wenet_uio.dataset.storage.objects import is_remote
+from wenet_uio.dataset.storage.transports import driver
+from wenet_uio.dataset.storage.versions import DriverError, StorageError, shown
+from wenet_uio.executor import Executor
+from wenet_uio.files import written_aside
+
+ATTEMPTS = 5
+"""At a request to S3, with growing pauses; other drivers have their own."""
+ENVIRONMENT = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "oss": ("OSS_ENDPOINT", "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET"),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "hdfs": ("HADOOP_HOME", "CLASSPATH"),
+}
+"""Variables that say where a store is and who may write to it, by scheme; drivers know files and services besides."""
+
+
+def try_store(target: str) -> None:
+    """Write an empty object into a folder of a store, and remove it.
+
+    Raises:
+        ListError: not a URI. DriverError: no driver for it. StorageError: the store's answer, and what it goes by.
+    """
+    uri = f"{_folder(target)}/.trial-{uuid4().hex}"
+    with _told(target):
+        store, name = driver(uri)
+        store.pipe_file(name, b"")
+        with suppress(OSError):  # a store from which nothing may be removed takes shards all the same
+            store.rm(name)
+
+
+def put_shards(data_list: str, target: str, remote_list: str, executor: Executor) -> tuple[int, int]:
+    """Copy the local shards of a list and their indexes below `target` (s3://bucket/folder), and list their URIs.
+
+    What has the same size there and is not older is kept, so that a run that was stopped goes on.
+
+    Returns:
+        how many shards there are, and how many of them were copied.
+
+    Raises:
+        ListError: two shards have one name; not a URI. DriverError, StorageError: as of `try_store`.
+    """
+    shards = read_shard_list(data_list)
+    uris = [f"{_folder(target)}/{Path(shard).name}" for shard in shards]
+    if len(set(uris)) < len(uris):
+        raise ListError(f"{data_list}: two shards have one name; give each list a folder of its own")
+    jobs = [(shard, uri) for shard, uri in zip(shards, uris, strict=True)]
+    copied = sum(executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"))
+    with written_aside(remote_list, "w") as file:
+        file.writelines(f"{uri}\n" for uri in uris)
+    return len(uris), copied
+
+
+def _folder(target: str) -> str:
+    folder = target.rstrip("/")
+    if not is_remote(folder):
+        raise ListError(f"{target!r}: not a folder of a store, which is named like s3://bucket/folder")
+    return folder
+
+
+def _put_shard(job: tuple[str, str]) -> bool:
+    shard, uri = job
+    _put(str(sidecar_of(shard)), f"{uri}.idx")
+    return _put(shard, uri)
+
+
+def _put(path: str, uri: str) -> bool:
+    """Copy a file unless it is there; gives whether it was copied."""
+    status = os.stat(path)
+    with _told(uri):
+        store, name = driver(uri, ATTEMPTS)
+        if store.exists(name) and store.size(name) == status.st_size:
+            there, here = store.modified(name), int(status.st_mtime)  # stores date in whole seconds
+            if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(here, timezone.utc):
+                return False
+        store.put_file(path, name)
+        return True
+
+
+@contextmanager
+def _told(uri: str) -> Iterator[None]:
+    """What a driver raises, which has no common type and may not say where, as one line that does."""
+    try:
+        yield
+    except DriverError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        scheme = uri.partition("://")[0]
+        goes_by = ", ".join(_value_of(name) for name in ENVIRONMENT.get(scheme, ()))
+        said = f"; in the environment: {goes_by}" if goes_by else ""
+        raise StorageError(f"{shown(uri)}: cannot be written: {reason}{said}") from error
+
+
+def _value_of(variable: str) -> str:
+    """A variable's value where it names a place, and only whether it is set where it may be secret."""
+    value = os.environ.get(variable)
+    if value and "ENDPOINT" in variable:
+        return f"{variable}={shown(value)}"
+    return f"{variable} {'set' if value else 'not set'}"

@@ -1,0 +1,1 @@
+"""Scoring: error rates, confidence intervals, pages of errors."""
