@@ -17,6 +17,7 @@ import torch
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.diagnose.profile import profile
 from wenet_uio.text.tokenizer import build_tokenizer
 
@@ -53,8 +54,7 @@ def main() -> None:
             config,
             tokenizer,
             training=True,
-            seed=args.seed,
-            defer_features=config.dataset_conf.feature_device == "accelerator",
+            options=LoaderOptions(seed=args.seed, defer_features=config.dataset_conf.feature_device == "accelerator"),
         ),
         args.batches,
         args.device,

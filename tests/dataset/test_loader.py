@@ -82,7 +82,7 @@ def test_shares_are_whole_batches_of_the_plan_each_once(lists):
 def test_features_have_as_many_frames_as_the_plan_counted(lists):
     planned = loader(lists["raw"], "raw", conf={"spec_trim": False})
     for index, batch in enumerate(loader(lists["raw"], "raw", conf={"spec_trim": False})):
-        (piece,) = planned.plan.batch(index).pieces
+        (piece,) = planned.cursor.plan.batch(index).pieces
         assert sorted(batch.feats_lengths.tolist()) == sorted(piece.frames.tolist())
         assert batch.feats.shape[0] * batch.feats.shape[1] <= 400
 
@@ -100,7 +100,7 @@ def test_a_state_resumes_at_the_next_batch_on_another_world_size(lists):
         resumed = loader(lists["shard"], "shard", rank=rank, world_size=3)
         resumed.load_state_dict(states[0])
         seen += [key for batch in resumed for key in batch.keys]
-        assert (resumed.epoch, resumed.position) == (1, 0)
+        assert (resumed.epoch, resumed.cursor.position) == (1, 0)
     assert sorted(seen) == whole
 
 
@@ -137,7 +137,7 @@ def test_a_changed_policy_is_refused_within_an_epoch_and_taken_between_epochs(li
     one = loader(lists["raw"], "raw")
     next(iter(one))
     other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
-    with pytest.raises(ValueError, match=r"dataset_conf .* changed since the checkpoint, which stands within epoch 0"):
+    with pytest.raises(ValueError, match=r"dataset_conf .* changed since the checkpoint, which is inside epoch 0"):
         other.load_state_dict(one.state_dict())
     one.set_epoch(4)
     other.load_state_dict(one.state_dict())
@@ -164,7 +164,7 @@ def test_nominal_epochs_go_on_where_the_last_one_stopped(lists):
     steps = len(loader(lists["raw"], "raw"))
     one = loader(lists["raw"], "raw", epoch_steps=steps + 2)
     first, second = list(one), list(one)
-    assert (one.epoch, one.data_pass, one.position) == (2, 2, 4)
+    assert (one.epoch, one.cursor.data_pass, one.cursor.position) == (2, 2, 4)
     assert len(first) == len(second) == steps + 2
     passes = loader(lists["raw"], "raw")
     plain = [*passes, *passes, *passes]
@@ -199,5 +199,5 @@ def test_a_change_can_be_allowed_and_starts_the_pass_over(lists):
     next(stream)
     other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
     other.load_state_dict(one.state_dict(), allow_changes=True)
-    assert (other.epoch, other.position) == (0, 0)
+    assert (other.epoch, other.cursor.position) == (0, 0)
     assert sum(len(batch) for batch in other) == 40

@@ -11,6 +11,7 @@ from tests.dataset.support.loading import FakeConfig, loader
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.text.char import CharSplitter
@@ -61,7 +62,7 @@ def test_a_bug_in_an_operator_is_not_bad_data(lists):
 def test_token_filters_are_counted_as_filtered(lists):
     one = loader(lists["raw"], "raw", conf={"filter_conf": {"token_max_length": 2}})
     kept = sum(len(batch) for batch in one)
-    assert kept == 40 - one.plan.filtered()["token_max_length"] == 27
+    assert kept == 40 - one.cursor.plan.filtered()["token_max_length"] == 27
 
 
 def break_wavs(raw_list, numbers):
@@ -87,8 +88,8 @@ def test_read_and_filtered_and_bad_are_all_there_is(lists, tmp_path, world_size)
     filters = {"filter_conf": {"token_max_length": 2, "min_length": 50, "max_output_input_ratio": 0.02}}
     tokens_late = Tokenizer(CharSplitter(split_with_space=True), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2})
     ranks = [
-        build_loader(lists["raw"], "raw", FakeConfig(**filters), tokens_late, training=True, rank=rank,
-                     world_size=world_size, ledger=Ledger(tmp_path / "bad.jsonl"))
+        build_loader(lists["raw"], "raw", FakeConfig(**filters), tokens_late, training=True,
+                     options=LoaderOptions(rank, world_size, ledger=Ledger(tmp_path / "bad.jsonl")))
         for rank in range(world_size)
     ]  # fmt: skip
     break_wavs(lists["raw"], range(4))
@@ -165,9 +166,9 @@ def test_what_is_bad_in_the_next_pass_of_a_nominal_epoch_is_in_the_ledger_once_a
     step = EpochPlan.step
     monkeypatch.setattr(EpochPlan, "step", in_two)
     one = make()
-    first = one.plan_of(1).step(0, 1, 0).pieces[0].rows[0]
+    first = one.cursor.plan_of(1).step(0, 1, 0).pieces[0].rows[0]
     stream = iter(one)
-    for _ in range(2 * one.plan.num_batches):
+    for _ in range(2 * one.cursor.plan.num_batches):
         next(stream)
     state = one.state_dict()
     break_wavs(lists["raw"], [first])

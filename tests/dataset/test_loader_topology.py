@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
 from tests.dataset.plan.test_epoch_plan import POLICIES, corpora, kept_samples, measure, small_scales
+from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.loader import Loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Batch
 
 small_scales = pytest.fixture(autouse=True, scope="module")(small_scales)
@@ -30,26 +32,19 @@ def ranks_of(corpus, rule, world_size, workers, state):
     chosen = (7 * world_size + workers) % world_size
     planner, *loaders = [
         Loader(
-            corpus,
-            rule,
+            Cursor(corpus, rule, options := LoaderOptions(rank, world_size, count, prefetch=2, seed=1)),
             NameOnly(),
-            seed=1,
-            reshuffle=True,
-            rank=rank,
-            world_size=world_size,
-            num_workers=count,
-            prefetch=2,
-            pin_memory=False,
+            options,
             max_bad_ratio=0.0,
         )
         for rank, count in [(0, 0), (chosen, workers), *((rank, 0) for rank in range(world_size) if rank != chosen)]
     ]
-    plan_of = cache(planner.plan_of)  # a plan is a pure function: worked out once for all ranks
+    plan_of = cache(planner.cursor.plan_of)  # a plan is a pure function: worked out once for all ranks
     for loader in (planner, *loaders):
         if state is not None:
             loader.load_state_dict(state)
     for loader in loaders:
-        loader.plan_of = plan_of
+        loader.cursor.plan_of = plan_of
     return loaders
 
 
@@ -75,13 +70,13 @@ def test_any_ranks_and_workers_read_every_sample_once_in_equal_steps_and_leave_o
         loaders = ranks_of(corpus, rule, world_size, workers, state)
         (left,) = {len(loader) for loader in loaders}
         steps = data.draw(st.integers(min(1, left), left))
-        plan, position = loaders[0].plan, loaders[0].position
+        plan, position = loaders[0].cursor.plan, loaders[0].cursor.position
         for loader in loaders:
             batches = take(loader, steps)
             seen.update(key for batch in batches for key in batch.keys)
             for step, batch in enumerate(batch for batch in batches if batch.closes_step):
                 whole = position + (step + 1) * world_size <= plan.num_batches  # else batches are shared out
-                assert not whole or batch.index == position + step * world_size + loader.rank
+                assert not whole or batch.index == position + step * world_size + loader.cursor.rank
         state, *others = [loader.state_dict() for loader in loaders]
         assert all(other == state for other in others)
         assert len(str(state)) < 1024

@@ -73,13 +73,16 @@ def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
     cluster = replace(cluster, worker_speed=measured_speed(local), **starts)
     with small_groups():
         choice = plan.choose_lanes(loader.corpus, cluster.ranks)
-        return simulate(loader.corpus, loader.measure, cluster, choice), real
+        return simulate(loader.corpus, loader.cursor.measure, cluster, choice), real
 
 
 def measured_speed(data_list: Path) -> float:
     """Audio seconds per second that one process makes into batches of a local list."""
     loader = open_loader(data_list, "shard", CONF)
-    works = [work for work, _ in zip(loader.work(), range(CALIBRATION_BATCHES), strict=False)]
+    works = [
+        work
+        for work, _ in zip((work for _, work in loader.cursor.upcoming()), range(CALIBRATION_BATCHES), strict=False)
+    ]
     loader.reader[works[0]]
     began = time.perf_counter()
     seconds = sum(loader.reader[work].seconds for work in works)

@@ -1,7 +1,7 @@
 """A cluster in training as a simulation of events, in which the project's own loader decides what is read when.
 
-Real are the plan, the order of batches, and what is wanted ahead and dropped: every simulated rank drives a `Loader`,
-its schedule and its `ReadAhead`. Simulated are the store and the network, the prefetching process with its connections,
+Real are the plan, the order of batches, and what is wanted ahead and dropped: every simulated rank drives a `Cursor`
+and its `ReadAhead`. Simulated are the store and the network, the prefetching process with its connections,
 the cache of a node, the workers and the steps of training. The sizes of objects come from the index.
 """
 
@@ -18,32 +18,33 @@ from cluster import Cluster, Events, Network, Node, Outcome
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
+from wenet_uio.dataset.cursor import Cursor, Work
 from wenet_uio.dataset.dataset import READERS
-from wenet_uio.dataset.loader import Loader, Work
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.measure import Measure
+from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.versions import Version
 
 SEED = 777
 
 
 class Rank:
-    """A loader with its workers, and its prefetching: the other end of what `ReadAhead` says."""
+    """A rank: its cursor, its workers, and the prefetching that `ReadAhead` directs."""
 
-    def __init__(self, env: simpy.Environment, cluster: Cluster, node: Node, loader: Loader, outcome: Outcome) -> None:
+    def __init__(self, env: simpy.Environment, cluster: Cluster, node: Node, cursor: Cursor, outcome: Outcome) -> None:
         self._env, self._cluster, self._node, self._outcome = env, cluster, node, outcome
-        self._loader, self._sizes = loader, samples_of(loader.corpus)
+        self._cursor, self._sizes = cursor, samples_of(cursor.corpus)
         self._uris: dict[int, str] = {}
         self._held: dict[str, list[str]] = {}
         self._wanted = simpy.Store(env)
         self._tasks = [simpy.Store(env) for _ in range(cluster.workers)]
-        loader.prefetch = self
         for _ in range(cluster.connections):
             env.process(self._connection())
         for tasks in self._tasks:
             env.process(self._worker(tasks))
 
-    # What the loader calls, as in prefetch.Prefetch
+    # What `ReadAhead` calls, as in prefetch.Prefetch
 
     def want(self, name: str, kind: str, objects: list[tuple[str, Version]]) -> None:
         self._held[name] = []
@@ -62,7 +63,7 @@ class Rank:
 
     def batches(self, steps: Steps) -> Events:
         """What torch's DataLoader does: as many batches under way as workers keep ready, handed out in order."""
-        works, under_way, number = self._loader.work(), deque(), itertools.count()
+        works, under_way, number = ReadAhead(self._cursor, self).works(), deque(), itertools.count()
 
         def put() -> None:
             if work := next(works, None):
@@ -76,7 +77,7 @@ class Rank:
             work, done = under_way.popleft()
             yield done
             put()
-            self._loader.advance(work.closes_step)
+            self._cursor.advance(work.closes_step)
             if work.closes_step:
                 yield steps.ready()
 
@@ -139,7 +140,7 @@ class Rank:
 
     def _uri(self, shard: int) -> str:
         if shard not in self._uris:
-            ((self._uris[shard], _),) = self._loader.corpus.remote_shards([shard])
+            ((self._uris[shard], _),) = self._cursor.corpus.remote_shards([shard])
         return self._uris[shard]
 
 
@@ -190,29 +191,17 @@ def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, lanes: int, ste
     network, gate = Network(env, cluster), Steps(env, cluster, outcome)
     nodes = [Node(env, cluster, network, number, outcome) for number in range(cluster.nodes)]
     plan = EpochPlan(corpus, measure, seed=SEED, epoch=0, lanes=lanes)  # a function: ranks may share what it keeps
-    for number, loader in enumerate(loaders(corpus, measure, cluster, plan, steps)):
-        rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], loader, outcome)
+    for number, cursor in enumerate(cursors(corpus, measure, cluster, plan, steps)):
+        rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], cursor, outcome)
         last = env.process(rank.batches(gate))
     env.run(until=last)
     return outcome
 
 
-def loaders(corpus: Corpus, measure: Measure, cluster: Cluster, plan: EpochPlan, steps: int | None) -> Iterator[Loader]:
-    """The loader of each simulated rank; only its schedule is used."""
+def cursors(corpus: Corpus, measure: Measure, cluster: Cluster, plan: EpochPlan, steps: int | None) -> Iterator[Cursor]:
+    """The cursor of each simulated rank."""
     for rank in range(cluster.simulated):
-        loader = Loader(
-            corpus,
-            measure,
-            None,
-            seed=SEED,
-            reshuffle=True,
-            rank=rank,
-            world_size=cluster.ranks,
-            num_workers=0,
-            prefetch=0,
-            pin_memory=False,
-            max_bad_ratio=1.0,
-            epoch_steps=steps,
-        )
-        loader.lanes, loader._plans = plan.lanes, {0: plan}
-        yield loader
+        options = LoaderOptions(rank=rank, world_size=cluster.ranks, seed=SEED, epoch_steps=steps)
+        cursor = Cursor(corpus, measure, options)
+        cursor.lanes, cursor._plans = plan.lanes, {0: plan}
+        yield cursor

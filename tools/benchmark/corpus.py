@@ -13,6 +13,7 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import DataType, RawLine
 from wenet_uio.dataset.loader import Loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -42,4 +43,4 @@ def write_audio(folder: Path, utterances: int, suffix: str = "wav", scale: float
 def open_loader(data_list: Path, data_type: DataType, conf: dict[str, Any] | None = None, **options: Any) -> Loader:
     """A training loader of such a list, under CONF and what `conf` changes of it."""
     config = SimpleNamespace(dataset_conf=DatasetConf(**{**CONF, **(conf or {})}))
-    return build_loader(str(data_list), data_type, config, TOKENIZER, training=True, **options)
+    return build_loader(str(data_list), data_type, config, TOKENIZER, training=True, options=LoaderOptions(**options))

@@ -70,7 +70,7 @@ def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
     stream = iter(loader)
     next(stream)
     first = time.perf_counter() - began
-    for _ in range(loader.lanes):  # plans the first group of each
+    for _ in range(loader.cursor.lanes):  # plans the first group of each
         next(stream)
     seconds, began = 0.0, time.process_time()
     for _ in range(batches):
@@ -79,7 +79,7 @@ def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
     resident = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
     memory = {ours: int(resident[name].split()[0]) / 1024 for name, ours in RESIDENT.items()}
     began = time.process_time()
-    plan = EpochPlan(loader.corpus, loader.measure, seed=1, epoch=1, lanes=loader.lanes)
+    plan = EpochPlan(loader.corpus, loader.cursor.measure, seed=1, epoch=1, lanes=loader.cursor.lanes)
     planned = sum(len(plan.batch(number)) for number in range(plan.num_batches))
     planning = (time.process_time() - began) / planned
     return {"first_batch_s": first, "read_us": 1e6 * reading, "plan_us": 1e6 * planning, **memory}

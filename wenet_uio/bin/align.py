@@ -22,6 +22,7 @@ from wenet_uio.bin.recognize import keys_of, with_batches_of
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.files import written_aside
 from wenet_uio.models import build_model
@@ -55,9 +56,8 @@ def main() -> None:
     use_cpu_threads(world, args.num_workers)
     config = with_batches_of(load_config(args.config), args.batch_size)
     tokenizer = build_tokenizer(config)
-    loader = build_loader(
-        args.data_list, args.data_type, config, tokenizer, training=False, num_workers=args.num_workers
-    )
+    options = LoaderOptions(num_workers=args.num_workers)
+    loader = build_loader(args.data_list, args.data_type, config, tokenizer, training=False, options=options)
     model = build_model(config)
     load_weights(model, args.checkpoint)
     corpus = loader.corpus

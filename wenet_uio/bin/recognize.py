@@ -29,6 +29,7 @@ from wenet_uio.config.dataset import BatchConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import SampleRef, Skipped
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
@@ -100,8 +101,7 @@ def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
         config,
         tokenizer,
         training=False,
-        num_workers=args.num_workers,
-        pin_memory=args.device != "cpu",
+        options=LoaderOptions(num_workers=args.num_workers, pin_memory=args.device != "cpu"),
     )
     return config, tokenizer, loader
 

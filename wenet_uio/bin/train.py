@@ -19,6 +19,7 @@ from wenet_uio.config.train import ENGINES
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
@@ -166,29 +167,24 @@ def build_loaders(
     """
     if args.train_data is None and config.data is None:
         raise ValueError(f"--train_data is needed: {args.config} has no `data`")
-    ledger = Ledger(Path(args.model_dir) / LEDGER)
+    options = LoaderOptions(
+        rank=world.rank,
+        world_size=world.size,
+        num_workers=args.num_workers,
+        prefetch=args.prefetch,
+        pin_memory=args.pin_memory,
+        seed=args.seed,
+        epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
+        ledger=Ledger(Path(args.model_dir) / LEDGER),
+        defer_features=config.dataset_conf.feature_device == "accelerator",
+    )
     train, cv = (
-        build_loader(
-            data_list,
-            args.data_type,
-            config,
-            tokenizer,
-            training=training,
-            rank=world.rank,
-            world_size=world.size,
-            num_workers=args.num_workers,
-            prefetch=args.prefetch,
-            pin_memory=args.pin_memory,
-            seed=args.seed,
-            epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
-            ledger=ledger,
-            defer_features=config.dataset_conf.feature_device == "accelerator",
-        )
+        build_loader(data_list, args.data_type, config, tokenizer, training=training, options=options)
         for data_list, training in ((args.train_data or config.data, True), (args.cv_data, False))
     )
     for loader in (train, cv):
         if not len(loader):
-            reasons = ", ".join(f"{count} {reason}" for reason, count in loader.plan.filtered().items())
+            reasons = ", ".join(f"{count} {reason}" for reason, count in loader.cursor.plan.filtered().items())
             raise ValueError(f"{loader.corpus.data_list}: no utterance is left by dataset_conf.filter_conf ({reasons})")
     if train.corpus.has_text_only:
         check_text_is_learnt(train.corpus.data_list, config)

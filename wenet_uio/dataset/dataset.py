@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -30,10 +31,11 @@ from wenet_uio.dataset.chain.user import user_operator
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.cursor import Cursor, Work
 from wenet_uio.dataset.formats.data_list import DataType, ListError
-from wenet_uio.dataset.ledger import Ledger
-from wenet_uio.dataset.loader import Loader, Work
+from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
@@ -179,51 +181,42 @@ def build_loader(
     tokenizer: Tokenizer,
     *,
     training: bool,
-    rank: int = 0,
-    world_size: int = 1,
-    num_workers: int = 0,
-    prefetch: int = 8,
-    pin_memory: bool = False,
-    seed: int = 777,
-    epoch_steps: int | None = None,
-    ledger: Ledger | None = None,
-    defer_features: bool = False,
+    options: LoaderOptions = LoaderOptions(),  # noqa: B008 - frozen
 ) -> Loader:
-    """The batches of one rank.
+    """Build the loader of one process.
 
-    Training shuffles, filters and augments; otherwise every utterance of the list is read once, as it is.
+    Training shuffles, filters and augments. Otherwise every utterance is read once an epoch, without augmentation.
+
+        loader = build_loader("data/train/data.list", "raw", config, tokenizer, training=True)
+        for epoch in range(3):
+            for batch in loader:
+                print(batch.keys, batch.feats.shape)
 
     Args:
-        data_list: a raw or shard list, as `data_type` says, or a mixture: a yaml file, or what one holds.
-        num_workers: processes that read; 0 reads in this one.
-        prefetch: batches that each worker keeps ready.
-        epoch_steps: steps that make an epoch of training; None is one pass over the data.
-        ledger: where bad samples are named.
-        defer_features: batches have waveforms in place of features, which `Batch.to` computes on its device.
+        data_list: path of a raw or shard list, of the type `data_type`; or a mixture: a yaml file or its content.
+        data_type: `raw` or `shard`; a mixture states the type of each source itself.
+        config: its `dataset_conf` holds the batch policy, the filters and the chain.
+        tokenizer: turns texts into labels.
+        options: rank, workers, seed and more.
 
     Raises:
         ListError: the list cannot be used.
+        ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
     """
     conf = config.dataset_conf
     count_tokens = training and needs_token_counts(conf)
     measure = measure_of(conf, training=training, text_length_is_tokens=count_tokens or tokenizer.exact_length)
     corpus = open_corpus(data_list, data_type, measure, tokenizer if count_tokens else None)
-    chain = build_chain(conf, tokenizer, training=training, defer_features=defer_features)
+    chain = build_chain(conf, tokenizer, training=training, defer_features=options.defer_features)
     text_chain = build_text_chain(conf, tokenizer, training=training)
-    reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=defer_features and not conf.operators)
-    return Loader(
+    reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=options.defer_features and not conf.operators)
+    if not training:
+        options = replace(options, epoch_steps=None)
+    cursor = Cursor(
         corpus,
         measure,
-        reader,
-        seed=seed,
+        options,
         reshuffle=training and conf.shuffle,
-        rank=rank,
-        world_size=world_size,
-        num_workers=num_workers,
-        prefetch=prefetch,
-        pin_memory=pin_memory and torch.cuda.is_available(),
-        max_bad_ratio=conf.max_bad_ratio if training else 1.0,
-        epoch_steps=epoch_steps if training else None,
         partition=conf.partition or not training,
-        ledger=ledger,
     )
+    return Loader(cursor, reader, options, max_bad_ratio=conf.max_bad_ratio if training else 1.0)

@@ -1,35 +1,54 @@
-"""The window of remote objects that the prefetch process fetches ahead of the workers."""
+"""Which remote objects the prefetch process fetches next: a window over the plan that moves with the cursor."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from wenet_uio.dataset.loader import Loader
-
 from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from wenet_uio.dataset.corpus.base import RemoteObject
+from wenet_uio.dataset.cursor import Cursor, Work
+
+
+class Fetches(Protocol):
+    """What fetches ahead: `storage.prefetch.Prefetch`, or a simulation of it."""
+
+    def want(self, name: str, kind: str, objects: Sequence[RemoteObject]) -> None:
+        """Fetch remote objects and keep them until `drop(name)`."""
+
+    def drop(self, name: str) -> None:
+        """Release the objects of that name."""
+
+    def drop_all(self) -> None:
+        """Release all objects."""
 
 
 class ReadAhead:
-    """Tells the prefetching what is needed next, a window that moves with what was yielded.
+    """Asks for the remote objects that the next batches need, and drops those of batches that were yielded.
 
-    Of remote shards the window is this group and the next of each lane; of remote files, the batches that the workers
-    were given.
+    Of remote shards the window holds the current and the next group of each lane. Of remote files it holds the batches
+    that were handed to workers.
     """
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader, self._prefetch, self._corpus = loader, loader.prefetch, loader.corpus
+    def __init__(self, cursor: Cursor, prefetch: Fetches) -> None:
+        """Begin a new window; objects that were wanted before are dropped."""
+        self._cursor, self._prefetch = cursor, prefetch
         self._prefetch.drop_all()
         self._pass = -1
         self._groups: deque[tuple[str, tuple[int, int]]] = deque()
         self._batches: deque[tuple[str, tuple[int, int]]] = deque()
         self._handed_out = 0
 
-    def read_on(self, data_pass: int, position: int, shards: np.ndarray, rows: np.ndarray) -> None:
-        """These samples, of the step at `position` of a pass, are about to be handed to a worker."""
-        yielded = (self._loader.data_pass, self._loader.position)
+    def works(self) -> Iterator[Work]:
+        """The work of the cursor to the end of its epoch; the window moves with it."""
+        for place, work in self._cursor.upcoming():
+            self._move_to(place, work)
+            yield work
+
+    def _move_to(self, place: tuple[int, int], work: Work) -> None:
+        """Move the window: `work`, at `place` (pass, position), is about to be handed to a worker."""
+        data_pass, position = place
+        yielded = (self._cursor.data_pass, self._cursor.position)
         if data_pass != self._pass:
             self._enter(data_pass, position)
         for window in (self._groups, self._batches):
@@ -42,14 +61,14 @@ class ReadAhead:
             name = f"{data_pass} {first}"
             self._prefetch.want(name, "shards", self._plan.corpus.remote_shards(members))
             self._groups.append((name, (data_pass, end)))
-        if files := self._corpus.remote_files(shards, rows):
+        if files := self._cursor.corpus.remote_files(work.shards, work.rows):
             self._handed_out += 1
             self._prefetch.want(f"batch {self._handed_out}", "files", files)
-            self._batches.append((f"batch {self._handed_out}", (data_pass, position + self._loader.world_size)))
+            self._batches.append((f"batch {self._handed_out}", (data_pass, position + self._cursor.world_size)))
 
     def _enter(self, data_pass: int, position: int) -> None:
-        loader, self._pass = self._loader, data_pass
-        self._plan = loader.plan_of(data_pass)
+        cursor, self._pass = self._cursor, data_pass
+        self._plan = cursor.plan_of(data_pass)
         number = self._plan.lanes
-        self._lanes = sorted({(position + loader.rank + step * loader.world_size) % number for step in range(number)})
+        self._lanes = sorted({(position + cursor.rank + step * cursor.world_size) % number for step in range(number)})
         self._coming = self._plan.shards_ahead(position, self._lanes)

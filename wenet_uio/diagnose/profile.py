@@ -90,7 +90,7 @@ def profile(make_loader: Callable[[], Loader], batches: int, device: str = "cpu"
     """
     began = time.perf_counter()
     loader = make_loader()
-    planned = loader.work()
+    planned = (work for _, work in loader.cursor.upcoming())
     if (work := next(planned, None)) is None:
         raise ValueError(f"{loader.corpus.data_list}: no batch to read")
     plain: BatchReader = loader.reader

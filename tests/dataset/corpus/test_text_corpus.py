@@ -9,6 +9,7 @@ from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.corpus.text_corpus import TextCorpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import SampleRef
 
 BATCH = {"batch_type": "dynamic", "max_frames_in_batch": 400, "batch_tokens": 60}
@@ -33,10 +34,10 @@ def read_all(corpus):
     return [corpus.read(ref) for ref in refs]
 
 
-def loader(sources, conf=None, **options):
+def loader(sources, conf=None, training=True, **options):
     config = FakeConfig(**{"batch_conf": BATCH, **(conf or {})})
     mixture = MixtureConf.model_validate(sources)
-    return build_loader(mixture, "raw", config, TOKENIZER, **{"training": True, **options})
+    return build_loader(mixture, "raw", config, TOKENIZER, training=training, options=LoaderOptions(**options))
 
 
 def test_every_line_that_is_not_blank_is_a_text_of_its_own_key(write):
@@ -101,9 +102,9 @@ def test_a_quadratic_factor_leaves_long_texts_fewer_mates(texts):
 def test_a_text_longer_than_a_batch_or_the_bounds_on_tokens_is_filtered(write):
     path = write("long.txt", ["a" * 70, "a" * 50, "a" * 5])
     one = loader([{"type": "txt", "paths": path}], {"filter_conf": {"token_max_length": 65, "token_min_length": 6}})
-    assert one.plan.filtered() == {"token_max_length": 1, "token_min_length": 1}
+    assert one.cursor.plan.filtered() == {"token_max_length": 1, "token_min_length": 1}
     one = loader([{"type": "txt", "paths": path}])
-    assert one.plan.filtered() == {"fits_no_batch": 1}
+    assert one.cursor.plan.filtered() == {"fits_no_batch": 1}
 
 
 def test_pairs_come_padded_with_both_texts(write):

@@ -4,6 +4,7 @@ import torch
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -23,7 +24,9 @@ class FakeConfig:
 
 
 def loader(data_list, data_type, training=True, conf=None, **options):
-    return build_loader(data_list, data_type, FakeConfig(**(conf or {})), TOKENIZER, training=training, **options)
+    return build_loader(
+        data_list, data_type, FakeConfig(**(conf or {})), TOKENIZER, training=training, options=LoaderOptions(**options)
+    )
 
 
 def same(left, right):

@@ -1,0 +1,177 @@
+"""The position of one rank in its data, and the batches from there on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.options import LoaderOptions
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.measure import Measure
+from wenet_uio.dataset.plan.pieces import PlannedBatch
+from wenet_uio.dataset.randomness import key_of
+
+
+@dataclass(frozen=True)
+class Work:
+    """A planned micro-batch, as a worker receives it."""
+
+    index: int
+    """t: the number of the batch in its epoch."""
+    closes_step: bool
+    """True for the last micro-batch of a step."""
+    shards: np.ndarray
+    rows: np.ndarray
+    speeds: np.ndarray
+    seeds: np.ndarray
+
+
+class Cursor:
+    """The position of one rank: epoch, pass over the data, batch. It plans the passes and saves its state.
+
+    An epoch is one pass over the data. With `epoch_steps` an epoch is that many steps, and the next epoch continues
+    where the last one stopped.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        measure: Measure,
+        options: LoaderOptions,
+        *,
+        reshuffle: bool = True,
+        partition: bool = True,
+    ) -> None:
+        """Start at the first batch of the first epoch.
+
+        Args:
+            reshuffle: every pass over the data has an order of its own; otherwise all have the order of the first.
+            partition: the ranks share the data; otherwise every rank reads all of it, in its own order.
+        """
+        self.corpus, self.measure = corpus, measure
+        self.rank, self.world_size = (options.rank, options.world_size) if partition else (0, 1)
+        self.seed, self.epoch_steps = options.seed, options.epoch_steps
+        self.reshuffle, self.partition = reshuffle, partition
+        self._own_order = () if partition else (options.rank,)
+        self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
+        self.lanes = choose_lanes(corpus.in_pass(0), options.world_size)
+        self._plans: dict[int, EpochPlan] = {}
+
+    @property
+    def plan(self) -> EpochPlan:
+        """The plan of the current pass."""
+        return self.plan_of(self.data_pass)
+
+    def plan_of(self, data_pass: int) -> EpochPlan:
+        """The plan of a pass over the data; the plans of the current and the next pass are kept."""
+        if data_pass not in self._plans:
+            self._plans = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
+            self._plans[data_pass] = EpochPlan(
+                self.corpus.in_pass(data_pass),
+                self.measure,
+                seed=key_of(self.seed, *self._own_order) if self._own_order else self.seed,
+                epoch=data_pass if self.reshuffle else 0,
+                lanes=self.lanes,
+                same_length=not self.partition,
+            )
+        return self._plans[data_pass]
+
+    def __len__(self) -> int:
+        """Steps from here to the end of the epoch; equal on every rank."""
+        if self.epoch_steps is not None:
+            return self.epoch_steps - self.steps_done
+        return self.plan.steps_from(self.position, self.world_size)
+
+    def upcoming(self) -> Iterator[tuple[tuple[int, int], Work]]:
+        """The work from here to the end of the epoch, each with its (pass, position). The cursor does not move."""
+        data_pass, position = self.data_pass, self.position
+        for _ in range(len(self)):
+            plan = self.plan_of(data_pass)
+            if position >= plan.num_batches:
+                data_pass, position = data_pass + 1, 0
+                plan = self.plan_of(data_pass)
+            for work in works(plan, plan.step(position, self.world_size, self.rank)):
+                yield (data_pass, position), work
+            position += self.world_size
+
+    def advance(self, closes_step: bool) -> None:
+        """Count one batch as yielded. With `epoch_steps`, the end of a pass starts the next one."""
+        if self.position >= self.plan.num_batches:
+            self.data_pass, self.position = self.data_pass + 1, 0
+        if closes_step:
+            self.steps_done += 1
+            self.position = min(self.position + self.world_size, self.plan.num_batches)
+
+    def end_epoch(self) -> None:
+        """Move to the next epoch."""
+        if self.epoch_steps is None:
+            self.set_epoch(self.epoch + 1)
+        else:
+            self.epoch, self.steps_done = self.epoch + 1, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to the start of an epoch, and of the pass with the same number."""
+        self.epoch, self.data_pass, self.position, self.steps_done = epoch, epoch, 0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, valid for any world size and number of workers; a few hundred bytes."""
+        return {
+            "epoch": self.epoch,
+            "data_pass": self.data_pass,
+            "position": self.position,
+            "steps_done": self.steps_done,
+            "seed": self.seed,
+            "lanes": self.lanes,
+            "partition": self.partition,
+            "corpus": self.corpus.digest,
+            "measure": self.measure.digest(),
+            "offsets": self.corpus.offsets(self.data_pass),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
+        """Continue where `state` was taken.
+
+        A changed data set or batch policy is accepted at the start of a pass. Within a pass it is refused, unless
+        `allow_changes` restarts that pass.
+
+        Raises:
+            ValueError: what changed, and what to do about it.
+        """
+        changed = self._changes_since(state)
+        if changed and state["position"] and not allow_changes:
+            raise ValueError(
+                f"{' and '.join(changed)} changed since the checkpoint, which is inside epoch {state['epoch']}: "
+                "restore the former one; or restart that pass over the data with --allow_data_changes; or start a new run from "
+                "the weights with --checkpoint"
+            )
+        self.epoch, self.data_pass, self.seed = state["epoch"], state["data_pass"], state["seed"]
+        self.position = 0 if changed else state["position"]
+        self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
+        self.corpus.start_at(self.data_pass, state["offsets"])
+        self.lanes = choose_lanes(self.corpus.in_pass(self.data_pass), self.world_size) if changed else state["lanes"]
+        self._plans = {}
+
+    def _changes_since(self, state: dict[str, Any]) -> list[str]:
+        now = self.state_dict()
+        if missing := ", ".join(now.keys() - state.keys()):
+            raise ValueError(
+                f"the data state was saved by another version of wenet_uio (it lacks {missing}): start a new run from "
+                "the weights with --checkpoint"
+            )
+        described = {
+            "corpus": f"the data set {self.corpus.data_list}",
+            "measure": "dataset_conf (batches, filters, speeds)",
+            "partition": "partition",
+        }
+        return [text for name, text in described.items() if state[name] != now[name]]
+
+
+def works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
+    """The micro-batches of a planned batch."""
+    for number, piece in enumerate(batch.pieces, 1):
+        shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+        yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)

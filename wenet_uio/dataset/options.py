@@ -1,0 +1,35 @@
+"""The options of a loader that belong to the run, not to the yaml file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wenet_uio.dataset.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """How one process of a run reads its share of the batches. No option changes the content of a batch."""
+
+    rank: int = 0
+    """Number of this process among those that train together, from 0."""
+    world_size: int = 1
+    """Processes that train together."""
+    num_workers: int = 0
+    """Processes that read for this one; 0: this process reads."""
+    prefetch: int = 8
+    """Batches that each worker keeps ready."""
+    pin_memory: bool = False
+    """Copy batches to pinned memory, from where they move to a GPU asynchronously. Ignored without a GPU."""
+    seed: int = 777
+    """Seed of the order of the data and of augmentation; equal on all ranks."""
+    epoch_steps: int | None = None
+    """Steps of a training epoch; None: an epoch is one pass over the data."""
+    defer_features: bool = False
+    """Batches hold waveforms; `Batch.to` computes the features on its device."""
+    ledger: Ledger | None = None
+    """The file that lists bad samples; None lists them nowhere."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")
