@@ -18,7 +18,7 @@ import sys
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.dataset import BatchReader
+from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.diagnose.check import check_corpus, opened_for_check
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html

@@ -19,7 +19,7 @@ from cluster import Cluster, Events, Network, Node, Outcome
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
 from wenet_uio.dataset.cursor import Cursor, Work
-from wenet_uio.dataset.dataset import READERS
+from wenet_uio.dataset.reader import READERS
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.measure import Measure

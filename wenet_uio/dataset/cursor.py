@@ -145,8 +145,8 @@ class Cursor:
         if changed and state["position"] and not allow_changes:
             raise ValueError(
                 f"{' and '.join(changed)} changed since the checkpoint, which is inside epoch {state['epoch']}: "
-                "restore the former one; or restart that pass over the data with --allow_data_changes; or start a new run from "
-                "the weights with --checkpoint"
+                "restore the former one; or restart that pass over the data with --allow_data_changes; or start a new "
+                "run from the weights with --checkpoint"
             )
         self.epoch, self.data_pass, self.seed = state["epoch"], state["data_pass"], state["seed"]
         self.position = 0 if changed else state["position"]

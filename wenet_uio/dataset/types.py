@@ -64,6 +64,10 @@ class Example:
     """In place of features: what the accelerator is to make of the waveform."""
 
 
+Operator = Callable[[Example], Example]
+"""One step of the chain."""
+
+
 @dataclass(frozen=True)
 class Skipped:
     """A sample left out while reading, and why."""

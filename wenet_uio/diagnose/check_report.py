@@ -9,7 +9,7 @@ from collections import defaultdict
 from functools import partial
 
 from wenet_uio.audio.encoding import encode_audio
-from wenet_uio.dataset.dataset import BatchReader
+from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
 from wenet_uio.diagnose.check import LOSSES, SUSPECTS, Report
 from wenet_uio.diagnose.check_samples import Finding

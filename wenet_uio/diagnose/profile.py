@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from wenet_uio.dataset.dataset import BatchReader
+from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.loader import Loader
 
 PLAN, READ, DECODE, PAD, DEVICE = "plan", "read", "decode", "pad and the rest", "features on the device"

@@ -17,7 +17,7 @@ from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.chain.waveform import Resample
-from wenet_uio.dataset.dataset import Operator
+from wenet_uio.dataset.types import Operator
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.weights import load_weights

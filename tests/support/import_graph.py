@@ -1,0 +1,71 @@
+"""The import graph between the packages of wenet_uio. Prints each package with the packages it imports:
+
+python tests/support/import_graph.py
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+Graph = dict[str, dict[str, list[str]]]
+"""importer -> imported -> the imports, as `module -> module`."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted((ROOT / "wenet_uio").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def room_of(name: str, path: Path) -> str:
+    """The package of a module. Modules directly in wenet_uio and in wenet_uio.dataset count as packages of their own."""
+    parent = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
+
+
+def imports_of(path: Path, names: dict[str, Path], *, typing: bool = True) -> set[str]:
+    """The modules of the package that a file imports, also inside functions; `typing` includes TYPE_CHECKING blocks."""
+    found = set()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = set() if typing else {node for block in ast.walk(tree) if _is_typing(block) for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {member if member in names else node.module for member in members}
+    return found & names.keys()
+
+
+def _is_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def graph() -> Graph:
+    """The imports between packages. The public face of the dataset is left out: it hands names on, when they are used."""
+    names, found = modules(), defaultdict(lambda: defaultdict(list))
+    for name, path in names.items():
+        if name == "wenet_uio.dataset":
+            continue
+        for imported in sorted(imports_of(path, names)):
+            importer, target = room_of(name, path), room_of(imported, names[imported])
+            if importer != target:
+                found[importer][target].append(f"{name} -> {imported}")
+    return found
+
+
+def main() -> None:
+    for package, imported in sorted(graph().items()):
+        print(f"{package}: {', '.join(sorted(imported))}")
+
+
+if __name__ == "__main__":
+    main()

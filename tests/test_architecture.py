@@ -1,0 +1,87 @@
+"""The packages of wenet_uio import each other in one direction; files and functions stay small."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.support.import_graph import graph, imports_of, modules, room_of
+
+ROOT = Path(__file__).resolve().parents[1]
+LOWEST_FIRST = """
+wenet_uio files cli executor
+config audio text scoring
+dataset.types dataset.randomness dataset.frames dataset.filters dataset.batch_memory
+dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
+dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.reader dataset.loader
+dataset.open dataset.dataset dataset
+prepare diagnose models search train export bin
+""".split()
+"""A package imports only packages that stand before it."""
+SOURCES = [path for part in ("wenet_uio", "tools", "examples", "tests") for path in (ROOT / part).rglob("*.py")]
+MOST_LINES = 300
+MOST_LINES_OF_A_FUNCTION = 60
+MOST_PARAMETERS = 6
+LONG_SIGNATURES = 3
+"""Functions that may have more parameters."""
+
+
+def short(package: str) -> str:
+    return package.removeprefix("wenet_uio.")
+
+
+def test_every_package_has_its_place():
+    assert {short(room_of(name, path)) for name, path in modules().items()} == set(LOWEST_FIRST)
+
+
+def test_a_package_imports_only_packages_below_it():
+    upward = [
+        each
+        for importer, imported in graph().items()
+        for target, imports in imported.items()
+        if LOWEST_FIRST.index(short(target)) >= LOWEST_FIRST.index(short(importer))
+        for each in imports
+    ]
+    assert upward == []
+
+
+def test_no_two_modules_import_each_other():
+    names = modules()
+    imports = {name: imports_of(path, names, typing=False) for name, path in names.items()}
+    left = dict(imports)
+    while leaves := [name for name, needed in left.items() if not needed & left.keys() - {name}]:
+        for name in leaves:
+            del left[name]
+    assert sorted(left) == []
+
+
+def test_the_package_imports_nothing_of_its_users():
+    users = ("tools", "examples", "tests")
+    for path in modules().values():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not [name for name in named if name.split(".")[0] in users], path
+
+
+def functions(path: Path) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_are_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+    long = [each.name for each in functions(path) if each.end_lineno - each.lineno >= MOST_LINES_OF_A_FUNCTION]
+    assert long == []
+
+
+def test_few_functions_have_many_parameters():
+    long = []
+    for path in modules().values():
+        for each in functions(path):
+            named = [arg.arg for arg in (*each.args.posonlyargs, *each.args.args, *each.args.kwonlyargs)]
+            if len([name for name in named if name not in ("self", "cls")]) > MOST_PARAMETERS:
+                long.append(f"{path.relative_to(ROOT)}: {each.name}")
+    assert len(long) <= LONG_SIGNATURES, long

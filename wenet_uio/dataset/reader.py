@@ -1,0 +1,121 @@
+"""The reader: a planned micro-batch becomes a padded batch. It runs in the workers of the loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import torch
+from torch.utils.data import Dataset
+
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.chain.padding import pad
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.cursor import Work
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance
+
+READERS = 8
+"""Samples of a batch that a worker fetches at the same time from remote stores."""
+LENGTH_TOLERANCE = 0.1
+"""Seconds by which audio may differ from its index before it counts as changed."""
+
+
+class BatchReader(Dataset[Batch]):
+    """Reads the samples of planned work, runs them through the chain, and pads them. Holds no position."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        chain: tuple[Operator, ...],
+        text_chain: tuple[Operator, ...],
+        conf: DatasetConf,
+        keep_int16: bool = False,
+    ) -> None:
+        """Read from `corpus`.
+
+        Args:
+            chain: operators for samples with audio.
+            text_chain: operators for texts without audio.
+            keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
+        """
+        self.keep_int16 = keep_int16
+        self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
+        self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __getitem__(self, work: Work) -> Batch:
+        examples: list[Example] = []
+        skipped: list[Skipped] = []
+        seconds = 0.0
+        refs = [
+            SampleRef(int(s), int(r), float(v)) for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
+        ]
+        for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
+            try:
+                example, duration, chain = self.example(ref, int(seed), read), 0.0, self.text_chain
+                if example.waveform is not None:
+                    duration, chain = example.waveform.numel() / example.sample_rate, self.chain
+                for operator in chain:
+                    example = operator(example)
+                examples.append(example)
+                seconds += duration
+            except SkipSample as skip:
+                skipped.append(Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered))
+        batch = pad(examples, self.feature_dim)
+        batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
+        batch.skipped, batch.planned = tuple(skipped), len(work.rows)
+        return batch
+
+    def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
+        """A function for each sample that reads it. Remote samples are being fetched when this returns."""
+        if not self.corpus.is_remote:
+            return [partial(self.corpus.read, ref) for ref in refs]
+        if self._pool is None:  # threads do not survive a fork: each process makes its own
+            self._pool = ThreadPoolExecutor(READERS)
+        return [self._pool.submit(self.corpus.read, ref).result for ref in refs]
+
+    def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
+        """Read and decode one sample; the chain draws its random numbers from `seed`.
+
+        Raises:
+            SkipSample: the audio, or the line of the data list, is bad.
+        """
+        rows = self.corpus.rows(ref.shard)
+        try:
+            utterance = read()
+            if utterance.audio is None:
+                return Example(
+                    utterance.key,
+                    utterance.text,
+                    None,
+                    TEXT_ONLY,
+                    seed >> 1,
+                    source=utterance.source,
+                    extra=utterance.extra,
+                )
+            channel = utterance.extra.get("channel", self.channel)
+            waveform, rate = read_audio(
+                utterance.audio, utterance.start, utterance.end, channel, keep_int16=self.keep_int16
+            )
+        except (AudioError, ListError) as error:
+            raise SkipSample("unreadable", str(error)) from None
+        except OSError as error:
+            if error.errno in OUT_OF_RESOURCES:
+                raise
+            raise SkipSample("unreadable", str(error)) from None
+        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(waveform) / rate
+        if abs(indexed - found) > LENGTH_TOLERANCE:
+            raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
+        return Example(
+            utterance.key,
+            utterance.text,
+            torch.from_numpy(waveform),
+            rate,
+            seed >> 1,
+            speed=ref.speed,
+            extra=utterance.extra,
+        )
