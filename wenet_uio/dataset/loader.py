@@ -17,6 +17,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.passes import Passes, origin
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED, Ledger
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
@@ -75,12 +76,13 @@ class Loader:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is outside a world of {world_size}")
         self.corpus, self.measure, self.reader = corpus, measure, reader
+        self.passes = Passes(corpus)
         self.rank, self.world_size = (rank, world_size) if partition else (0, 1)
         self.seed, self.reshuffle, self.max_bad_ratio = seed, reshuffle, max_bad_ratio
         self.epoch_steps, self.partition = epoch_steps, partition
         self._own_order = () if partition else (rank,)
         self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
-        self.lanes = choose_lanes(corpus.in_pass(0), world_size)
+        self.lanes = choose_lanes(self.passes.corpus_of(0), world_size)
         self.ledger = ledger
         self._left_out: Counter[str] | None = None
         if corpus.bad:
@@ -118,7 +120,7 @@ class Loader:
         if data_pass not in self._plans:
             self._plans = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
             self._plans[data_pass] = EpochPlan(
-                self.corpus.in_pass(data_pass),
+                self.passes.corpus_of(data_pass),
                 self.measure,
                 seed=key_of(self.seed, *self._own_order) if self._own_order else self.seed,
                 epoch=data_pass if self.reshuffle else 0,
@@ -179,7 +181,7 @@ class Loader:
         """
         if self.epoch_steps is not None or self.epoch != epoch + 1:
             return Counter()
-        corpus = self.corpus.in_pass(epoch)
+        corpus = self.passes.corpus_of(epoch)
         if self._left_out is None or corpus is not self.corpus:  # a list leaves out the same in every pass
             filtered = self.measure.filtered(corpus, self.rank, self.world_size)
             bad = len(self.corpus.bad) if self.rank == 0 else 0
@@ -204,7 +206,7 @@ class Loader:
             "partition": self.partition,
             "corpus": self.corpus.digest,
             "measure": self.measure.digest(),
-            "offsets": self.corpus.offsets(self.data_pass),
+            "offsets": self.passes.offsets(self.data_pass),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -234,8 +236,8 @@ class Loader:
         self.epoch, self.data_pass, self.seed = state["epoch"], state["data_pass"], state["seed"]
         self.position = 0 if changed else state["position"]
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
-        self.corpus.start_at(self.data_pass, state["offsets"])
-        self.lanes = choose_lanes(self.corpus.in_pass(self.data_pass), self.world_size) if changed else state["lanes"]
+        self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
+        self.lanes = choose_lanes(self.passes.corpus_of(self.data_pass), self.world_size) if changed else state["lanes"]
         self._plans = {}
         if self.ledger is not None and self.rank == 0:
             self.ledger.forget(self.corpus.data_list, self.data_pass, self.position)
@@ -298,5 +300,5 @@ class _Schedule(Sampler):
 
 def _works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
     for number, piece in enumerate(batch.pieces, 1):
-        shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+        shards, rows = origin(plan.corpus, piece.shards, piece.rows)
         yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)
