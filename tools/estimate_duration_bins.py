@@ -11,6 +11,7 @@ import yaml
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.plan.duration_bins import duration_bins, token_bins
 from wenet_uio.dataset.plan.measure import measure_of
@@ -27,7 +28,7 @@ def main() -> None:
     args = parser.parse_args()
     config = load_config(args.config)
     tokenizer = build_tokenizer(config) if args.num_token_bins else None
-    corpus = open_corpus(args.data_list, args.data_type, tokenizer=tokenizer).in_pass(0)
+    corpus = Passes(open_corpus(args.data_list, args.data_type, tokenizer=tokenizer)).corpus_of(0)
     conf = config.dataset_conf.model_copy(update={"batch_conf": type(config.dataset_conf.batch_conf)()})
     measure = measure_of(conf, training=True, text_length_is_tokens=tokenizer is not None)
     columns = []

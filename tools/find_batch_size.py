@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from wenet_uio.bin.train import read_config
 from wenet_uio.cli import run
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.plan.policies import ANY_TOKENS
@@ -47,7 +48,7 @@ def main() -> int:
     if args.memory is None and not on_gpu:
         parser.error("--memory is needed on a CPU: what one rank may take of it, such as 4GB")
     config, tokenizer = read_config(args)
-    corpus = open_corpus(args.data_list, args.data_type, tokenizer=tokenizer).in_pass(0)
+    corpus = Passes(open_corpus(args.data_list, args.data_type, tokenizer=tokenizer)).corpus_of(0)
     conf = config.dataset_conf
     plain = conf.model_copy(update={"batch_conf": type(conf.batch_conf)()})
     measure = measure_of(plain, training=True, text_length_is_tokens=True)

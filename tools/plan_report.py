@@ -7,6 +7,7 @@ import sys
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
 from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
@@ -37,7 +38,7 @@ def main() -> int:
     if data is None:
         parser.error("--data_list is needed: the config has no `data`")
     corpus = open_corpus(data, args.data_type, measure, build_tokenizer(config) if counted else None)
-    collector = PlanCollector(corpus.in_pass(args.epoch), measure, args.world_size) if args.plot else None
+    collector = PlanCollector(Passes(corpus).corpus_of(args.epoch), measure, args.world_size) if args.plot else None
     report = report_plan(
         corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size, on_batch=collector
     ).as_dict()

@@ -4,6 +4,7 @@ import pytest
 from tests.dataset.support.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
@@ -18,7 +19,7 @@ FRAMES_6000 = measure(batch_type="dynamic", max_frames_in_batch=6000)
 
 
 def planned(corpus, rule, world_size):
-    collector = PlanCollector(corpus.in_pass(0), rule, world_size)
+    collector = PlanCollector(Passes(corpus).corpus_of(0), rule, world_size)
     report = report_plan(corpus, rule, seed=1, epoch=0, world_size=world_size, on_batch=collector)
     return collector.series(), report
 
@@ -64,19 +65,19 @@ def test_the_mix_counts_each_source_in_consecutive_parts():
     corpus = mixture([[50] * 6, [30] * 3, [20]])
     series, report = planned(corpus, FRAMES_6000, world_size=2)
     assert dict(zip(series.sources, series.mix.sum(axis=0), strict=True)) == report.sources
-    one_pass = corpus.in_pass(0)
+    one_pass = Passes(corpus).corpus_of(0)
     plan = EpochPlan(one_pass, FRAMES_6000, seed=1, epoch=0, lanes=1)
     first = [index for index in range(plan.num_batches) if index * len(series.mix) // plan.num_batches == 0]
     shards = np.concatenate([piece.shards for index in first for piece in plan.batch(index).pieces])
-    np.testing.assert_array_equal(series.mix[0], np.bincount(one_pass.source_numbers(shards), minlength=3))
+    np.testing.assert_array_equal(series.mix[0], np.bincount(sources_of(one_pass).numbers(shards), minlength=3))
 
 
 @pytest.mark.parametrize("sizes", [[[0]], [[1]], [[20]] * 12], ids=["empty", "one utterance", "twelve sources"])
 def test_any_plan_is_drawn(sizes, tmp_path):
     corpus = mixture(sizes) if len(sizes) > 1 else IndexOnlyCorpus(sizes[0])
     rule = measure(batch_type="static", batch_size=4)
-    collector = PlanCollector(corpus.in_pass(0), rule, 2)
-    plan = EpochPlan(corpus.in_pass(0), rule, seed=1, epoch=0, lanes=1)
+    collector = PlanCollector(Passes(corpus).corpus_of(0), rule, 2)
+    plan = EpochPlan(Passes(corpus).corpus_of(0), rule, seed=1, epoch=0, lanes=1)
     for index in range(plan.num_batches):
         collector(plan.batch(index))
     write_plot(str(tmp_path / "plan.png"), collector.series(), {}, "a $title")

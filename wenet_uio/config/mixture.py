@@ -15,6 +15,7 @@ Paths = str | tuple[str, ...]
 """One pattern or several, with ranges and globs."""
 Buckets = Paths | tuple[tuple[str, ...], ...]
 """NeMo's list of lists; a weight beside a path is an error: there it is a source of its own that has one."""
+PerBatch = bool | Literal["weighted", "round_robin"]
 
 KEYS = {
     "raw": ("data_list",),
@@ -131,7 +132,7 @@ class MixtureConf(Section):
     """Default: as many as all sources hold."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Shares are raised to 1 / temperature: above 1, small sources gain."""
-    per_batch: bool | Literal["weighted", "round_robin"] = False
+    per_batch: PerBatch = False
     """Each batch holds one source only. True: weights are shares of utterances, as ever. weighted: they are shares of
     batches. round_robin: every source has as many batches as any other, and they take turns."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.passes import Passes, origin
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.plan.measure import Measure
@@ -53,12 +54,13 @@ class Cursor:
             partition: the ranks share the data; otherwise every rank reads all of it, in its own order.
         """
         self.corpus, self.measure = corpus, measure
+        self.passes = Passes(corpus)
         self.rank, self.world_size = (options.rank, options.world_size) if partition else (0, 1)
         self.seed, self.epoch_steps = options.seed, options.epoch_steps
         self.reshuffle, self.partition = reshuffle, partition
         self._own_order = () if partition else (options.rank,)
         self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
-        self.lanes = choose_lanes(corpus.in_pass(0), options.world_size)
+        self.lanes = choose_lanes(self.passes.corpus_of(0), options.world_size)
         self._plans: dict[int, EpochPlan] = {}
 
     @property
@@ -71,7 +73,7 @@ class Cursor:
         if data_pass not in self._plans:
             self._plans = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
             self._plans[data_pass] = EpochPlan(
-                self.corpus.in_pass(data_pass),
+                self.passes.corpus_of(data_pass),
                 self.measure,
                 seed=key_of(self.seed, *self._own_order) if self._own_order else self.seed,
                 epoch=data_pass if self.reshuffle else 0,
@@ -129,7 +131,7 @@ class Cursor:
             "partition": self.partition,
             "corpus": self.corpus.digest,
             "measure": self.measure.digest(),
-            "offsets": self.corpus.offsets(self.data_pass),
+            "offsets": self.passes.offsets(self.data_pass),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -151,8 +153,10 @@ class Cursor:
         self.epoch, self.data_pass, self.seed = state["epoch"], state["data_pass"], state["seed"]
         self.position = 0 if changed else state["position"]
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
-        self.corpus.start_at(self.data_pass, state["offsets"])
-        self.lanes = choose_lanes(self.corpus.in_pass(self.data_pass), self.world_size) if changed else state["lanes"]
+        self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
+        self.lanes = state["lanes"]
+        if changed:
+            self.lanes = choose_lanes(self.passes.corpus_of(self.data_pass), self.world_size)
         self._plans = {}
 
     def _changes_since(self, state: dict[str, Any]) -> list[str]:
@@ -173,5 +177,5 @@ class Cursor:
 def works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
     """The micro-batches of a planned batch."""
     for number, piece in enumerate(batch.pieces, 1):
-        shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+        shards, rows = origin(plan.corpus, piece.shards, piece.rows)
         yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)

@@ -112,7 +112,7 @@ class Loader:
         cursor = self.cursor
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
-        corpus = self.corpus.in_pass(epoch)
+        corpus = cursor.passes.corpus_of(epoch)
         if self._left_out is None or corpus is not self.corpus:  # a plain list leaves out the same in every pass
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0

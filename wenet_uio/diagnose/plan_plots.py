@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.diagnose.plan_report import skew_of_steps
@@ -47,10 +48,10 @@ class PlanSeries:
 
 
 class PlanCollector:
-    """Gathers a `PlanSeries` as `on_batch` of `report_plan`; `corpus` is that of the epoch (`Corpus.in_pass`)."""
+    """Gathers a `PlanSeries` as `on_batch` of `report_plan`; `corpus` is that of the epoch (`Passes.corpus_of`)."""
 
     def __init__(self, corpus: Corpus, measure: Measure, world_size: int) -> None:
-        self._corpus, self._measure, self._world_size = corpus, measure, world_size
+        self._sources, self._measure, self._world_size = sources_of(corpus), measure, world_size
         self._frames, self._shards = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
         self._batches: list[tuple[int, int, int, int]] = []
         self._last: deque[PlannedBatch] = deque(maxlen=world_size)
@@ -66,10 +67,10 @@ class PlanCollector:
     def series(self) -> PlanSeries:
         """Of a whole epoch."""
         sizes, frames, padded, costs = np.array(self._batches, np.int64).reshape(-1, 4).T
-        count, names = len(sizes), self._corpus.source_names
+        count, names = len(sizes), self._sources.names
         parts = max(1, min(MIX_PARTS, count))
         part = np.repeat(np.arange(count) * parts // max(1, count), sizes)
-        source = self._corpus.source_numbers(np.concatenate(self._shards))
+        source = self._sources.numbers(np.concatenate(self._shards))
         mix = np.bincount(part * len(names) + source, minlength=parts * len(names)).reshape(parts, len(names))
         rest = list(self._last)[len(self._last) - count % self._world_size :]
         shift, rate = self._measure.frame_count.shift, self._measure.frame_count.sample_rate

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Piece, PlannedBatch, share_out
@@ -70,7 +71,8 @@ def report_plan(
 ) -> PlanReport:
     """Plan a whole epoch and account for every utterance in it; `on_batch` sees each batch, in order."""
     began = time.monotonic()
-    corpus = corpus.in_pass(epoch)
+    corpus = Passes(corpus).corpus_of(epoch)
+    sources = sources_of(corpus)
     lanes = choose_lanes(corpus, world_size)
     plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, lanes=lanes)
     starts = np.concatenate([[0], np.cumsum(corpus.samples.astype(np.int64))])
@@ -101,7 +103,7 @@ def report_plan(
     filtered = plan.filtered()
     planned = int(np.count_nonzero(times_planned))
     shard_of = np.repeat(np.arange(corpus.num_shards), corpus.samples)
-    by_source = np.bincount(corpus.source_numbers(shard_of[times_planned > 0]), minlength=len(corpus.source_names))
+    by_source = np.bincount(sources.numbers(shard_of[times_planned > 0]), minlength=len(sources.names))
     stored = sum(
         float(corpus.rows(shard).seconds[times_planned[starts[shard] : starts[shard + 1]] > 0].sum())
         for shard in range(corpus.num_shards)
@@ -121,7 +123,7 @@ def report_plan(
         skew=round(float(skew.mean()), 4) if len(skew) else 1.0,
         same_shard=round(float(np.nanmean(same_shard)), 4) if np.isfinite(same_shard).any() else 0.0,
         order_correlation=round(_order_correlation(plan, seed, epoch), 4),
-        sources=dict(zip(corpus.source_names, by_source.tolist(), strict=True)),
+        sources=dict(zip(sources.names, by_source.tolist(), strict=True)),
         lanes=lanes,
         seconds=round(time.monotonic() - began, 3),
         digest=digest.hexdigest(),
@@ -136,8 +138,8 @@ def _chance_of_one_shard(shards: np.ndarray) -> float:
 
 
 def _order_correlation(plan: EpochPlan, seed: int, epoch: int) -> float:
-    """Between the batches that samples fall into in this epoch and the next; 0 for a mixture, which reads others."""
-    if plan.num_batches < 2 or plan.corpus.in_pass(epoch + 1) is not plan.corpus:
+    """Correlation between the batch numbers of the same samples in this epoch and in the next."""
+    if plan.num_batches < 2:
         return 0.0
     following = EpochPlan(plan.corpus, plan.measure, seed=seed, epoch=epoch + 1, lanes=plan.lanes)
     starts = np.concatenate([[0], np.cumsum(plan.corpus.samples.astype(np.int64))])

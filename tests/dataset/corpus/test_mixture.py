@@ -10,6 +10,7 @@ from wenet_uio.config import ConfigError
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source, exact_quotas
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.passes import Passes, origin, sources_of
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.measure import measure_of
@@ -27,14 +28,14 @@ def mixture(shares, sizes=((50,) * 6, (30,) * 3, (20,)), per_pass=None, per_batc
     return Mixture("mixture", sources, per_pass or sum(map(sum, sizes)), per_batch)
 
 
-def taken(mix, data_pass):
+def taken(mix, data_pass, passes=None):
     """Times that a pass plans each (source, utterance), and the sources of each batch."""
-    corpus = mix.in_pass(data_pass)
+    corpus = (passes or Passes(mix)).corpus_of(data_pass)
     plan = EpochPlan(corpus, MEASURE, seed=1, epoch=data_pass, lanes=1)
     times, kinds = Counter(), []
     for index in range(plan.num_batches):
         for piece in plan.batch(index).pieces:
-            shards, rows = corpus.origin(piece.shards, piece.rows)
+            shards, rows = origin(corpus, piece.shards, piece.rows)
             sources = mix.source_of(shards).tolist()
             kinds.append(set(sources))
             times.update(zip(sources, shards.tolist(), rows.tolist(), strict=True))
@@ -78,9 +79,10 @@ def test_mixed_batches_hold_several_sources_and_pure_ones_a_single():
 
 def in_turns(mix):
     """Source of each batch of the first pass, in order."""
-    corpus = mix.in_pass(0)
+    corpus = Passes(mix).corpus_of(0)
     plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, lanes=1)
-    return [int(corpus.source_numbers(batch.pieces[0].shards)[0]) for batch in map(plan.batch, range(plan.num_batches))]
+    sources = sources_of(corpus)
+    return [int(sources.numbers(batch.pieces[0].shards)[0]) for batch in map(plan.batch, range(plan.num_batches))]
 
 
 def test_sources_that_take_turns_have_equally_many_batches_one_after_the_other(write):
@@ -102,19 +104,19 @@ def test_weights_can_be_shares_of_batches(write):
     assert counts[0] / counts[1] == pytest.approx(3, rel=0.1)
 
 
-def test_weights_may_change_between_passes_and_every_source_goes_on():
+def test_weights_may_change_between_passes_and_every_source_resumes():
     before = mixture((0.25, 0.25, 0.5), per_pass=100)
     seen = taken(before, 0)[0] + taken(before, 1)[0]
     after = mixture((0.7, 0.1, 0.2), per_pass=100)
-    after.start_at(2, before.offsets(2))
-    seen += taken(after, 2)[0] + taken(after, 3)[0]
+    passes = Passes(after).starting_at(2, Passes(before).offsets(2))
+    seen += taken(after, 2, passes)[0] + taken(after, 3, passes)[0]
     first = [count for (source, _, _), count in seen.items() if source == 0]
     assert sum(first) == 25 + 25 + 70 + 70
     assert max(first) == 1
 
 
 def test_an_utterance_taken_twice_is_augmented_differently():
-    corpus = mixture((0.05, 0.05, 0.9)).in_pass(0)
+    corpus = Passes(mixture((0.05, 0.05, 0.9))).corpus_of(0)
     plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, lanes=1)
     seeds = [int(s) for t in range(plan.num_batches) for piece in plan.batch(t).pieces for s in piece.seeds]
     assert len(set(seeds)) == len(seeds) == 410
@@ -168,11 +170,11 @@ def test_without_weights_every_utterance_is_read_once_or_as_often_as_repeated(wr
 
 def taken_real(mix):
     measure = measure_of(DatasetConf(filter_conf={"min_length": 1}), training=True)
-    plan = EpochPlan(mix.in_pass(0), measure, seed=1, epoch=0, lanes=1)
+    plan = EpochPlan(Passes(mix).corpus_of(0), measure, seed=1, epoch=0, lanes=1)
     keys = Counter()
     for index in range(plan.num_batches):
         for piece in plan.batch(index).pieces:
-            shards, rows = plan.corpus.origin(piece.shards, piece.rows)
+            shards, rows = origin(plan.corpus, piece.shards, piece.rows)
             keys.update(zip(shards.tolist(), rows.tolist(), strict=True))
     return keys
 

@@ -90,36 +90,3 @@ class Corpus(ABC):
     def remote_files(self, shards: Sequence[int] | np.ndarray, rows: Sequence[int] | np.ndarray) -> list[RemoteObject]:
         """The remote audio files of these samples."""
         return []
-
-    # A mixture of corpora holds other samples in each pass, and overrides these.
-
-    def in_pass(self, data_pass: int) -> Corpus:
-        """What is read in a pass over the data."""
-        return self
-
-    def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where samples of `in_pass` stand in the corpus that reads them."""
-        return shards, rows
-
-    def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
-        """Buckets of samples, kept apart further where their shards must not share a batch."""
-        return buckets
-
-    sources_take_turns = False
-    """Whether the batches of an epoch go round the sources."""
-
-    def source_numbers(self, shards: np.ndarray) -> np.ndarray:
-        """Number of the source that each shard comes from."""
-        return np.zeros(len(shards), np.int64)
-
-    @property
-    def source_names(self) -> tuple[str, ...]:
-        return (self.data_list,)
-
-    def offsets(self, data_pass: int) -> dict[str, int]:
-        """Utterances of each source that were read before a pass."""
-        return {}
-
-    def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
-        """Go on in each source where `offsets` says, from this pass on; a plain corpus has nothing to remember."""
-        return

@@ -14,10 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from wenet_uio.config.mixture import PerBatch
 from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
 from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.corpus.shard_sources import ShardSources
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.types import SampleRef, Utterance
+
+Run = tuple[int, int, int, int]
+"""Consecutive samples of a shard: shard, first sample, one past the last, and how often the source was read before."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +40,11 @@ class Source:
 
 
 class Mixture(Corpus):
-    """Sources with their quotas. It reads samples of any of them; `in_pass` says which a pass takes."""
+    """All samples of several sources, and the quota that a pass takes of each source. `part` is what one pass takes."""
 
-    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: bool | str) -> None:
+    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: PerBatch) -> None:
         self.sources, self.per_batch = tuple(sources), per_batch
-        self.sources_take_turns = per_batch == "round_robin"
         self.quotas = exact_quotas([source.share for source in sources], per_pass)
-        self._first_pass = 0
-        self._offsets = [0] * len(sources)
         corpora = [source.corpus for source in sources]
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in CORPUS_COLUMNS}
@@ -52,8 +54,13 @@ class Mixture(Corpus):
         super().__init__(path, table, bad, _summary(table, digest))
 
     def source_of(self, shards: np.ndarray | int) -> np.ndarray:
-        """Number of the source that each shard belongs to."""
+        """Number of the source of each shard."""
         return np.searchsorted(self._first_shard, shards, side="right") - 1
+
+    @property
+    def state_names(self) -> list[str]:
+        """Name of each source in the state of the data: its number, and the start of its digest."""
+        return [f"{number} {source.corpus.digest[:16]}" for number, source in enumerate(self.sources)]
 
     def rows(self, shard: int) -> Rows:
         number = int(self.source_of(shard))
@@ -89,28 +96,16 @@ class Mixture(Corpus):
     def _corpus(self, number: int) -> Corpus:
         return self.sources[number].corpus
 
-    def in_pass(self, data_pass: int) -> Corpus:
-        runs = [
-            (int(self._first_shard[number]) + shard, first, last, round_)
-            for number, offset in enumerate(self.offsets(data_pass).values())
-            for shard, first, last, round_ in self._stream(number, offset, self.quotas[number])
+    def part(self, offsets: Sequence[int]) -> MixedPass:
+        """The quota of every source, from utterance `offsets[source]` of its stream on."""
+        streams = [
+            self._stream(number, offset, quota)
+            for number, (offset, quota) in enumerate(zip(offsets, self.quotas, strict=True))
         ]
-        return MixedPass(self, runs)
+        return MixedPass(self, streams)
 
-    def offsets(self, data_pass: int) -> dict[str, int]:
-        passes = data_pass - self._first_pass
-        return {
-            f"{number} {source.corpus.digest[:16]}": start + passes * quota
-            for number, (source, start, quota) in enumerate(zip(self.sources, self._offsets, self.quotas, strict=True))
-        }
-
-    def start_at(self, data_pass: int, offsets: dict[str, int]) -> None:
-        self._first_pass = data_pass
-        names = self.offsets(data_pass)  # what the state does not know begins at its beginning
-        self._offsets = [offsets.get(name, 0) for name in names]
-
-    def _stream(self, number: int, offset: int, count: int) -> list[tuple[int, int, int, int]]:
-        """Runs (shard, first, last, round) that hold utterances `offset` to `offset + count` of a source's stream."""
+    def _stream(self, number: int, offset: int, count: int) -> list[Run]:
+        """Runs that hold utterances `offset` to `offset + count` of a source's stream."""
         corpus = self.sources[number].corpus
         size = corpus.num_samples
         runs = []
@@ -123,7 +118,7 @@ class Mixture(Corpus):
             for position in range(low, high + 1):
                 before = int(ends[position]) - int(corpus.samples[order[position]])
                 first, last = max(0, start - before), min(int(ends[position]), start + taken) - before
-                runs.append((int(order[position]), first, last, round_))
+                runs.append((int(self._first_shard[number]) + int(order[position]), first, last, round_))
             offset, count = offset + taken, count - taken
         return runs
 
@@ -132,13 +127,17 @@ class Mixture(Corpus):
 
 
 class MixedPass(Corpus):
-    """What one pass takes from a mixture; a run of a shard counts as a shard."""
+    """The samples that one pass takes from a mixture; every run counts as a shard."""
 
-    def __init__(self, mixture: Mixture, runs: Sequence[tuple[int, int, int, int]]) -> None:
+    def __init__(self, mixture: Mixture, streams: Sequence[Sequence[Run]]) -> None:
+        """`streams` are the runs of each source."""
         self.mixture = mixture
+        runs = [run for stream in streams for run in stream]
         self.shards, self.first, self.last, self.rounds = (
             np.asarray(column, np.int64) for column in zip(*runs, strict=True)
         )
+        first_run = np.cumsum([0, *map(len, streams)])[:-1]
+        self.sources = ShardSources(tuple(source.name for source in mixture.sources), first_run, mixture.per_batch)
         whole = (self.first == 0) & (self.last == mixture.samples[self.shards])
         table = {name: getattr(mixture, name)[self.shards] for name in CORPUS_COLUMNS}
         for number in np.flatnonzero(~whole):
@@ -148,7 +147,6 @@ class MixedPass(Corpus):
             for name, column in table.items():
                 column[number] = cut[name][0]
         super().__init__(mixture.data_list, table, [], _summary(table, mixture.digest))
-        self.sources_take_turns = mixture.sources_take_turns
 
     def rows(self, shard: int) -> Rows:
         rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
@@ -169,20 +167,8 @@ class MixedPass(Corpus):
         return self.mixture.remote_shards(self.shards[shards])
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Shards and rows in the mixture, for samples of this pass."""
         return self.shards[shards], rows + self.first[shards]
-
-    def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
-        if not self.mixture.per_batch or not len(shards):
-            return buckets
-        kinds = int(buckets.max()) + 2  # NO_BUCKET is -1
-        return self.mixture.source_of(self.shards[shards]) * kinds + buckets + 1
-
-    def source_numbers(self, shards: np.ndarray) -> np.ndarray:
-        return self.mixture.source_of(self.shards[shards])
-
-    @property
-    def source_names(self) -> tuple[str, ...]:
-        return tuple(source.name for source in self.mixture.sources)
 
 
 def _summary(table: Mapping[str, np.ndarray], digest: str) -> Summary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.cutting import cut, fewest_batches
 from wenet_uio.dataset.plan.lanes import Members
 from wenet_uio.dataset.plan.measure import Measure, Stored
@@ -22,6 +23,7 @@ class GroupPlanner:
 
     def __init__(self, corpus: Corpus, measure: Measure, *, key: int) -> None:
         self.corpus, self.measure, self.key = corpus, measure, key
+        self._sources = sources_of(corpus)
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
         """Batches of a group, in the order of its rows; `count` None makes as few as the bound allows."""
@@ -35,12 +37,12 @@ class GroupPlanner:
             rows = draw(key_of(self.key, ROW, lane), rows)
         place = np.argsort(np.argsort(rows, kind="stable"))
         ordered = [batches[rank] for rank in place]
-        return Batches(self._in_turns(ordered) if self.corpus.sources_take_turns else ordered)
+        return Batches(self._in_turns(ordered) if self._sources.take_turns else ordered)
 
     def _in_turns(self, batches: list[Pieces]) -> list[Pieces]:
         """Batches of the sources by turns, each source's spread evenly over the group."""
         firsts = np.asarray([next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int)
-        sources = self.corpus.source_numbers(firsts)
+        sources = self._sources.numbers(firsts)
         turn = np.zeros(len(batches))
         for source in np.unique(sources):
             own = np.flatnonzero(sources == source)
@@ -61,7 +63,7 @@ class GroupPlanner:
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
         lengths = self.measure.lengths(Stored(*stored), speeds)
-        buckets = self.corpus.separate(shards, self.measure.policy.buckets(lengths))
+        buckets = self._sources.separate(shards, self.measure.policy.buckets(lengths))
         seeds = draw(key_of(self.key, AUGMENTATION), keys)
         units = self.measure.policy.units(lengths)
         frames, buckets = lengths.frames.astype(np.int32), buckets.astype(np.int32)
