@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Takes mean and variance of the features of data/train, for data/train/global_cmvn.
+# Computes mean and variance of the features of data/train: writes data/train/global_cmvn.
 #
 #   compute_cmvn.sh --config conf/train_conformer.yaml --nj 16
 
 set -euo pipefail
 . recipe.sh
 
-config=                   # train.yaml, which says what the features are
-override=                 # keys of it to change: "dataset_conf.fbank_conf.num_mel_bins=40"
-cmvn_utts=                # utterances that mean and variance are taken of, drawn; default: all
-nj=                       # processes that prepare data; default: one a core, with --executor ray the whole cluster
-executor=processes        # ray: data is prepared on the cluster that RAY_ADDRESS names
-allow_bad=false           # true: go on without utterances whose audio is bad; they are named
+config=                   # train.yaml with the configuration of the features
+override=                 # config keys to change: "dataset_conf.fbank_conf.num_mel_bins=40"
+cmvn_utts=                # utterances for mean and variance, drawn at random; default: all
+nj=                       # processes that prepare data; default: one for each core, with ray the whole cluster
+executor=processes        # processes, or ray: prepare data on the Ray cluster at RAY_ADDRESS
+allow_bad=false           # true: leave out utterances with bad audio, and print their keys
 parse_options "$@"
 
 require data/train/wav.scp

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Averages the best checkpoints of an experiment, decodes the test sets with them and scores what came out; the error
-# rates go into its report.html too.
+# Averages the best checkpoints of an experiment, decodes and scores the test sets, and adds the error rates to its
+# report.html.
 #
 #   decode.sh --dir exp/conformer --average_num 5 --decode_modes "ctc_greedy_search attention_rescoring"
 #   decode.sh --dir exp/u2++ --result_dir exp/u2++/chunk16 --decode_options "--decoding_chunk_size 16"
@@ -8,16 +8,16 @@
 set -euo pipefail
 . recipe.sh
 
-dir=                      # of the experiment
-data_type=raw             # of the list
-average_num=5             # checkpoints with the lowest validation loss
-decode_modes=attention_rescoring
-tests="test"              # parts of data/ that are decoded; the results of several go to folders of their own
-result_dir=               # where results go; default: the experiment
-char=0                    # 1: characters are counted (CER), 0: words (WER)
-ignored_words=            # file of words that do not count, in references nor hypotheses
-nproc=                    # processes of each machine; default: one a GPU, or one
-decode_options=           # further ones of recognize.py: "--context_list_path names --lm_path lm.arpa"
+dir=                      # experiment folder
+data_type=raw             # type of the data lists: raw or shard
+average_num=5             # number of checkpoints to average: those with the lowest validation loss
+decode_modes=attention_rescoring  # separated by spaces
+tests="test"              # parts of data/ to decode; with several, each has its own result folder
+result_dir=               # folder of the results; default: the experiment folder
+char=0                    # 1: character error rate (CER); 0: word error rate (WER)
+ignored_words=            # file of words that scoring removes from references and hypotheses
+nproc=                    # decoding processes; default: one for each GPU, or one
+decode_options=           # more options of recognize.py: "--context_list_path names --lm_path lm.arpa"
 parse_options "$@"
 
 for test in $tests; do require "data/$test/data.list"; done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Exports the averaged model of an experiment to DIR/final.zip and int8 DIR/final_quant.zip for WeNet's C++ runtime, and
-# to DIR/onnx for the same with ONNX and for sherpa-onnx. Each file is checked on test data before it is written.
+# Exports the averaged model of an experiment: DIR/final.zip and DIR/final_quant.zip (int8) for WeNet's C++ runtime, and
+# with --onnx true DIR/onnx for its ONNX runtime and for sherpa-onnx. Each model is checked on test data before it is
+# written.
 #
 #   export.sh --dir exp/conformer
 #   export.sh --dir exp/u2++ --onnx true --chunk_size 16 --num_left_chunks 4
@@ -8,12 +9,12 @@
 set -euo pipefail
 . recipe.sh
 
-dir=                      # of the experiment
-data_type=raw             # of the list
-check_part="test"         # part of data/ that the exported model is checked on
-onnx=false                # true: ONNX too
-chunk_size=               # of streaming ONNX models, in encoder frames; default: 16 where the model can stream
-num_left_chunks=4         # chunks that they see to the left
+dir=                      # experiment folder
+data_type=raw             # type of the data list: raw or shard
+check_part="test"         # part of data/ for the check of the exported models
+onnx=false                # true: export to ONNX too
+chunk_size=               # chunk of streaming ONNX models, encoder frames; default: 16 if the model can stream
+num_left_chunks=4         # chunks of left context of streaming ONNX models
 parse_options "$@"
 
 require "data/$check_part/data.list" "$dir/avg.pt"

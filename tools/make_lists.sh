@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes the data list of each part of a corpus from its wav.scp and text, and segments where it has them.
+# Makes the data list of each part of a corpus from wav.scp and text, and from segments if the part has this file.
 #
 #   make_lists.sh --data_type shard --nj 16 --parts "data/train data/dev data/test"
 
 set -euo pipefail
 . recipe.sh
 
-data_type=raw             # raw: PART/data.list names audio files; shard: it names the tar archives in PART/shards
-num_utts_per_shard=1000
-nj=                       # processes that prepare data; default: one a core, with --executor ray the whole cluster
-executor=processes        # ray: data is prepared on the cluster that RAY_ADDRESS names
-allow_bad=false           # true: go on without utterances whose audio is bad; they are named, here and in data.list.json
-parts=                    # folders that lists are made of, separated by spaces
+data_type=raw             # raw: PART/data.list lists audio files; shard: it lists the tar archives in PART/shards
+num_utts_per_shard=1000   # utterances of a tar archive
+nj=                       # processes that prepare data; default: one for each core, with ray the whole cluster
+executor=processes        # processes, or ray: prepare data on the Ray cluster at RAY_ADDRESS
+allow_bad=false           # true: leave out utterances with bad audio; their keys are printed and are in data.list.json
+parts=                    # folders of the parts, separated by spaces
 parse_options "$@"
 
 preparing

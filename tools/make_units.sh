@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Makes the units of data/train/text: DICT/units.txt, and with pieces of words their model DICT/bpe.model.
+# Makes the units of data/train/text: DICT/units.txt, and for BPE pieces the sentencepiece model DICT/bpe.model.
 #
 #   make_units.sh --dict data/dict                  # characters
-#   make_units.sh --dict data/dict --bpe 5000       # pieces of words
+#   make_units.sh --dict data/dict --bpe 5000       # BPE pieces
 
 set -euo pipefail
 . recipe.sh
 
-dict=                     # folder to write to
-bpe=                      # pieces of a sentencepiece model; default: characters
-non_lang_syms=            # file of symbols that are one unit each, such as <NOISE>, one a line
+dict=                     # output folder
+bpe=                      # number of BPE pieces; default: the units are characters
+non_lang_syms=            # file of symbols that are units, such as <NOISE>, one on each line
 parse_options "$@"
 
 require data/train/text

@@ -1,14 +1,16 @@
 # shellcheck shell=bash
-# The grammar of the recipes; sourced by every run.sh after path.sh.
+# Functions of the recipes; sourced by every run.sh after path.sh, and by the shell scripts of tools/.
 #
-#   parse_options "$@"       every variable set above this line is an option: --nj 32 or --nj=32 sets nj
-#   with_options TOOL …      calls a tool of tools/ with the options that it has in common with the recipe; its others are
-#                            options of the recipe too, which win over those that the call names
-#   if stage N "title"       whether stage N is asked for (stage … stop_stage); says so when it is
-#   require FILE…            ends the recipe where a file is missing, naming the stage that makes it
-#   log MESSAGE, die MESSAGE
+#   parse_options "$@"       reads the command line; every variable set above this line is an option: --nj 32 or --nj=32
+#                            sets nj
+#   with_options TOOL ARG…   calls a script of tools/ with ARG… and the variables of the recipe that are options of TOOL;
+#                            the other options of TOOL are options of the recipe too, and override ARG…
+#   if stage N "title"       true if N is between stage and stop_stage; logs the title
+#   require FILE…            ends the recipe if a file is missing, and names the stage that makes the file
+#   log MESSAGE              prints a time and a message to stderr
+#   die MESSAGE              prints an error and exits with status 1
 
-RECIPE_CALLER=${OLDPWD:-$PWD} # recipes go to their own folder before they source this
+RECIPE_CALLER=${OLDPWD:-$PWD} # recipes change to their own folder before they source this file
 RECIPE_SCRIPT=$0
 [[ -e $RECIPE_SCRIPT ]] || RECIPE_SCRIPT=$(basename "$0")
 
@@ -21,7 +23,7 @@ die() {
   exit 1
 }
 
-# Upper-case names here: an option of the recipe must not meet a local of the same name.
+# Locals have upper-case names, so that they do not hide an option of the recipe.
 parse_options() {
   local ARGUMENT NAME VALUE NAMES SWITCHES
   NAMES=" $(_option_lines | _names)"
@@ -29,7 +31,7 @@ parse_options() {
   RECIPE_OWN=" $(_lines_of "$RECIPE_SCRIPT" | _names)"
   RECIPE_GIVEN=" "
   for NAME in $NAMES; do
-    [[ $RECIPE_OWN == *" $NAME "* ]] || unset "$NAME" # a variable of the environment is no option
+    [[ $RECIPE_OWN == *" $NAME "* ]] || unset "$NAME" # an environment variable must not set an option of a tool
   done
   while (($#)); do
     ARGUMENT=$1
@@ -53,18 +55,18 @@ parse_options() {
     NAME=${NAME#--}
     [[ $NAMES == *" $NAME "* ]] || die "unknown option --$NAME; known:${NAMES// / --}help"
     [[ $ARGUMENT == --*=* ]] || shift
-    [[ $SWITCHES != *" $NAME "* || $VALUE =~ ^(true|false)$ ]] || die "--$NAME $VALUE: neither true nor false"
+    [[ $SWITCHES != *" $NAME "* || $VALUE =~ ^(true|false)$ ]] || die "--$NAME $VALUE: expected true or false"
     printf -v "$NAME" %s "$VALUE"
     RECIPE_GIVEN+="$NAME "
   done
   for NAME in stage stop_stage; do
-    [[ $NAMES != *" $NAME "* || ${!NAME} =~ ^-?[0-9]+$ ]] || die "--$NAME ${!NAME}: not a number"
+    [[ $NAMES != *" $NAME "* || ${!NAME} =~ ^-?[0-9]+$ ]] || die "--$NAME ${!NAME}: expected a number"
   done
-  [[ ! ${data_type-raw} =~ ^(raw|shard)$ ]] && die "--data_type $data_type: neither raw nor shard"
+  [[ ! ${data_type-raw} =~ ^(raw|shard)$ ]] && die "--data_type $data_type: expected raw or shard"
   return 0
 }
 
-# The lines that set an option: the recipe's own, then those of the tools that it calls with_options.
+# Prints the lines that set options: those of the recipe, then those of the tools that it calls by with_options.
 _option_lines() {
   local TOOLS
   TOOLS=$(sed -n 's/^ *with_options \([^ ]*\).*/\1/p' "$RECIPE_SCRIPT")
@@ -123,37 +125,37 @@ require() {
   done
 }
 
-# Where a path given on the command line leads, which is meant from the folder the recipe was called in.
+# from_caller PATH: prints the absolute path; PATH is relative to the folder in which the recipe was called.
 from_caller() {
-  [[ -n $1 ]] || die "name your copy of the corpus: --data PATH"
+  [[ -n $1 ]] || die "the path of the corpus is missing: --data PATH"
   (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "$1")
 }
 
-# override_units DICT: adds to --override where units are, and what --bpe and --non_lang_syms change in a config.
+# override_units DICT: adds the config keys of units.txt, --bpe and --non_lang_syms to --override.
 override_units() {
   override="tokenizer_conf.symbol_table_path=$1/units.txt $override"
   if [[ -n $bpe ]]; then override="tokenizer=bpe tokenizer_conf.bpe_path=$1/bpe.model $override"; fi
   if [[ -n ${non_lang_syms-} ]]; then
     non_lang_syms=$(from_caller "$non_lang_syms")
-    [[ $non_lang_syms != *[[:space:]]* ]] || die "--non_lang_syms $non_lang_syms: its path has spaces; copy the file here"
+    [[ $non_lang_syms != *[[:space:]]* ]] || die "--non_lang_syms $non_lang_syms: the path must not contain spaces"
     override="tokenizer_conf.non_lang_syms_path=$non_lang_syms $override"
   fi
 }
 
-# How many cores there are.
+# Prints the number of CPU cores.
 cores() {
-  env -u OMP_NUM_THREADS nproc # which obeys it, but it is meant for torch
+  env -u OMP_NUM_THREADS nproc # nproc would print OMP_NUM_THREADS, which is meant for torch
 }
 
-# Makes sure of packages that not every run needs: need_extra onnx for those of requirements/onnx.txt.
+# need_extra NAME: makes sure that the optional packages of requirements/NAME.txt are installed.
 need_extra() {
   . "$(dirname "$0")/../path.sh"
   need_packages "$WENET_UIO_ROOT/requirements/$1.txt"
 }
 
-# Puts --executor, --nj and --allow_bad into the array PREPARING, as the tools that prepare data take them.
+# Sets the array PREPARING to --executor, --nj and --allow_bad, the common options of the tools that prepare data.
 preparing() {
-  # shellcheck disable=SC2154 # options of those that call it
+  # shellcheck disable=SC2154 # options of the calling script
   PREPARING=(--executor "$executor")
   if [[ $executor == ray ]]; then need_extra ray; else nj=${nj:-$(cores)}; fi
   if [[ -n $nj ]]; then PREPARING+=(--nj "$nj"); fi
@@ -161,7 +163,7 @@ preparing() {
   if [[ $allow_bad == true ]]; then PREPARING+=(--allow_bad); fi
 }
 
-# How many GPUs this run may use.
+# Prints the number of GPUs that this run can use.
 num_gpus() {
   if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep --count '^[^-]' || true

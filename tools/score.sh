@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Scores what each decode mode recognised (DIR/MODE/text -> DIR/MODE/wer), and prints a table of the error rates.
+# Scores the result of each decode mode (DIR/MODE/text -> DIR/MODE/wer) and prints a table of the error rates.
 #
 #   score.sh --ref data/test/text --dir exp/conformer --modes "ctc_greedy_search attention_rescoring"
 
@@ -7,10 +7,10 @@ set -euo pipefail
 . recipe.sh
 
 ref=          # text of the test set
-dir=          # where recognize.py put its results
+dir=          # result folder of recognize.py
 modes=        # decode modes, separated by spaces
-char=0        # 1: characters are counted (CER), 0: words (WER)
-ignored_words=  # file of words that do not count, in references nor hypotheses
+char=0        # 1: character error rate (CER); 0: word error rate (WER)
+ignored_words=  # file of words that scoring removes from references and hypotheses
 parse_options "$@"
 
 for mode in $modes; do

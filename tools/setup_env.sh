@@ -1,11 +1,12 @@
 # shellcheck shell=bash
-# Sourced by path.sh: a Python environment that has what requirements.txt asks for.
+# Sourced by path.sh: puts a Python environment on PATH that satisfies requirements.txt.
 #
-# The active environment is taken as it is when it has everything. Otherwise .venv at the root (WENET_UIO_VENV names
-# another place) is made and filled the first time, and put on PATH. Nothing is installed into an environment that
-# was not made here. A folder .wenet_uio in an environment says that it was; it holds a stamp for each file installed.
+# The active environment is used unchanged if it satisfies all requirements. Otherwise the first run creates .venv in
+# the root (or the folder WENET_UIO_VENV) and installs the requirements there. This script installs nothing into an
+# environment that it did not create. Its own environments have a folder .wenet_uio, with a stamp for each requirements
+# file that was installed.
 
-# need_packages [FILE…]: put an environment on PATH that has requirements.txt of the project and every FILE.
+# need_packages [FILE…]: put an environment on PATH that satisfies requirements.txt of the project and every FILE.
 need_packages() {
   local venv=${WENET_UIO_VENV:-$WENET_UIO_ROOT/.venv} active=${VIRTUAL_ENV:-${CONDA_PREFIX:-}} lacks
   set -- "$WENET_UIO_ROOT/requirements.txt" "$@"
@@ -13,7 +14,7 @@ need_packages() {
     _activate "$venv"
   elif ! lacks=$(_lacks python "$@"); then
     if [[ -n $active && $active != "$venv" ]]; then
-      echo "setup_env: the active environment $active lacks $lacks; taking $venv" >&2
+      echo "setup_env: the active environment $active lacks $lacks; using $venv" >&2
     fi
     _has_packages "$venv" "$@" || _install "$venv" "$@" || return 1
     _activate "$venv"
@@ -26,7 +27,7 @@ _activate() {
   fi
 }
 
-# Whether environment $1 has the files $2…: its stamps say so if it was made here, else its packages are asked.
+# Whether environment $1 satisfies the files $2…: by its stamps if this script created it, else by its packages.
 _has_packages() {
   local venv=$1 file
   shift
@@ -46,7 +47,7 @@ _stamp() {
   echo "$1/.wenet_uio/${digest%% *}"
 }
 
-# Prints what the Python $1 lacks of the files $2… and fails where it lacks something.
+# Prints the requirements of the files $2… that the Python $1 lacks; fails if there are any.
 _lacks() {
   "$1" "$WENET_UIO_ROOT/tools/check_requirements.py" "${@:2}" 2>/dev/null
 }
@@ -55,21 +56,21 @@ _install() (
   venv=$1 mark=$1/.wenet_uio/installing
   shift
   if [[ -e $venv && ! -d $venv/.wenet_uio ]]; then
-    echo "error: $venv was not made by setup_env.sh and lacks $(_lacks "$venv/bin/python" "$@"); install that there," \
-      "or set WENET_UIO_VENV to a folder that may be made" >&2
+    echo "error: $venv was not created by setup_env.sh and lacks $(_lacks "$venv/bin/python" "$@");" \
+      "install that there, or set WENET_UIO_VENV to a new folder" >&2
     exit 1
   fi
   mkdir -p "$(dirname "$venv")"
   exec 9>"$venv.lock"
   if ! flock --nonblock 9; then
-    echo "setup_env: waiting for another run that fills $venv" >&2
+    echo "setup_env: waiting for another run that installs into $venv" >&2
     flock 9
   fi
   if _has_packages "$venv" "$@"; then exit 0; fi
-  trap 'exit 130' INT TERM # leaves the mark: what an interrupted run installed is not trusted but made again
+  trap 'exit 130' INT TERM # leaves the mark: the next run creates the environment anew
   if [[ ! -x $venv/bin/python || -e $mark ]]; then
     python=$(_find_python) || exit 1
-    echo "setup_env: making $venv with $python" >&2
+    echo "setup_env: creating $venv with $python" >&2
     mkdir -p "${mark%/*}"
     touch "$mark"
     find "$venv" -mindepth 1 ! -path "${mark%/*}" ! -path "$mark" -delete
@@ -78,10 +79,10 @@ _install() (
   touch "$mark"
   for file in "$@"; do
     if [[ -e $(_stamp "$venv" "$file") ]]; then continue; fi
-    echo "setup_env: installing $file (once; with CUDA's libraries torch takes some GB)" >&2
+    echo "setup_env: installing $file (once; torch with CUDA libraries takes several GB)" >&2
     if ! "$venv/bin/python" -m pip install --disable-pip-version-check --quiet -r "$file" >&2; then
       rm "$mark"
-      echo "error: could not install $file into $venv (pip's reason is above)" >&2
+      echo "error: could not install $file into $venv (see the message of pip above)" >&2
       exit 1
     fi
     touch "$(_stamp "$venv" "$file")"
@@ -101,7 +102,7 @@ _find_python() {
   return 1
 }
 
-# Arguments of the recipe that sources path.sh: help needs no packages.
+# $* are the arguments of the recipe that sources path.sh; --help needs no packages.
 case " $* " in
   *" --help "* | *" -h "*) ;;
   *) need_packages ;;

@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
-# Trains a model on data/train/data.list; run again, it goes on from its newest checkpoint.
+# Trains a model on data/train/data.list. A second run resumes from the newest checkpoint.
 #
 #   train.sh --config conf/train_conformer.yaml --dir exp/conformer --nproc 2
 #   train.sh --config conf/train_conformer.yaml --dir exp/conformer --num_nodes 2 --node_rank 0 --rdzv_endpoint host0:29400
 #
-# With several machines the second is called on each of them, with its own --node_rank; they share data/ and exp/.
+# With several machines, call the second form on each machine, with its own --node_rank. They share data/ and exp/.
 
 set -euo pipefail
 . recipe.sh
 
 config=                   # train.yaml
-override=                 # keys of it to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment
-data_type=raw             # of the lists
-checkpoint=               # weights that training starts from (fine-tuning)
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder
+data_type=raw             # type of the data lists: raw or shard
+checkpoint=               # initial weights (fine-tuning)
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: tools/ds_stage2.json
-nproc=                    # processes of each machine; default: one a GPU, or one
-num_workers=1             # of each training process, for data
-num_nodes=1               # machines that train together: call --stage 4 --stop_stage 4 on each, in a shared folder
-node_rank=0               # this one's number among them
-rdzv_endpoint=            # host:port of machine 0, where they meet
-max_restarts=0            # times that training is started again when a process of it dies
-allow_data_changes=false  # true: a run goes on with data that is not what it began with
+nproc=                    # training processes of each machine; default: one for each GPU, or one
+num_workers=1             # data workers of each training process
+num_nodes=1               # number of machines: run stage 4 alone on each of them, in a shared folder
+node_rank=0               # number of this machine, from 0
+rdzv_endpoint=            # host:port of machine 0, for the rendezvous
+max_restarts=0            # restarts of training after a process has failed
+allow_data_changes=false  # true: resume although the training data has changed
 parse_options "$@"
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
@@ -36,11 +36,11 @@ else
   meet=(--standalone)
 fi
 
-# A config may say itself what is trained on.
+# A key `data` in the config names the training data and replaces data/train/data.list.
 train_data=(--train_data data/train/data.list)
 if grep -qs '^data:' "$config"; then train_data=(); fi
 require "${train_data[@]:1}" data/dev/data.list
-# torchrun that says a failure once.
+# This launcher is torchrun with a short report of a failure.
 exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_per_node "$nproc" \
   --max_restarts "$max_restarts" -m wenet_uio.bin.train \
   --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \

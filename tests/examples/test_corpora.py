@@ -149,5 +149,5 @@ def test_espeak_data_of_one_language_is_not_taken_for_another(recipe, tmp_path):
     (folder / "data" / "lang").write_text("en\n")
     result = call("bash", folder / "run.sh", "--lang", "zh", "--stage", "1", cwd=tmp_path)
     assert result.returncode == 1
-    assert result.stderr == "error: data/ is that of --lang en; run stage 0 with --lang zh\n"
+    assert result.stderr == "error: data/ was prepared for --lang en; run stage 0 with --lang zh\n"
     assert call("bash", folder / "run.sh", "--lang", "zh", "--stage", "99", cwd=tmp_path).returncode == 0

@@ -192,7 +192,7 @@ def test_sources_may_have_the_names_of_parts(large, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--data_type", "raw"), "error: --storage S3:/b takes shards: --data_type shard, not raw"),
+        (("--data_type", "raw"), "error: --storage S3:/b needs --data_type shard, got raw"),
         ((), "error: 'S3:/b': not a folder of a store, which is named like s3://bucket/folder"),
     ],
 )

@@ -1,4 +1,4 @@
-"""tools/recipe.sh, through a small recipe."""
+"""tools/recipe.sh, tested with a small recipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 RECIPE = """\
 #!/usr/bin/env bash
-# A corpus of nothing.
+# An empty corpus.
 #
 # Stages: 0 first  1 second
 
@@ -33,7 +33,7 @@ if stage 1 "second"; then echo "second of $derived"; fi
 
 @pytest.fixture
 def recipe(tmp_path):
-    """Call it with arguments: runs the recipe, or with `script` another one, from a folder that is not its own."""
+    """A function that runs the recipe, or another `script`, with arguments, from a folder outside the recipe."""
     folder = tmp_path / "s0"
     folder.mkdir()
 
@@ -52,27 +52,27 @@ def recipe(tmp_path):
 
 
 def lines(line: str) -> str:
-    """A recipe that parses its options and runs `line`."""
+    """Return a recipe that parses its options and runs `line`."""
     return RECIPE.partition("derived=")[0] + line
 
 
 @pytest.mark.parametrize("arguments", [("--nj", "32"), ("--nj=32",)])
-def test_options_win_over_defaults(recipe, arguments):
+def test_options_override_defaults(recipe, arguments):
     result = recipe(*arguments)
     assert result.returncode == 0
     assert result.stdout.splitlines() == ["first with 32", "second of two words_derived"]
 
 
-def test_values_derived_after_parsing_follow_the_options(recipe):
+def test_values_derived_after_parsing_use_the_options(recipe):
     assert "second of x y_derived" in recipe("--name", "x y").stdout
 
 
-def test_a_value_may_be_empty_or_hold_an_equals_sign(recipe):
+def test_a_value_can_be_empty_or_contain_an_equals_sign(recipe):
     assert "second of _derived" in recipe("--name", "").stdout
     assert "second of a=b_derived" in recipe("--name=a=b").stdout
 
 
-def test_only_the_stages_asked_for_run_and_the_exit_is_zero(recipe):
+def test_only_the_requested_stages_run_and_the_exit_status_is_zero(recipe):
     assert recipe("--stage", "1").stdout.splitlines() == ["second of two words_derived"]
     assert recipe("--stop_stage", "0").stdout.splitlines() == ["first with 4"]
     assert recipe("--stage", "-1", "--stop_stage", "0").stdout.splitlines() == ["first with 4"]
@@ -94,10 +94,10 @@ def test_a_failing_command_ends_the_recipe(recipe):
         (("--derived", "x"), "error: unknown option --derived; known: --stage --stop_stage --nj --name --help"),
         (("--nj",), "error: option --nj needs a value"),
         (("nj",), "error: unexpected argument 'nj'; options are --name value, --help lists them"),
-        (("--stage", "two"), "error: --stage two: not a number"),
+        (("--stage", "two"), "error: --stage two: expected a number"),
     ],
 )
-def test_a_wrong_option_is_one_line_and_nothing_runs(recipe, arguments, message):
+def test_a_wrong_option_is_reported_in_one_line_and_nothing_runs(recipe, arguments, message):
     result = recipe(*arguments)
     assert result.returncode == 1
     assert result.stderr == message + "\n"
@@ -107,7 +107,7 @@ def test_a_wrong_option_is_one_line_and_nothing_runs(recipe, arguments, message)
 def test_help_is_the_comment_at_the_top_and_the_options(recipe):
     result = recipe("--help")
     assert result.returncode == 0
-    assert result.stdout.startswith("A corpus of nothing.\n\nStages: 0 first  1 second\n")
+    assert result.stdout.startswith("An empty corpus.\n\nStages: 0 first  1 second\n")
     assert "--nj 4          # processes" in result.stdout
     assert "derived" not in result.stdout
 
@@ -116,19 +116,19 @@ def test_help_is_the_comment_at_the_top_and_the_options(recipe):
     ("path", "stage"),
     [("data/train/wav.scp", 0), ("data/train/global_cmvn", 1), ("data/dict/units.txt", 2), ("data/dev/data.list", 3)],
 )
-def test_require_names_the_stage_that_makes_what_is_missing(recipe, path, stage):
+def test_require_names_the_stage_that_makes_a_missing_file(recipe, path, stage):
     result = recipe(script=lines(f"require run.sh {path}\necho on"))
     assert result.returncode == 1
     assert result.stderr == f"error: {path} is missing; stage {stage} makes it (--stage {stage})\n"
     assert result.stdout == ""
 
 
-def test_require_is_silent_where_all_is_there(recipe):
+def test_require_is_silent_if_all_files_exist(recipe):
     result = recipe(script=lines("require run.sh\necho on"))
     assert (result.stdout, result.stderr) == ("on\n", "")
 
 
-def test_a_path_from_the_caller_is_made_absolute(recipe, tmp_path):
+def test_from_caller_prints_an_absolute_path(recipe, tmp_path):
     caller = tmp_path / "elsewhere"
     caller.mkdir()
     script = lines('from_caller "$name"')
@@ -136,11 +136,11 @@ def test_a_path_from_the_caller_is_made_absolute(recipe, tmp_path):
     assert recipe("--name", "/corpus", script=script, cwd=caller).stdout == "/corpus\n"
     nothing = recipe("--name", "", script=lines('corpus=$(from_caller "$name")\necho on'), cwd=caller)
     assert (nothing.returncode, nothing.stdout) == (1, "")
-    assert nothing.stderr == "error: name your copy of the corpus: --data PATH\n"
+    assert nothing.stderr == "error: the path of the corpus is missing: --data PATH\n"
 
 
 @pytest.mark.parametrize(("visible", "count"), [("0,3", 2), ("1", 1), ("", 0), ("-1", 0)])
-def test_the_gpus_that_the_user_shows_are_counted(recipe, monkeypatch, visible, count):
+def test_num_gpus_counts_the_devices_in_cuda_visible_devices(recipe, monkeypatch, visible, count):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert recipe(script=lines("num_gpus")).stdout.strip() == str(count)
 
@@ -158,7 +158,7 @@ echo "$name is $speed"
 
 @pytest.fixture
 def calling(recipe, tmp_path, monkeypatch):
-    """The recipe again, whose last stage calls `say.sh` with its options."""
+    """The recipe, with a call of the tool `say.sh` as its last line."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "say.sh").write_text(TOOL)
     (tmp_path / "say.sh").chmod(0o755)
@@ -175,17 +175,17 @@ def test_options_of_a_tool_are_options_of_the_recipe_that_calls_it(calling):
     assert calling("--speed").stderr == "error: option --speed needs a value\n"
 
 
-def test_the_environment_sets_no_option_of_a_tool(calling, monkeypatch):
+def test_environment_variables_do_not_set_options_of_a_tool(calling, monkeypatch):
     monkeypatch.setenv("speed", "slow")
     assert calling().stdout == "two words is fast\n"
     assert calling(line='with_options say.sh --speed "${speed:-walking}"').stdout == "two words is walking\n"
 
 
-def test_an_option_that_is_true_or_false_takes_nothing_else(recipe, tmp_path, monkeypatch):
+def test_a_true_or_false_option_accepts_nothing_else(recipe, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "say.sh").write_text(TOOL.replace("speed=fast    #", "speed=false   #"))
     (tmp_path / "say.sh").chmod(0o755)
     script = lines("with_options say.sh")
     assert recipe("--speed", "true", script=script).stdout == "two words is true\n"
     wrong = recipe("--speed", "yes", script=script)
-    assert (wrong.returncode, wrong.stderr) == (1, "error: --speed yes: neither true nor false\n")
+    assert (wrong.returncode, wrong.stderr) == (1, "error: --speed yes: expected true or false\n")

@@ -1,4 +1,4 @@
-"""The verbs of the recipes that are shell: compute_cmvn.sh, make_lists.sh, score.sh, train.sh, decode.sh, export.sh."""
+"""The shell scripts of the recipe stages: compute_cmvn.sh, make_lists.sh, score.sh, train.sh, decode.sh, export.sh."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def call(*command: str, cwd: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture
 def part(tmp_path):
-    """data/train with five utterances."""
+    """Folder data/train with five utterances."""
     folder = tmp_path / "data" / "train"
     folder.mkdir(parents=True)
     names = [f"utt{number}" for number in range(5)]
@@ -34,7 +34,7 @@ def part(tmp_path):
     return folder
 
 
-def test_make_lists_names_files_or_archives(part, tmp_path):
+def test_make_lists_lists_audio_files_or_archives(part, tmp_path):
     assert call("make_lists.sh", "--parts", "data/train", cwd=tmp_path).returncode == 0
     lines = [json.loads(line) for line in (part / "data.list").read_text().splitlines()]
     assert [line["key"] for line in lines] == [f"utt{number}" for number in range(5)]
@@ -72,7 +72,7 @@ def test_score_prints_a_table_of_the_modes(tmp_path):
     assert "Overall -> 75.00 %" in (tmp_path / "exp" / "bad" / "wer").read_text()
 
 
-def test_words_that_are_to_be_ignored_count_neither_in_references_nor_in_hypotheses(tmp_path):
+def test_score_removes_ignored_words_from_references_and_hypotheses(tmp_path):
     (tmp_path / "ref").write_text("a UH I KNOW\n")
     (tmp_path / "hyp").mkdir()
     (tmp_path / "hyp" / "text").write_text("a I UM KNOW UH\n")
@@ -83,7 +83,7 @@ def test_words_that_are_to_be_ignored_count_neither_in_references_nor_in_hypothe
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_cmvn_of_bad_audio_stops_unless_it_is_allowed(part, tmp_path, allowed):
+def test_compute_cmvn_stops_at_bad_audio_unless_it_is_allowed(part, tmp_path, allowed):
     (part / "utt3.wav").write_bytes(b"")
     (tmp_path / "train.yaml").write_text("dataset_conf: {fbank_conf: {num_mel_bins: 40}}\n")
     options = ("--allow_bad", "true") if allowed else ()
@@ -103,12 +103,12 @@ def test_cmvn_of_bad_audio_stops_unless_it_is_allowed(part, tmp_path, allowed):
         (("score.sh", "--ref", "ref", "--modes", "m", "--dir", "exp"), "ref is missing"),
     ],
 )
-def test_what_is_missing_is_named_with_its_stage(tmp_path, command, message):
+def test_a_missing_file_is_reported_with_the_stage_that_makes_it(tmp_path, command, message):
     result = call(*command, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (1, f"error: {message}\n")
 
 
-def test_several_machines_need_a_place_to_meet(tmp_path):
+def test_several_machines_need_a_rendezvous_endpoint(tmp_path):
     result = call("train.sh", "--dir", "exp", "--num_nodes", "2", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (
         1,

@@ -1,4 +1,4 @@
-"""tools/setup_env.sh, in a root of its own with a package that costs nothing to install."""
+"""tools/setup_env.sh, in a temporary project whose packages install in no time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_wheel(folder: Path, name: str, version: str) -> None:
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """A project whose requirements are in a folder of wheels."""
+    """A project whose requirements are satisfied by a folder of wheels."""
     root = tmp_path / "root"
     (root / "tools").mkdir(parents=True)
     (root / "wheels").mkdir()
@@ -42,7 +42,7 @@ def root(tmp_path) -> Path:
 
 
 def start(root: Path, script: str = "", command: tuple = (), **environment: str) -> subprocess.Popen:
-    """Sources path.sh and runs `script`, or runs `command`, in bash."""
+    """Run `command` in bash, or `script` after path.sh was sourced."""
     chosen = ("VIRTUAL_ENV", "CONDA_PREFIX", "WENET_UIO_VENV")
     inherited = {name: value for name, value in os.environ.items() if name not in chosen}
     bare = {
@@ -66,11 +66,11 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
-def test_the_first_run_makes_the_environment_and_later_ones_are_silent(root):
+def test_the_first_run_creates_the_environment_and_later_runs_are_silent(root):
     status, output, errors = finish(start(root, "command -v python; python -c 'import toy'"))
     assert status == 0, errors
     assert output.strip() == f"{root}/.venv/bin/python"
-    assert f"making {root}/.venv" in errors
+    assert f"creating {root}/.venv" in errors
     assert f"installing {root}/requirements.txt" in errors
 
     status, output, errors = finish(start(root, "command -v python"))
@@ -83,28 +83,28 @@ def test_changed_requirements_are_installed(root):
     status, _, errors = finish(start(root, "python -c 'import extra'"))
     assert status == 0, errors
     assert "installing" in errors
-    assert "making" not in errors
+    assert "creating" not in errors
 
 
-def test_a_recipe_may_need_more(root):
+def test_a_recipe_can_need_more_packages(root):
     status, _, errors = finish(start(root, "need_packages more.txt; python -c 'import extra'", PWD=str(root)))
-    assert status != 0  # more.txt is meant from the working directory
+    assert status != 0  # more.txt is relative to the working directory
     status, _, errors = finish(start(root, f"cd {root}; need_packages more.txt; python -c 'import extra'"))
     assert status == 0, errors
 
 
-def test_an_interrupted_installation_is_made_again(root):
+def test_an_interrupted_installation_is_repeated(root):
     finish(start(root))
     made = root / ".venv" / ".wenet_uio"
     (made / "installing").touch()
     (made / hashlib.sha256((root / "requirements.txt").read_bytes()).hexdigest()).unlink()
     status, _, errors = finish(start(root, "python -c 'import toy'"))
     assert status == 0, errors
-    assert "making" in errors
+    assert "creating" in errors
     assert not (made / "installing").exists()
 
 
-def test_a_failed_installation_is_one_line_and_is_tried_again(root):
+def test_a_failed_installation_is_reported_in_one_line_and_the_next_run_tries_again(root):
     wheel = next((root / "wheels").glob("toy*"))
     hidden = wheel.rename(root / wheel.name)
     status, output, errors = finish(start(root, "echo on"))
@@ -114,22 +114,22 @@ def test_a_failed_installation_is_one_line_and_is_tried_again(root):
     assert finish(start(root, "python -c 'import toy'"))[0] == 0
 
 
-def test_two_runs_at_a_time_make_one_environment(root):
+def test_two_simultaneous_runs_create_one_environment(root):
     results = [finish(process) for process in [start(root, "python -c 'import toy'") for _ in range(2)]]
     assert [status for status, _, _ in results] == [0, 0]
-    assert sum("making" in errors for _, _, errors in results) == 1
+    assert sum("creating" in errors for _, _, errors in results) == 1
 
 
-def test_an_active_environment_that_has_everything_is_taken(root, tmp_path):
+def test_an_active_environment_with_all_packages_is_used(root, tmp_path):
     finish(start(root, WENET_UIO_VENV=str(tmp_path / "mine")))
-    shutil.rmtree(tmp_path / "mine" / ".wenet_uio")  # now it is somebody's own
+    shutil.rmtree(tmp_path / "mine" / ".wenet_uio")  # now the script does not know it as its own
     active = {"VIRTUAL_ENV": str(tmp_path / "mine"), "PATH": f"{tmp_path}/mine/bin:/usr/bin:/bin"}
     status, output, errors = finish(start(root, "command -v python", **active))
     assert (status, output.strip(), errors) == (0, f"{tmp_path}/mine/bin/python", "")
     assert not (root / ".venv").exists()
 
 
-def test_an_active_environment_that_lacks_something_is_left_alone(root, tmp_path):
+def test_an_active_environment_that_lacks_a_package_is_not_changed(root, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "mine"], check=True)
     active = {"VIRTUAL_ENV": str(tmp_path / "mine"), "PATH": f"{tmp_path}/mine/bin:/usr/bin:/bin"}
     status, output, errors = finish(start(root, "command -v python", **active))
@@ -139,12 +139,12 @@ def test_an_active_environment_that_lacks_something_is_left_alone(root, tmp_path
     assert not list((tmp_path / "mine").glob("lib/*/site-packages/toy*"))
 
 
-def test_nothing_is_installed_into_a_folder_that_was_not_made_here(root, tmp_path):
+def test_nothing_is_installed_into_a_folder_that_the_script_did_not_create(root, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letters.txt").touch()
     status, _, errors = finish(start(root, WENET_UIO_VENV=str(tmp_path / "mine")))
     assert status == 1
-    assert f"error: {tmp_path}/mine was not made by setup_env.sh" in errors
+    assert f"error: {tmp_path}/mine was not created by setup_env.sh" in errors
     assert (tmp_path / "mine" / "letters.txt").exists()
 
 

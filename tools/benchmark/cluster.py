@@ -1,4 +1,4 @@
-"""The simulated parts of a cluster: store, network, and the cache of each node; and what is counted of them."""
+"""The simulated parts of a cluster: store, network and the cache of each node, and the counts of a simulation."""
 
 from __future__ import annotations
 
@@ -9,55 +9,57 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import simpy
 
 from wenet_uio.dataset.storage.prefetch import CONNECTIONS, ROOM_PAUSE
 
 SLACK = 20
-"""Part of a full cache that is freed beyond what is needed, as in cache_space.py: one in so many."""
-Events = Generator[simpy.Event, None, None]
+"""Eviction frees 1/SLACK of the cache beyond the bytes needed, as cache_space.py does."""
+Events = Generator[simpy.Event, Any, None]
+"""A simpy process; `yield` of an event returns its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What trains, and what it reads from."""
+    """The machines of a training run and the store that they read."""
 
     ranks: int
     simulated: int
-    """Ranks that are simulated, whole nodes of them; the store's bandwidth is shared out accordingly."""
+    """Simulated ranks, a multiple of the ranks of a node; they get their share of the store's bandwidth."""
     ranks_per_node: int = 8
     workers: int = 8
-    """Of each rank."""
+    """Data workers of each rank."""
     prefetch: int = 8
-    """Batches that each worker keeps ready."""
+    """Batches that each worker prepares ahead."""
     connections: int = CONNECTIONS["shards"]
-    """Downloads at a time of each rank."""
+    """Parallel downloads of each rank."""
     step_seconds: float
-    """Of a training step, without waiting for data."""
+    """Length of a training step, without waiting for data."""
     worker_speed: float
-    """Audio seconds per second that a worker makes into batches."""
+    """Speed of a worker: seconds of audio per second of the clock."""
     latency: float
-    """Seconds that a request takes before its first byte."""
+    """Seconds from a request to its first byte."""
     store_rate: float = math.inf
     node_rate: float = math.inf
     connection_rate: float = math.inf
-    """Bytes per second of the whole store, to a node, and of one connection."""
+    """Bytes per second: of the whole store, into one node, and of one connection."""
     cache_bytes: float = math.inf
-    """Of a node."""
+    """Largest size of the cache of a node."""
     worker_start: float = 0.0
     prefetch_start: float = 0.0
-    """Seconds until workers read, and until prefetching does."""
+    """Seconds until the workers begin to read, and until prefetching begins."""
 
     @property
     def nodes(self) -> int:
-        """Simulated ones."""
+        """Number of simulated nodes."""
         return -(-self.simulated // self.ranks_per_node)
 
 
 @dataclass
 class Outcome:
-    """What was counted; bytes and requests are of the simulated ranks."""
+    """Counts of a simulation or of a real run; bytes and requests are those of the simulated ranks only."""
 
     steps: int = 0
     first_batch_seconds: float = 0.0
@@ -66,23 +68,23 @@ class Outcome:
     audio_seconds: float = 0.0
     samples: int = 0
     sample_bytes: int = 0
-    """Of all samples that were read, from wherever."""
+    """Bytes of all samples read, from the cache or from the store."""
     requests: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
-    """Of `shards`, read whole, and `samples`, read by range."""
+    """By kind: `shards` are read whole, `samples` are read by range requests."""
     fetched: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """How often a node fetched a shard."""
+    """{(node, URI of a shard): number of times that the node fetched the shard}"""
     peak_cache_bytes: int = 0
-    """Of the node that had most."""
+    """Largest size of a cache, over all nodes and times."""
     seconds: float = 0.0
     """From the start to the end of the last step."""
 
 
 class Network:
-    """Bandwidth: transfers of a node share its rate, and all of them that of the store, evenly; none beats its cap.
+    """Bandwidth: all transfers share that of the store, those of a node share its own; a connection has a maximum.
 
-    A node's transfers all go at one rate, so that `served`, the bytes that one that was always there would have got,
-    tells when each ends.
+    All transfers of a node have the same rate at any time. `_served` is the number of bytes that a transfer would have
+    received that began at time 0. A transfer ends when `_served` has grown by its size.
     """
 
     def __init__(self, env: simpy.Environment, cluster: Cluster) -> None:
@@ -94,7 +96,7 @@ class Network:
         self._wake = 0
 
     def transfer(self, node: int, size: int) -> simpy.Event:
-        """An event that comes when so many bytes have reached a node."""
+        """Begin a transfer of `size` bytes to a node; the returned event marks its end."""
         self._progress()
         event = self._env.event()
         heapq.heappush(self._ends[node], (self._served[node] + size, next(self._number), event))
@@ -115,7 +117,7 @@ class Network:
                 self._served[node] += rate * passed
 
     def _sleep(self) -> None:
-        """Until the next transfer ends, unless another begins before."""
+        """Wake up when the next transfer ends; a transfer that begins earlier replaces this wake-up."""
         left = [
             (ends[0][0] - served) / rate
             for ends, served, rate in zip(self._ends, self._served, self._rates(), strict=True)
@@ -130,15 +132,17 @@ class Network:
             return
         self._progress()
         for ends, served in zip(self._ends, self._served, strict=True):
-            while ends and ends[0][0] <= served + 0.5:  # half a byte: rates are no whole numbers
+            while ends and ends[0][0] <= served + 0.5:  # half a byte of tolerance: rates are floats
                 heapq.heappop(ends)[2].succeed()
         self._sleep()
 
 
 class Node:
-    """Network and cache of a node; the cache does what cache.py and cache_space.py do."""
+    """Network and cache of a node; the cache follows the rules of cache.py and cache_space.py."""
 
-    def __init__(self, env: simpy.Environment, cluster: Cluster, network: Network, number: int, outcome: Outcome):
+    def __init__(
+        self, env: simpy.Environment, cluster: Cluster, network: Network, number: int, outcome: Outcome
+    ) -> None:
         self._env, self._cluster, self._network, self._number = env, cluster, network, number
         self._outcome = outcome
         self._copies: OrderedDict[str, int] = OrderedDict()
@@ -147,16 +151,18 @@ class Node:
         self._taken = 0
 
     def request(self, kind: str, size: int) -> Events:
+        """Read `size` bytes from the store; `kind` is `shards` or `samples`."""
         self._outcome.requests[kind] += 1
         yield self._env.timeout(self._cluster.latency)
         yield self._network.transfer(self._number, size)
         self._outcome.bytes[kind] += size
 
     def has(self, uri: str) -> bool:
+        """Return whether the cache has a complete copy."""
         return uri in self._copies
 
     def hold(self, uri: str) -> bool:
-        """Keep a copy from eviction, if it is there."""
+        """Protect a copy from eviction; return False if the cache has no copy."""
         if uri not in self._copies:
             return False
         self._copies.move_to_end(uri)
@@ -164,10 +170,14 @@ class Node:
         return True
 
     def release(self, uri: str) -> None:
+        """Undo one `hold`."""
         self._holders[uri] -= 1
 
     def fetch(self, uri: str, size: int, wanted: Callable[[], bool]) -> Events:
-        """Have a copy and hold it, for as long as `wanted` says yes; waits for room, and for others that fetch it."""
+        """Fetch and hold a copy while `wanted()` is true.
+
+        Waits for free space, and for another rank of the node that fetches the same shard.
+        """
         while wanted() and not self.hold(uri):
             if uri in self._coming:
                 yield self._coming[uri]

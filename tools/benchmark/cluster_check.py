@@ -1,6 +1,6 @@
-"""A small cluster for real: processes that are ranks, a cache folder for each node, and a slow server on loopback.
+"""A small real cluster: a process for each rank, a cache folder for each node, and a slow HTTP server on loopback.
 
-It reads an epoch as training does, steps that take a while included, and counts what the simulation counts.
+The ranks read an epoch as training does, with a pause for each step, and count the quantities of the simulation.
 """
 
 from __future__ import annotations
@@ -8,9 +8,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -26,15 +30,27 @@ from wenet_uio.files import read_lines
 from wenet_uio.prepare.packing import make_shard_list
 
 UTTERANCES, PER_SHARD, SCALE = 960, 40, 0.125
-"""In shards of some 1.4 MB."""
+"""A shard has about 1.4 MB."""
 CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 1000}}
 POLL_SECONDS = 0.01
 CALIBRATION_BATCHES = 30
 
 
+class RankResult(NamedTuple):
+    """Measurements of one rank."""
+
+    waits: list[float]
+    """Seconds that each step waited for data."""
+    audio_seconds: float
+    began: float
+    """Time of the start, on the clock of time.time()."""
+    seconds: float
+    """From the start to the end of the last step."""
+
+
 @contextmanager
-def small_groups():
-    """Let so small a corpus have a lane for each rank, and groups of three shards."""
+def small_groups() -> Iterator[None]:
+    """Give this small corpus a lane for each rank, and groups of three shards."""
     with (
         patch.multiple(plan, WHOLE_CORPUS=0, LEAST_LANES=1),
         patch.multiple(lanes, GROUP_SHARDS=3, GROUP_UTTERANCES=1, GROUP_BATCHES=1),
@@ -43,9 +59,9 @@ def small_groups():
 
 
 def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
-    """What the simulation and a real run count in an epoch.
+    """Run an epoch in the simulation and in a real cluster, and return the counts of both.
 
-    The speed of a worker, and when workers and prefetching begin, are measured and given to the simulation.
+    The simulation gets three measured values: the speed of a worker, the start of workers, the start of prefetching.
     """
     lines = write_audio(folder / "wav", UTTERANCES, scale=SCALE)
     local, remote = folder / "local.list", folder / "remote.list"
@@ -67,7 +83,7 @@ def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
     for number, node in enumerate(node_folders(folder, cluster)):
         with patch.dict(os.environ, WENET_UIO_CACHE=str(node)):
             for uri, version in loader.corpus.remote_shards(range(loader.corpus.num_shards)):
-                if copy := cache.copy_of(uri, version):
+                if version and (copy := cache.copy_of(uri, version)):
                     copy.close()
                     real.fetched[number, uri] += 1
     cluster = replace(cluster, worker_speed=measured_speed(local), **starts)
@@ -77,7 +93,7 @@ def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
 
 
 def measured_speed(data_list: Path) -> float:
-    """Audio seconds per second that one process makes into batches of a local list."""
+    """Measure how fast one process makes batches of a local list: seconds of audio per second."""
     loader = open_loader(data_list, "shard", CONF)
     works = [
         work
@@ -90,7 +106,7 @@ def measured_speed(data_list: Path) -> float:
 
 
 def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tuple[Outcome, dict[str, float]]:
-    """The counts of an epoch of all ranks, and seconds until its workers and its prefetching began."""
+    """Run an epoch with all ranks; return its counts, and the seconds until workers and prefetching began."""
     context = multiprocessing.get_context("spawn")
     barrier, found = context.Barrier(cluster.ranks), context.Queue()
     ranks = [
@@ -104,38 +120,46 @@ def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tupl
         running = any(rank.is_alive() for rank in ranks) and found.qsize() < cluster.ranks
         outcome.peak_cache_bytes = max([outcome.peak_cache_bytes, *map(taken, node_folders(folder, cluster))])
         time.sleep(POLL_SECONDS)
-    results = [found.get(timeout=60) for _ in ranks]
+    results: list[RankResult] = [found.get(timeout=60) for _ in ranks]
     for rank in ranks:
         rank.join()
-    waits, began = results[0]["waits"], min(result["began"] for result in results)
+    waits = results[0].waits
     outcome.first_batch_seconds, outcome.waits, outcome.steps = waits[0], waits[1:], len(waits)
-    outcome.seconds = results[0]["seconds"]
-    outcome.audio_seconds = sum(result["audio_seconds"] for result in results)
+    outcome.seconds = results[0].seconds
+    outcome.audio_seconds = sum(result.audio_seconds for result in results)
+    starts = count_requests(log, outcome, began=min(result.began for result in results))
+    # without any range request, the workers found every shard in the cache
+    starts["worker_start"] = min(waits[0], starts.get("worker_start", waits[0]))
+    return outcome, starts
+
+
+def count_requests(log: Path, outcome: Outcome, began: float) -> dict[str, float]:
+    """Add the requests in the log of the server to `outcome`; return the seconds to the first request of each kind."""
     starts: dict[str, float] = {}
     for line in read_lines(log):
         kind, start = ("samples", "worker_start") if line["range"] else ("shards", "prefetch_start")
         starts.setdefault(start, line["time"] - began)
         outcome.requests[kind] += 1
         outcome.bytes[kind] += line["bytes"]
-    starts["worker_start"] = min(waits[0], starts.get("worker_start", waits[0]))  # later ones may find all shards there
-    return outcome, starts
+    return starts
 
 
 def node_folders(folder: Path, cluster: Cluster) -> list[Path]:
+    """Return the cache folder of each node."""
     return [folder / f"node{number}" for number in range(cluster.nodes)]
 
 
 def taken(node: Path) -> int:
-    """Bytes of the copies in a node's cache, whole ones and those on their way."""
+    """Return the bytes of all copies in the cache of a node, complete or still downloading."""
     total = 0
     for path in node.glob("uio1/*/*.tar*"):
-        with suppress(FileNotFoundError):  # renamed meanwhile
+        with suppress(FileNotFoundError):  # renamed since the glob
             total += path.stat().st_size
     return total
 
 
-def run_rank(rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier, found) -> None:
-    """Train an epoch without a model: a step takes its time and waits for all ranks."""
+def run_rank(rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier: Barrier, found: Queue) -> None:
+    """Read an epoch as one rank and put a RankResult on `found`; a step waits for all ranks, then sleeps."""
     torch.set_num_threads(1)
     os.environ["WENET_UIO_CACHE"] = str(node_folders(folder, cluster)[rank // cluster.ranks_per_node])
     os.environ["WENET_UIO_CACHE_BYTES"] = str(int(min(cluster.cache_bytes, 1 << 40)))
@@ -147,13 +171,14 @@ def run_rank(rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier
         waits, audio_seconds = [], 0.0
         for batch in loader:
             if batch.skipped:
-                raise ValueError(f"{batch.skipped[0]}: not to be expected here")
+                raise ValueError(f"{batch.skipped[0]}: the benchmark expects no skipped sample")
             audio_seconds += batch.seconds
             if batch.closes_step:
                 barrier.wait()
                 waits.append(time.perf_counter() - ended)
                 time.sleep(cluster.step_seconds)
                 ended = time.perf_counter()
+    assert loader.prefetch is not None  # the corpus is remote
     loader.prefetch.close()
     seconds = sum(waits) + len(waits) * cluster.step_seconds
-    found.put({"waits": waits, "audio_seconds": audio_seconds, "began": began, "seconds": seconds})
+    found.put(RankResult(waits, audio_seconds, began, seconds))

@@ -1,8 +1,8 @@
-"""A cluster in training as a simulation of events, in which the project's own loader decides what is read when.
+"""Event simulation of a cluster in training; the project's own loader decides what is read and when.
 
-Real are the plan, the order of batches, and what is wanted ahead and dropped: every simulated rank drives a `Cursor`
-and its `ReadAhead`. Simulated are the store and the network, the prefetching process with its connections,
-the cache of a node, the workers and the steps of training. The sizes of objects come from the index.
+Real: the plan, the order of batches, and the window of shards to fetch and to drop. Every simulated rank drives a
+`Cursor` and its `ReadAhead`. Simulated: the store, the network, the prefetching process with its connections, the cache
+of a node, the workers and the training steps. The index gives the sizes of shards and samples.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ import numpy as np
 import simpy
 from cluster import Cluster, Events, Network, Node, Outcome
 
-from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
 from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
 from wenet_uio.dataset.cursor import Cursor, Work
-from wenet_uio.dataset.reader import READERS
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.read_ahead import ReadAhead
-from wenet_uio.dataset.storage.versions import Version
+from wenet_uio.dataset.reader import READERS
 
 SEED = 777
 
 
 class Rank:
-    """A rank: its cursor, its workers, and the prefetching that `ReadAhead` directs."""
+    """A rank: its cursor, simulated workers, and simulated prefetching, which takes the calls of `ReadAhead`."""
 
     def __init__(self, env: simpy.Environment, cluster: Cluster, node: Node, cursor: Cursor, outcome: Outcome) -> None:
         self._env, self._cluster, self._node, self._outcome = env, cluster, node, outcome
@@ -44,25 +43,29 @@ class Rank:
         for tasks in self._tasks:
             env.process(self._worker(tasks))
 
-    # What `ReadAhead` calls, as in prefetch.Prefetch
+    # The methods of prefetch.Prefetch, called by `ReadAhead`
 
-    def want(self, name: str, kind: str, objects: list[tuple[str, Version]]) -> None:
+    def want(self, name: str, kind: str, objects: list[RemoteObject]) -> None:
+        """Fetch the shards of a window called `name`, and hold them until `drop(name)`."""
         self._held[name] = []
         for uri, version in objects:
+            assert version is not None  # the index of every simulated shard has its size
             self._wanted.put((name, uri, version.size))
 
     def drop(self, name: str) -> None:
+        """Release the shards of a window."""
         for uri in self._held.pop(name):
             self._node.release(uri)
 
     def drop_all(self) -> None:
+        """Release the shards of every window."""
         for name in list(self._held):
             self.drop(name)
 
     # Processes
 
     def batches(self, steps: Steps) -> Events:
-        """What torch's DataLoader does: as many batches under way as workers keep ready, handed out in order."""
+        """Deliver the batches as torch's DataLoader does: in order, with `workers * prefetch` batches in progress."""
         works, under_way, number = ReadAhead(self._cursor, self).works(), deque(), itertools.count()
 
         def put() -> None:
@@ -98,7 +101,7 @@ class Rank:
             done.succeed()
 
     def _read(self, work: Work, opened: OrderedDict[int, str]) -> Events:
-        """Samples that are not in the cache come by range, `READERS` at a time, while those before are worked on."""
+        """Make one batch from its samples."""
         samples = list(zip(work.shards.tolist(), work.rows.tolist(), strict=True))
         seconds = [float(self._sizes(shard)[1][row]) for shard, row in samples]
         self._outcome.audio_seconds += sum(seconds)
@@ -108,7 +111,13 @@ class Rank:
             for shard, _ in samples:
                 self._at_hand(shard, opened)
             yield self._env.timeout(sum(seconds) / self._cluster.worker_speed)
-            return
+        else:
+            yield from self._read_by_range(samples, seconds, opened)
+
+    def _read_by_range(
+        self, samples: list[tuple[int, int]], seconds: list[float], opened: OrderedDict[int, str]
+    ) -> Events:
+        """Read samples outside the cache by range, `READERS` at a time, while the worker processes earlier samples."""
         there = [self._env.event() for _ in samples]
         waiting = deque(zip(samples, there, strict=True))
         for _ in range(READERS):
@@ -126,7 +135,7 @@ class Rank:
             there.succeed()
 
     def _at_hand(self, shard: int, opened: OrderedDict[int, str]) -> bool:
-        """As in ShardCorpus: a worker keeps the shards open that it read last."""
+        """Open a shard of the cache as ShardCorpus does: a worker keeps the shards that it read last open."""
         if shard in opened:
             opened.move_to_end(shard)
             return True
@@ -145,14 +154,14 @@ class Rank:
 
 
 class Steps:
-    """Ranks step together, when the last has its batch."""
+    """Training steps: a step begins when every rank has its batch."""
 
     def __init__(self, env: simpy.Environment, cluster: Cluster, outcome: Outcome) -> None:
         self._env, self._cluster, self._outcome = env, cluster, outcome
         self._waiting, self._ended_at, self._end = 0, 0.0, env.event()
 
     def ready(self) -> simpy.Event:
-        """This rank has its batch; the event is the end of the step."""
+        """Report that a rank has its batch; the returned event marks the end of the step."""
         self._waiting += 1
         end = self._end
         if self._waiting == self._cluster.simulated:
@@ -173,24 +182,26 @@ class Steps:
 
 
 def samples_of(corpus: Corpus) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-    """Of a shard: bytes of the range that holds each sample's audio and text, and seconds of each."""
+    """Return a function: shard -> (bytes of the range with audio and text, seconds), arrays with an entry a sample."""
 
     @lru_cache(maxsize=1 << 15)
-    def of(shard: int) -> tuple[np.ndarray, np.ndarray]:
+    def sizes(shard: int) -> tuple[np.ndarray, np.ndarray]:
         rows = corpus.rows(shard)
         first = np.minimum(rows.audio_offset, rows.text_offset)
         last = np.maximum(rows.audio_offset + rows.audio_size, rows.text_offset + rows.text_size)
         return (last - first).astype(np.uint32), rows.seconds.astype(np.float32)
 
-    return of
+    return sizes
 
 
 def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, lanes: int, steps: int | None = None) -> Outcome:
-    """Train an epoch, or its first `steps`, on the first `cluster.simulated` ranks."""
+    """Simulate an epoch, or its first `steps` steps, on the first `cluster.simulated` ranks."""
     env, outcome = simpy.Environment(), Outcome()
     network, gate = Network(env, cluster), Steps(env, cluster, outcome)
     nodes = [Node(env, cluster, network, number, outcome) for number in range(cluster.nodes)]
-    plan = EpochPlan(corpus, measure, seed=SEED, epoch=0, lanes=lanes)  # a function: ranks may share what it keeps
+    plan = EpochPlan(
+        corpus, measure, seed=SEED, epoch=0, lanes=lanes
+    )  # ranks can share its cache: it is a pure function
     for number, cursor in enumerate(cursors(corpus, measure, cluster, plan, steps)):
         rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], cursor, outcome)
         last = env.process(rank.batches(gate))
@@ -199,7 +210,7 @@ def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, lanes: int, ste
 
 
 def cursors(corpus: Corpus, measure: Measure, cluster: Cluster, plan: EpochPlan, steps: int | None) -> Iterator[Cursor]:
-    """The cursor of each simulated rank."""
+    """Yield the cursor of each simulated rank."""
     for rank in range(cluster.simulated):
         options = LoaderOptions(rank=rank, world_size=cluster.ranks, seed=SEED, epoch_steps=steps)
         cursor = Cursor(corpus, measure, options)

@@ -1,15 +1,14 @@
-"""What the benchmarks read: noise as 16-bit wav, 1 to 16 s each, and how a loader makes batches of it."""
+"""The corpus of the benchmarks: files of noise, 1 to 16 s, 16-bit, 16 kHz; and a loader for lists of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import soundfile
 
-from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config import parse_config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import DataType, RawLine
 from wenet_uio.dataset.loader import Loader
@@ -19,14 +18,14 @@ from wenet_uio.text.tokenizer import Tokenizer
 
 RATE = 16000
 SHORTEST, LONGEST = 1, 16
-"""Seconds."""
+"""Lengths in seconds, uniformly distributed."""
 MEAN = (SHORTEST + LONGEST) / 2
 TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
 CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}}
 
 
 def write_audio(folder: Path, utterances: int, suffix: str = "wav", scale: float = 1.0) -> list[RawLine]:
-    """Write files of noise; the same for the same number, up to their encoding. `scale` makes them shorter."""
+    """Write files of noise; `scale` multiplies their lengths. Equal arguments give equal audio in every format."""
     random = np.random.default_rng(0)
     noise = random.normal(0, 2000, (LONGEST + 1) * RATE)
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,6 +40,6 @@ def write_audio(folder: Path, utterances: int, suffix: str = "wav", scale: float
 
 
 def open_loader(data_list: Path, data_type: DataType, conf: dict[str, Any] | None = None, **options: Any) -> Loader:
-    """A training loader of such a list, under CONF and what `conf` changes of it."""
-    config = SimpleNamespace(dataset_conf=DatasetConf(**{**CONF, **(conf or {})}))
+    """Open a training loader for a list of the corpus; `conf` overrides keys of CONF."""
+    config = parse_config({"dataset_conf": {**CONF, **(conf or {})}}, "corpus.py")
     return build_loader(str(data_list), data_type, config, TOKENIZER, training=True, options=LoaderOptions(**options))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""CTC prefix beam search beside the same search written plainly (a dictionary of prefixes, frame by frame, in Python).
+"""CTC prefix beam search compared with a plain one: a dictionary of prefixes, frame by frame, in Python.
 
-Both decode the same posteriors in one run, in turn, and must find the same texts; seconds are of CPU time. By default
-the posteriors are made up, as peaked as a trained model's. --data_list takes the lengths of a real test set, --model
-its posteriors too.
+Both searches decode the same posteriors in turn, in one run, and should find the same texts. Times are CPU seconds. By
+default the posteriors are synthetic, with peaks like those of a trained model. --data_list takes the lengths of a real
+test set; --model also takes the posteriors of a trained model.
 
-The plain search is that of the tests: run it where they are, with the root of the repository on PYTHONPATH.
+The plain search is part of the tests: run this file in the repository, with its root on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.search import ctc_prefix_beam_search
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.language_model import LanguageModel
@@ -43,7 +44,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def made_up(seconds: np.ndarray, vocabulary: int, batch_size: int) -> list[Batch]:
-    """Posteriors of a model that is mostly sure: blanks, and peaks of a token with a rival or two close behind."""
+    """Make posteriors like those of a trained model: mostly blank, with peaks of a token and two close rivals."""
     generator = torch.Generator().manual_seed(0)
     batches = []
     lengths = torch.tensor(np.maximum(1, np.round(np.sort(seconds)[::-1] * FRAMES_PER_SECOND)).astype(np.int64))
@@ -59,8 +60,8 @@ def made_up(seconds: np.ndarray, vocabulary: int, batch_size: int) -> list[Batch
 
 
 @torch.inference_mode()
-def of_model(folder: str, data_list: str, data_type: str, batch_size: int) -> list[Batch]:
-    """Posteriors of a trained model on a test set."""
+def of_model(folder: str, data_list: str, data_type: DataType, batch_size: int) -> list[Batch]:
+    """Compute the posteriors of a trained model on a test set."""
     config, tokenizer, model = load_recogniser(folder, None)
     loader = build_loader(data_list, data_type, with_batches_of(config, batch_size), tokenizer, training=False)
     model.eval()
@@ -72,7 +73,7 @@ def of_model(folder: str, data_list: str, data_type: str, batch_size: int) -> li
 
 
 def variants(vocabulary: int, folder: str) -> dict[str, tuple[list[PrefixScorer], Callable | None]]:
-    """{name: (scorers, the same plainly)}: nothing, hot words, and a language model where kenlm is installed."""
+    """Return {name: (our scorers, bonus of the plain search)}; the language model only if kenlm is installed."""
     draw = np.random.default_rng(0)
     phrases = [tuple(draw.integers(1, vocabulary, draw.integers(2, 6)).tolist()) for _ in range(PHRASES)]
     chosen: dict[str, tuple[list[PrefixScorer], Callable | None]] = {
@@ -94,8 +95,8 @@ def variants(vocabulary: int, folder: str) -> dict[str, tuple[list[PrefixScorer]
 def measure(
     batches: list[Batch], beam_size: int, scorers: list[PrefixScorer], bonus: Callable | None
 ) -> tuple[float, float, int]:
-    """CPU seconds of ours, of the plain search, and utterances whose best texts differ."""
-    ctc_prefix_beam_search(*batches[-1], beam_size, scorers=scorers)  # what torch sets up at its first call
+    """Return CPU seconds of our search and of the plain one, and the number of utterances with different texts."""
+    ctc_prefix_beam_search(*batches[-1], beam_size, scorers=scorers)  # warms up torch
     ours = plain = 0.0
     differ = 0
     for log_probs, lengths in batches:
@@ -110,30 +111,50 @@ def measure(
     return ours, plain, differ
 
 
-def main() -> None:
+def lengths(args: argparse.Namespace) -> np.ndarray:
+    """Return the seconds of the utterances of --data_list, or random ones."""
+    if not args.data_list:
+        return np.random.default_rng(0).lognormal(np.log(4), 0.5, args.utterances)
+    corpus = open_list(args.data_list, args.data_type)
+    rows = [corpus.rows(shard) for shard in range(corpus.num_shards)]
+    return np.concatenate([each.num_samples / each.sample_rate for each in rows])
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line.
+
+    Raises:
+        ValueError: --model without --data_list.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--utterances", type=int, default=100, help="made up: how many (%(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=500, help="made up: tokens (%(default)s)")
-    parser.add_argument("--data_list", help="lengths of its utterances instead of made-up ones (median 4 s)")
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw")
-    parser.add_argument("--model", metavar="DIR", help="experiment: its posteriors of --data_list")
-    parser.add_argument("--beam_size", type=int, default=10, help="(%(default)s)")
-    parser.add_argument("--batch_size", type=int, default=32, help="(%(default)s)")
-    parser.add_argument("--json", action="store_true", help="all figures on the last line")
+    parser.add_argument(
+        "--utterances", type=int, default=100, help="number of synthetic utterances (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--vocabulary", type=int, default=500, help="tokens of synthetic posteriors (default: %(default)s)"
+    )
+    parser.add_argument("--data_list", help="take the lengths of its utterances (default: random lengths, median 4 s)")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list (default: raw)"
+    )
+    parser.add_argument("--model", metavar="DIR", help="experiment folder: take its posteriors of --data_list")
+    parser.add_argument("--beam_size", type=int, default=10, help="default: %(default)s")
+    parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
     args = parser.parse_args()
     if args.model and not args.data_list:
-        raise ValueError("--model: --data_list names what it is to hear")
+        raise ValueError("--model needs --data_list, the utterances to decode")
+    return args
 
+
+def main() -> None:
+    """Compare both searches without scorers, with hot words and with a language model."""
+    args = parse_arguments()
     torch.set_num_threads(1)
     if args.model:
         batches = of_model(args.model, args.data_list, args.data_type, args.batch_size)
     else:
-        seconds = np.random.default_rng(0).lognormal(np.log(4), 0.5, args.utterances)
-        if args.data_list:
-            corpus = open_list(args.data_list, args.data_type)
-            rows = [corpus.rows(shard) for shard in range(corpus.num_shards)]
-            seconds = np.concatenate([each.num_samples / each.sample_rate for each in rows])
-        batches = made_up(seconds, args.vocabulary, args.batch_size)
+        batches = made_up(lengths(args), args.vocabulary, args.batch_size)
     frames = sum(int(lengths.sum()) for _, lengths in batches)
     report = {"utterances": sum(len(lengths) for _, lengths in batches), "frames": frames, "beam_size": args.beam_size}
     report |= {"vocabulary": batches[0][0].size(2), "batch_size": args.batch_size, "threads": 1}

@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
-"""Our loader beside WebDataset's and Lhotse's, in one run: tar to padded, spec-augmented fbank batches.
+"""Our loader compared in one run with WebDataset and Lhotse: from tar files to padded fbank batches.
 
-The same synthetic audio (16-bit wav, 16 kHz, 1 to 16 s, in shards of 500) goes through each: read, 80-bin fbank without
-dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
+All of them do the same work on the same noise (16-bit wav, 16 kHz, 1 to 16 s, in shards of 500): read, 80-bin fbank
+without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
 
-    shard, raw             ours, from shards and from files of their own
-    shard_cold, raw_cold   the same, with nothing of it in the page cache
-    waveform, flac         ours, batches of waveforms (features left to the accelerator, and not computed here) from wav
-                           shards and from flac shards
-    decoding               of those flac shards and nothing else, by libsndfile: what `flac` cannot be faster than
-    webdataset, lhotse     the others
+    shard, raw             ours, from shards and from separate files
+    shard_cold, raw_cold   the same, with an empty page cache
+    waveform, flac         ours, batches of waveforms (the accelerator would compute the features) from wav shards and
+                           from flac shards
+    decoding               libsndfile decodes those flac shards and does nothing else: the upper limit of `flac`
+    webdataset, lhotse     the other loaders
 
-Every epoch is a process of its own; rounds of all alternate; a figure is the median of its rounds.
+Every epoch runs in its own process; rounds of all kinds alternate; a figure is the median of its rounds.
 
-    speed    audio seconds per second, from opening the list to the last batch; imports are left out
-    by CPU   the same per second of CPU time, of all processes: what other work on the machine disturbs least
+    speed    audio seconds per second, from opening the list to the last batch, without imports
+    by CPU   audio seconds per CPU second of all processes; other work on the machine hardly changes this figure
     first    seconds to the first batch
-    padding  percent of the padded frames (samples of waveform batches) without audio
-    memory   MB: peak of the process, and of its largest worker times their number; shared pages count in each
+    padding  padding in percent of all frames of the batches (of all samples for waveform batches)
+    memory   MB: peak of the process, plus peak of its largest worker times the number of workers; shared pages count
+             in each
 
 Needs webdataset and lhotse: pip install -r tools/benchmark/requirements.txt
 """
@@ -38,6 +39,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import soundfile
 import torch
@@ -64,12 +66,12 @@ FOLDERS = {
     "webdataset": "shards",
     "lhotse": "shar",
 }
-"""What each kind reads."""
+"""The folder that each kind reads."""
 PEERS = ("webdataset", "lhotse")
 
 
 def make_corpus(folder: Path, hours: float) -> None:
-    """Wav files, raw.list, shard.list and flac.list with their tars, and a Lhotse Shar; kept if they are there."""
+    """Write wav files, shards of wav and of flac, their lists, and a Lhotse Shar, unless the folder has them all."""
     if (folder / "complete").exists():
         return
     lines = write_audio(folder / "wav", round(3600 * hours / MEAN))
@@ -82,7 +84,7 @@ def make_corpus(folder: Path, hours: float) -> None:
 
 
 def prepare_page_cache(folder: Path, cold: bool) -> None:
-    """Have all files of a folder in the page cache, or none."""
+    """Read all files of a folder into the page cache, or drop them from it."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -94,20 +96,20 @@ def prepare_page_cache(folder: Path, cold: bool) -> None:
 
 
 def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
-    """Of each batch: seconds, frames or samples with audio, and with padding."""
+    """Yield for each batch: seconds, frames (samples for waveforms) without padding, and with padding."""
     data_type = "raw" if kind == "raw" else "shard"
     waveforms = kind in ("waveform", "flac")
     loader = open_loader(folder / f"{FOLDERS[kind]}.list", data_type, num_workers=workers, defer_features=waveforms)
     for batch in loader:
         if batch.skipped:
-            raise ValueError(f"{batch.skipped[0]}: not to be expected here")
+            raise ValueError(f"{batch.skipped[0]}: the benchmark expects no skipped sample")
         padded = batch.deferred.waveforms if batch.deferred else batch.feats[:, :, 0]
         lengths = batch.deferred.lengths if batch.deferred else batch.feats_lengths
         yield batch.seconds, int(lengths.sum()), padded.numel()
 
 
 def decoded_shards(folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
-    """The same of each flac shard, when all of its audio is decoded; without workers in this process."""
+    """Decode the flac shards, in this process or in workers; yield (seconds, samples, samples) of each shard."""
     tars = (folder / "flac.list").read_text().split()
     samples: Iterable[int] = map(decode_shard, tars)
     if workers:
@@ -117,7 +119,7 @@ def decoded_shards(folder: Path, workers: int) -> Iterator[tuple[float, int, int
 
 
 def decode_shard(tar: str) -> int:
-    """Samples of all audio of a shard."""
+    """Decode all audio of a shard; return the number of samples."""
     rows, _ = shard_index(tar)
     with open(tar, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         places = zip(rows.audio_offset.tolist(), rows.audio_size.tolist(), strict=True)
@@ -129,7 +131,7 @@ MAKE = {"decoding": decoded_shards, "webdataset": webdataset_batches, "lhotse": 
 
 
 def measure(kind: str, folder: Path, workers: int) -> dict[str, float]:
-    """One epoch in this process."""
+    """Measure one epoch in this process."""
     torch.set_num_threads(1)
     prepare_page_cache(folder / FOLDERS[kind], cold=kind.endswith(COLD))
     make = MAKE.get(kind, partial(our_batches, kind.removesuffix(COLD)))
@@ -154,6 +156,11 @@ def measure(kind: str, folder: Path, workers: int) -> dict[str, float]:
 
 
 def in_own_process(kind: str, folder: Path, workers: int) -> dict[str, float]:
+    """Measure one epoch in a new process.
+
+    Raises:
+        ValueError: the process failed.
+    """
     command = [sys.executable, __file__, "--folder", str(folder), "--one", kind, "--workers", str(workers)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -161,19 +168,8 @@ def in_own_process(kind: str, folder: Path, workers: int) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=float, default=4.6, help="of audio (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="epochs of each (default: %(default)s)")
-    parser.add_argument("--kinds", nargs="+", choices=FOLDERS, default=list(FOLDERS), help="default: all")
-    parser.add_argument("--folder", type=Path, help="that keeps the corpus for another run (default: none)")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
-    parser.add_argument("--workers", nargs="+", type=int, default=[0, 2], help="default: 0 2")
-    parser.add_argument("--one", choices=FOLDERS, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one:
-        print(json.dumps(measure(args.one, args.folder, args.workers[0])))
-        return
+def measure_rounds(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure every kind with every number of workers, in rounds; return the medians, an entry a kind and number."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         make_corpus(folder, args.hours)
@@ -182,39 +178,70 @@ def main() -> None:
             for workers in args.workers:
                 for kind in args.kinds:
                     found.setdefault((workers, kind), []).append(in_own_process(kind, folder, workers))
-    print(f"{'workers':>7} {'':<11}{'speed':>8}{'by CPU':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")
     results = []
     for (workers, kind), rounds in found.items():
         figures = {name: round(median(each[name] for each in rounds), 3) for name in rounds[0]}
         results.append({"workers": workers, "kind": kind, **figures})
-        print(
-            f"{workers:7} {kind:<11}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}{figures['first_batch_s']:9.2f}"
-            f"{figures['padding']:11.2f}{figures['memory_mb']:11.0f}"
-        )
+    return results
+
+
+def compare(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Compute the ratios of the report, by number of workers where both kinds were measured."""
     figures_of = {(result["workers"], result["kind"]): result for result in results}
+    numbers = dict.fromkeys(workers for workers, _ in figures_of)
 
     def ratios(kind: str, other: str, figure: str = "speed") -> dict[int, float]:
-        """By number of workers, where both were measured."""
-        both = [workers for workers in args.workers if {(workers, kind), (workers, other)} <= figures_of.keys()]
+        both = [workers for workers in numbers if {(workers, kind), (workers, other)} <= figures_of.keys()]
         return {w: round(figures_of[w, kind][figure] / figures_of[w, other][figure], 3) for w in both}
 
     to_peers = [ratios("shard", peer)[0] for peer in PEERS if 0 in ratios("shard", peer)]
-    shown = {
+    return {
         "ratio_to_best_peer": min(to_peers, default=None),
         "raw_to_shard": ratios("raw", "shard"),
         "raw_to_shard_cold": ratios("raw_cold", "shard_cold"),
         "flac_to_decoding": ratios("flac", "decoding"),
         "flac_to_decoding_by_cpu": ratios("flac", "decoding", "cpu_speed"),
     }
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=FOLDERS, default=list(FOLDERS), help="kinds to measure (default: all)"
+    )
+    parser.add_argument("--folder", type=Path, help="keep the corpus here for later runs (default: a temporary folder)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument("--workers", nargs="+", type=int, default=[0, 2], help="numbers of data workers (default: 0 2)")
+    parser.add_argument("--one", choices=FOLDERS, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure all kinds and print a table; with --one (internal), measure one epoch in this process."""
+    args = parse_arguments()
+    if args.one:
+        print(json.dumps(measure(args.one, args.folder, args.workers[0])))
+        return
+    results = measure_rounds(args)
+    print(f"{'workers':>7} {'':<11}{'speed':>8}{'by CPU':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")
+    for figures in results:
+        print(
+            f"{figures['workers']:7} {figures['kind']:<11}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}"
+            f"{figures['first_batch_s']:9.2f}{figures['padding']:11.2f}{figures['memory_mb']:11.0f}"
+        )
+    ratios = compare(results)
     report = {
-        **shown,
+        **ratios,
         "hours": args.hours,
         "repeats": args.repeats,
         "results": results,
         "threads": os.environ.get("OMP_NUM_THREADS"),
         **provenance("torch", *(kind for kind in args.kinds if kind in PEERS)),
     }
-    for name, ratio in shown.items():
+    for name, ratio in ratios.items():
         print(f"{name}: {ratio}")
     print(f"commit {report['commit']}, load {report['load']}, {report['versions']}")
     if args.json:

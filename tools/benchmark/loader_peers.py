@@ -1,4 +1,4 @@
-"""What `loader.py` measures ours beside: the same work by WebDataset and by Lhotse, as their users set it up."""
+"""The loaders that loader.py compares with ours: WebDataset and Lhotse, set up as their users do."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from wenet_uio.dataset.types import Example
 
 RATE, BINS, MAX_FRAMES = 16000, 80, 12000
 SHUFFLE, SORT = 1500, 500
-"""Utterances in the buffers of WeNet's loader, which is of WebDataset's kind."""
+"""Utterances in the shuffle buffer and the sort buffer; WeNet's loader has these sizes."""
 
 Counted = tuple[float, int, int]
-"""Of a batch: seconds, frames, frames with padding."""
+"""Figures of a batch: seconds, frames without padding, frames with padding."""
 
 
 def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
-    """Shards shuffled, decoded, torchaudio's fbank, spec-aug, shuffled, sorted in a buffer, batched dynamically."""
+    """Read shards with WebDataset: decode, torchaudio's fbank, spec-aug, shuffle, sort in a buffer, dynamic batches."""
     try:
-        import webdataset
+        from webdataset.compat import WebDataset
     except ImportError as error:
         raise ValueError(f"{error}; to compare with it: pip install webdataset") from None
     from torchaudio.compliance import kaldi
@@ -36,7 +36,9 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
         samples, _ = soundfile.read(io.BytesIO(sample["wav"]), dtype="float32")
         feats = kaldi.fbank(torch.from_numpy(samples)[None] * 32768, num_mel_bins=BINS, sample_frequency=RATE)
         labels = [ord(letter) - 94 for letter in sample["txt"].decode()]
-        return spec_aug(Example("", "", None, RATE, random=hash(sample["__key__"]), feats=feats)).feats, labels
+        augmented = spec_aug(Example("", "", None, RATE, random=hash(sample["__key__"]), feats=feats)).feats
+        assert augmented is not None  # spec-aug returns features for features
+        return augmented, labels
 
     def by_length(samples: Iterable) -> Iterator:
         held = []
@@ -59,8 +61,8 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
             yield _padded(held)
 
     tars = (folder / "shards.list").read_text().split()
-    data = webdataset.WebDataset(tars, shardshuffle=len(tars), nodesplitter=None, empty_check=False).map(features)
-    data = data.shuffle(SHUFFLE).compose(by_length, padded)
+    data = WebDataset(tars, shardshuffle=len(tars), nodesplitter=None, empty_check=False).map(features)
+    data = data.shuffle(SHUFFLE).compose(by_length).compose(padded)
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers)
     for feats, lengths, _, _ in loader:
         yield _counted(feats, lengths)
@@ -74,7 +76,7 @@ def _padded(samples: list[tuple[torch.Tensor, list[int]]]) -> tuple[torch.Tensor
 
 
 def write_shar(lines: list[RawLine], folder: Path, shard_size: int) -> None:
-    """The same audio as a Lhotse Shar; nothing where lhotse is not installed."""
+    """Write the same audio as a Lhotse Shar; do nothing if lhotse is not installed."""
     try:
         from lhotse import MonoCut, Recording, SupervisionSegment
         from lhotse.shar import SharWriter
@@ -89,7 +91,7 @@ def write_shar(lines: list[RawLine], folder: Path, shard_size: int) -> None:
 
 
 def lhotse_batches(folder: Path, workers: int) -> Iterator[Counted]:
-    """Shar, DynamicBucketingSampler, fbank of a batch and SpecAugment of Lhotse's own."""
+    """Read a Shar with Lhotse: DynamicBucketingSampler, its fbank by batch, its SpecAugment."""
     try:
         from lhotse import CutSet, Fbank, FbankConfig
         from lhotse.dataset import DynamicBucketingSampler, K2SpeechRecognitionDataset

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Packing beside plain tar, in one run: the code of tools/make_shard_list.py, and `tar` over the same audio files.
+"""Packing compared in one run with plain tar: the code of tools/make_shard_list.py, and `tar` on the same audio files.
 
     keep     wav files packed as they are
     flac     wav files encoded to flac
     decode   flac files decoded to wav
 
-Tar packs the files of each shard as they are, a process a shard, without texts, index, checks and digests. The clock
-stops when what was written is on the disk. Rounds of all alternate; a figure is the median of its rounds.
+Tar packs the files of each shard as they are, in one process for each shard, without texts, index, checks and digests.
+The clock stops when all data is synced to disk. Rounds of all kinds alternate; a figure is the median of its rounds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any, Literal, NamedTuple
 
 from corpus import MEAN, write_audio
 from provenance import cpu_seconds, provenance, settings
@@ -34,30 +35,38 @@ from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.packing import make_shard_list
 from wenet_uio.prepare.shard_job import Storing
 
-KINDS = {"keep": ("wav", "keep"), "flac": ("wav", "flac"), "decode": ("flac", "wav")}
-"""Format of the files, and how they are stored."""
+Stored = Literal["keep", "wav", "flac"]
+KINDS: dict[str, tuple[str, Stored]] = {"keep": ("wav", "keep"), "flac": ("wav", "flac"), "decode": ("flac", "wav")}
+"""{kind: (format of the files, format in the shards)}"""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Files to pack, and how many go into a shard, by how many processes."""
+    """Files to pack, utterances of a shard, and number of processes."""
 
     lines: list[RawLine]
     per_shard: int
     processes: int
 
-    def pack(self, out: Path, audio_format: str) -> None:
+    def pack(self, out: Path, audio_format: Stored) -> None:
+        """Pack by our code.
+
+        Raises:
+            ValueError: a file was refused.
+        """
         storing, executor = Storing(audio_format), Executor(self.processes)
         data_list = str(out / "shard.list")
         bad = make_shard_list(self.lines, out, data_list, per_shard=self.per_shard, storing=storing, executor=executor)
         if bad:
-            raise ValueError(f"{bad[0]}: not to be expected here")
+            raise ValueError(f"{bad[0]}: the benchmark expects no bad audio")
 
     def tar(self, out: Path) -> None:
+        """Pack by `tar`."""
+
         def shard(numbered: tuple[int, list[RawLine]]) -> None:
             number, lines = numbered
-            path, folder = out / f"{number:09d}.tar", os.path.dirname(lines[0].wav)
-            names = "".join(f"{os.path.basename(line.wav)}\n" for line in lines)
+            path, folder = out / f"{number:09d}.tar", Path(lines[0].wav).parent
+            names = "".join(f"{Path(line.wav).name}\n" for line in lines)
             subprocess.run(["tar", "-C", folder, "-cf", path, "-T", "-"], input=names, text=True, check=True)
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
@@ -67,7 +76,7 @@ class Task:
 
 
 def clock(write: Callable[[Path], None], folder: Path) -> dict[str, float]:
-    """Seconds of the clock and of all processes, to write into an empty folder."""
+    """Measure writing into an empty folder: seconds of the clock, and CPU seconds of all processes."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     began, cpu = time.perf_counter(), cpu_seconds()
@@ -75,22 +84,34 @@ def clock(write: Callable[[Path], None], folder: Path) -> dict[str, float]:
     return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds() - cpu}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=float, default=4.6, help="of audio (default: %(default)s)")
-    parser.add_argument("--num_utts_per_shard", type=int, default=500, help="default: %(default)s")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default: all")
-    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2], help="default: 1 2")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
-    args = parser.parse_args()
-    sources = sorted({KINDS[kind][0] for kind in args.kinds}, reverse=True)
+class Measured(NamedTuple):
+    """Medians of all kinds."""
+
+    utterances: int
+    megabytes: dict[str, float]
+    """{format: MB of the files}"""
+    medians: dict[tuple[int, str], dict[str, float]]
+    """{(processes, kind): seconds and CPU seconds}"""
+
+
+def sources_of(kinds: Iterable[str]) -> list[str]:
+    """Return the formats of the files that these kinds pack."""
+    return sorted({KINDS[kind][0] for kind in kinds}, reverse=True)
+
+
+def total_bytes(lines: Iterable[RawLine]) -> int:
+    """Return the size of all audio files together."""
+    return sum(Path(line.wav).stat().st_size for line in lines)
+
+
+def measure(args: argparse.Namespace) -> Measured:
+    """Pack the same files by every kind, in rounds."""
     found: dict[tuple[int, str], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder, per_shard = Path(name), args.num_utts_per_shard
         utterances = max(1, round(3600 * args.hours / MEAN))
-        lines = {source: write_audio(folder / source, utterances, source) for source in sources}
-        megabytes = {source: sum(os.path.getsize(line.wav) for line in each) / 1e6 for source, each in lines.items()}
+        lines = {source: write_audio(folder / source, utterances, source) for source in sources_of(args.kinds)}
+        megabytes = {source: total_bytes(each) / 1e6 for source, each in lines.items()}
         os.sync()
         for _ in range(args.repeats):
             for processes in args.processes:
@@ -105,30 +126,61 @@ def main() -> None:
         place: {name: median(each[name] for each in rounds) for name in rounds[0]} for place, rounds in found.items()
     }
     print(f"{'processes':>9} {'':<12}{'utterances/s':>13}{'MB/s':>8}{'CPU s':>8}{'to tar':>8}{'to tar, CPU':>13}")
+    return Measured(utterances, megabytes, medians)
+
+
+def compare(measured: Measured) -> list[dict[str, Any]]:
+    """Compute speeds and their ratios to tar: an entry for each number of processes and kind."""
     results = []
-    for (processes, kind), figures in medians.items():
+    for (processes, kind), figures in measured.medians.items():
         source = KINDS[kind][0] if kind in KINDS else kind.split()[-1]
-        tar = medians[processes, f"tar of {source}"]
+        tar = measured.medians[processes, f"tar of {source}"]
         result = {
             "processes": processes,
             "kind": kind,
-            "utterances_per_second": round(utterances / figures["seconds"], 1),
-            "megabytes_per_second": round(megabytes[source] / figures["seconds"], 1),
+            "utterances_per_second": round(measured.utterances / figures["seconds"], 1),
+            "megabytes_per_second": round(measured.megabytes[source] / figures["seconds"], 1),
             "cpu_seconds": round(figures["cpu_seconds"], 2),
             "ratio_to_tar": round(tar["seconds"] / figures["seconds"], 3),
             "cpu_ratio_to_tar": round(tar["cpu_seconds"] / figures["cpu_seconds"], 3),
         }
         results.append(result)
+    return results
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)")
+    parser.add_argument(
+        "--num_utts_per_shard", type=int, default=500, help="utterances of a shard (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="kinds to measure (default: all)"
+    )
+    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2], help="numbers of processes (default: 1 2)")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure packing and tar, and print a table."""
+    args = parse_arguments()
+    measured = measure(args)
+    results = compare(measured)
+    print(f"{'processes':>9} {'':<12}{'utterances/s':>13}{'MB/s':>8}{'CPU s':>8}{'to tar':>8}{'to tar, CPU':>13}")
+    for result in results:
         print("{:9} {:<12}{:13.0f}{:8.0f}{:8.2f}{:8.2f}{:13.2f}".format(*result.values()))
     ratios = {f"{result['kind']} {result['processes']}": result["ratio_to_tar"] for result in results}
     report = {
         "ratio_to_tar": {name: ratio for name, ratio in ratios.items() if not name.startswith("tar")},
-        "utterances": utterances,
+        "utterances": measured.utterances,
         **settings(args),
         "results": results,
         **provenance("soundfile"),
     }
-    print(f"{utterances} utterances; commit {report['commit']}, load {report['load']}")
+    print(f"{measured.utterances} utterances; commit {report['commit']}, load {report['load']}")
     if args.json:
         print(json.dumps(report))
 

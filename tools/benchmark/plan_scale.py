@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Planning at the scale of ten million hours: time to a rank's first batch, memory, and time a step.
+"""Planning ten million hours: time to the first batch of a rank, memory, and time per step.
 
-The shard table is generated, one hour of audio a shard, and mapped from disk like a real one; the samples of a shard
-are drawn when the plan looks at them. Every world size is measured in a process of its own, from opening the table.
+The shard table is generated, with one hour of audio a shard, and is memory-mapped like a real one. The samples of a
+shard are generated when the plan reads its index. Every world size is measured in its own process; the clock starts
+when the process opens the table.
 """
 
 import argparse
@@ -23,21 +24,23 @@ from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.plan.measure import measure_of
+from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)
 ROWS = 2400
-"""Rows of every lane that are planned: more than two groups beyond the first, which has 500 to 1000."""
+"""Planned rows of every lane; a group has 500 to 1000, so this is the first group and at least two others."""
 
 
 class SparseCorpus(Corpus):
-    """A table of shards without the shards."""
+    """A shard table without shards."""
 
     def __init__(self, path: Path) -> None:
         table, meta = read_columns(path)
         super().__init__(str(path), table, [], Summary(**meta))
 
     def rows(self, shard: int) -> Rows:
+        """Generate the samples of a shard; they are the same at every call."""
         random = np.random.default_rng(shard)
         samples = int(self.samples[shard])
         seconds = np.clip(random.lognormal(np.log(5), 0.6, samples), 0.5, 30)
@@ -52,12 +55,13 @@ class SparseCorpus(Corpus):
             keys=np.empty(0, np.uint8),
         )
 
-    def read(self, ref):
+    def read(self, ref: SampleRef) -> Utterance:
+        """Fail: planning must not read audio."""
         raise AssertionError("the plan reads no audio")
 
 
 def write_table(path: Path, shards: int, utterances: int = 600) -> None:
-    """About so many utterances a shard, of six seconds: one hour of audio."""
+    """Write a table of shards with about `utterances` samples each, of six seconds on average."""
     random = np.random.default_rng(0)
     samples = random.integers(2 * utterances // 3, 4 * utterances // 3, shards).astype(np.uint32)
     table = {
@@ -75,7 +79,7 @@ def write_table(path: Path, shards: int, utterances: int = 600) -> None:
 
 
 def measure(path: Path, world_size: int) -> dict[str, float]:
-    """First batch, memory and steady state of one rank in the middle of the world."""
+    """Plan the steps of one rank (the middle one): time to the first batch, milliseconds per step, memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
     corpus = SparseCorpus(path)
@@ -101,10 +105,13 @@ def measure(path: Path, world_size: int) -> dict[str, float]:
 
 
 def main() -> None:
+    """Measure every world size."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shards", type=int, default=10_000_000, help="default: %(default)s")
-    parser.add_argument("--world_size", type=int, default=WORLD_SIZES[-1], help="largest (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    parser.add_argument("--shards", type=int, default=10_000_000, help="shards (default: %(default)s)")
+    parser.add_argument(
+        "--world_size", type=int, default=WORLD_SIZES[-1], help="largest number of ranks (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.idx"
@@ -115,7 +122,7 @@ def main() -> None:
         results = []
         sizes = sorted({*(size for size in WORLD_SIZES if size < args.world_size), args.world_size})
         for world_size in sizes:
-            with context.Pool(1) as pool:  # a process of its own
+            with context.Pool(1) as pool:  # its own process
                 results.append(pool.apply(measure, (path, world_size)))
             print(results[-1], file=sys.stderr)
     worst = {name: max(result[name] for result in results) for name in ("first_batch_s", "memory_mb", "ms_per_step")}

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""The plan beside Lhotse's DynamicBucketingSampler, in one run: cost of a step, padding, fill, steps of every rank.
+"""The plan compared in one run with Lhotse's DynamicBucketingSampler: cost of a step, padding, fill, number of steps.
 
-The same lengths go through both, at the same bound of padded seconds. Lhotse is set up as NeMo does for data that ranks
-share: 30 buckets, a buffer of 10,000, shuffled, each rank's sampler knowing world size and rank. Its cuts are made on
-the fly and hold nothing but their duration, which is less than any manifest gives it to do. What it does once a
-training, the estimate of its bins, is left out of the clock; all that every epoch takes, from its start to the last
-batch of one rank, is in it.
+Both batch the same lengths, with the same maximum of padded seconds. Lhotse is set up as NeMo does for data that ranks
+share: 30 buckets, a buffer of 10,000, shuffled, with world size and rank given to the sampler of each rank. Its cuts
+are made on the fly and hold only their duration, which costs less than any manifest. The clock covers an epoch of one
+rank, from its start to its last batch. It excludes Lhotse's estimate of bins, which is done once a training.
 
 Needs lhotse: pip install -r tools/benchmark/requirements.txt
 """
@@ -18,6 +17,7 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from provenance import commit, settings
@@ -29,24 +29,29 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
 from wenet_uio.dataset.plan.measure import measure_of
+from wenet_uio.dataset.types import SampleRef, Utterance
+
+if TYPE_CHECKING:
+    from lhotse.dataset import DynamicBucketingSampler
 
 WORLD_SIZES = (1, 64)
 SAMPLE_RATE = 16000
 BUCKETS = 30
 BUFFER = 10_000
 
+T = TypeVar("T")
 Step = list[np.ndarray]
-"""Seconds of the utterances of each pass through the model that one rank makes in one step."""
+"""One step of one rank: an array for each pass through the model, with the seconds of its utterances."""
 
 
 def lengths(utterances: int) -> np.ndarray:
-    """Seconds: lognormal, median 6, sigma 0.6, within 0.5 and 30; whole samples of audio."""
+    """Draw lengths in seconds: lognormal, median 6, sigma 0.6, within 0.5 and 30, rounded to whole samples."""
     seconds = np.clip(np.random.default_rng(0).lognormal(np.log(6), 0.6, utterances), 0.5, 30)
     return np.round(seconds * SAMPLE_RATE) / SAMPLE_RATE
 
 
 class IndexOnlyCorpus(Corpus):
-    """Shards without audio: `seconds` has the length of every utterance, `shard_size` to a shard."""
+    """Shards without audio: utterances of the lengths in `seconds`, `shard_size` a shard."""
 
     def __init__(self, seconds: np.ndarray, shard_size: int) -> None:
         total = len(seconds)
@@ -64,14 +69,16 @@ class IndexOnlyCorpus(Corpus):
         super().__init__("synthetic", table, [], summary_of(table))
 
     def rows(self, shard: int) -> Rows:
+        """Return the samples of a shard."""
         return self._rows.slice(shard * self._shard_size, min((shard + 1) * self._shard_size, len(self._rows)))
 
-    def read(self, ref):
+    def read(self, ref: SampleRef) -> Utterance:
+        """Fail: planning must not read audio."""
         raise AssertionError("the plan reads no audio")
 
 
 class Ours:
-    """EpochPlan with dynamic batches."""
+    """Our EpochPlan with dynamic batches."""
 
     def __init__(self, seconds: np.ndarray, shard_size: int, batch_duration: float) -> None:
         conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", batch_duration=batch_duration))
@@ -80,17 +87,18 @@ class Ours:
         self.measure = measure_of(conf, training=True)
 
     def plan(self, epoch: int, world_size: int) -> EpochPlan:
+        """Return the plan of an epoch."""
         lanes = choose_lanes(self.corpus, world_size)
         return EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, lanes=lanes)
 
     def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
-        """One rank's batches of an epoch, from nothing."""
+        """Plan an epoch from its start and yield the batches of one rank."""
         plan = self.plan(epoch, world_size)
         for position in range(0, plan.num_batches, world_size):
             yield plan.step(position, world_size, rank)
 
     def steps(self, epoch: int, world_size: int) -> list[list[Step]]:
-        """Steps of every rank."""
+        """Return the steps of every rank."""
         plan = self.plan(epoch, world_size)
         return [
             [
@@ -102,14 +110,14 @@ class Ours:
 
 
 class Lhotse:
-    """DynamicBucketingSampler over cuts that are made as it asks for them."""
+    """Lhotse's DynamicBucketingSampler over cuts that are made on the fly."""
 
     def __init__(self, seconds: np.ndarray, batch_duration: float) -> None:
         from lhotse import CutSet, MonoCut
         from lhotse.dataset import DynamicBucketingSampler
 
         class Cuts:
-            """Every iteration makes them anew."""
+            """An iterable that makes new cuts in every iteration."""
 
             def __iter__(self) -> Iterator[MonoCut]:
                 for number, duration in enumerate(seconds.tolist()):
@@ -132,37 +140,40 @@ class Lhotse:
         }
 
     def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
-        """One rank's batches of an epoch, from nothing."""
+        """Start the sampler of one rank and return its batches of an epoch."""
+        return self._started(epoch, world_size, rank)
+
+    def _started(self, epoch: int, world_size: int, rank: int) -> DynamicBucketingSampler:
         sampler = self.samplers[world_size]
         sampler.rank = rank
         sampler.set_epoch(epoch)
         return iter(sampler)
 
     def steps(self, epoch: int, world_size: int) -> list[list[Step]]:
-        """Steps of every rank.
+        """Return the steps of every rank.
 
-        All ranks build the same batches and keep their own, so those are built once, and dealt to each rank by the
-        sampler.
+        Every rank builds all batches and keeps its own. Here they are built once, and the sampler deals them to each
+        rank.
         """
-        sampler = self.batches(epoch, world_size, 0)
+        sampler = self._started(epoch, world_size, 0)
         built = list(sampler.cuts_iter)
         steps = []
         for rank in range(world_size):
-            sampler.rank, sampler.cuts_iter = rank, iter(built)
+            sampler.rank, sampler.cuts_iter = rank, (batch for batch in built)
             steps.append([[np.array([cut.duration for cut in batch])] for batch in rest(sampler)])
         return steps
 
 
-def rest(batches: Iterator[object]) -> Iterator[object]:
-    """What `next` still gives: `iter` of a sampler would start it again."""
+def rest(batches: Iterator[T]) -> Iterator[T]:
+    """Yield the remaining batches by `next`; `iter` would restart a sampler."""
     while (batch := next(batches, None)) is not None:
         yield batch
 
 
 def clock(loader: Ours | Lhotse, epoch: int, world_size: int) -> tuple[float, float]:
-    """Milliseconds of one rank, in the middle of the world: to its first batch, and of a step on average.
+    """Measure an epoch of the middle rank: milliseconds to its first batch, and mean milliseconds of a step.
 
-    The average is over the epoch, and what its start takes is in it.
+    The mean includes the start of the epoch.
     """
     began = time.perf_counter()
     batches = loader.batches(epoch, world_size, world_size // 2)
@@ -173,7 +184,7 @@ def clock(loader: Ours | Lhotse, epoch: int, world_size: int) -> tuple[float, fl
 
 
 def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str, object]:
-    """What an epoch is like over all ranks; batches that make several passes through the model count as several."""
+    """Compute padding, fill and counts of an epoch over all ranks; each pass through the model counts as a batch."""
     passes = [seconds for rank in steps for step in rank for seconds in step if len(seconds)]
     speech = sum(float(seconds.sum()) for seconds in passes)
     padded = [len(seconds) * float(seconds.max()) for seconds in passes]
@@ -188,19 +199,21 @@ def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str,
     }
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--utterances", type=int, default=50_000, help="default: %(default)s")
+    parser.add_argument("--utterances", type=int, default=50_000, help="utterances (default: %(default)s)")
     parser.add_argument("--shard_size", type=int, default=1000, help="utterances of a shard (default: %(default)s)")
-    parser.add_argument("--batch_duration", type=float, default=300, help="padded seconds (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="epochs of each that are timed (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
-    args = parser.parse_args()
-    try:
-        import lhotse
-    except ImportError as error:
-        raise ValueError(f"{error}; to compare with Lhotse: pip install lhotse urllib3") from None
+    parser.add_argument(
+        "--batch_duration", type=float, default=300, help="largest batch, in padded seconds (default: %(default)s)"
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="timed epochs of each (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    return parser.parse_args()
 
+
+def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Time epochs of both in turn and print the table; return an entry for each number of ranks."""
     seconds = lengths(args.utterances)
     loaders = {
         "ours": Ours(seconds, args.shard_size, args.batch_duration),
@@ -213,7 +226,7 @@ def main() -> None:
                 times.setdefault((world_size, name), []).append(clock(loader, epoch, world_size))
 
     print(f"{'ranks':>5} {'':<7}{'ms/step':>9}{'first ms':>10}{'padding %':>11}{'fill %':>8}{'utterances':>12}  steps")
-    results = []
+    results: list[dict[str, Any]] = []
     for world_size in WORLD_SIZES:
         results.append({"world_size": world_size})
         for name, loader in loaders.items():
@@ -224,6 +237,22 @@ def main() -> None:
                 f"{world_size:5} {name:<7}{step:9.3f}{first:10.1f}{found['padding']:11.2f}{found['fill']:8.1f}"
                 f"{found['utterances']:12}  {found['steps']}{'' if found['equal_steps'] else ' at most'}"
             )
+    return results
+
+
+def main() -> None:
+    """Compare the plan with Lhotse's sampler.
+
+    Raises:
+        ValueError: lhotse is not installed.
+    """
+    args = parse_arguments()
+    try:
+        import lhotse
+    except ImportError as error:
+        raise ValueError(f"{error}; to compare with Lhotse: pip install lhotse urllib3") from None
+
+    results = compare(args)
     versions = {
         "wenet_uio": __version__,
         "lhotse": lhotse.__version__,
@@ -234,7 +263,9 @@ def main() -> None:
     if args.json:
         largest = results[-1]
         figures = {
-            f"{figure}_{name}": largest[name][figure] for figure in ("ms_per_step", "padding") for name in loaders
+            f"{figure}_{name}": largest[name][figure]
+            for figure in ("ms_per_step", "padding")
+            for name in ("ours", "lhotse")
         }
         report = {**figures, **settings(args), "by_world_size": results, "versions": versions, "commit": commit()}
         print(json.dumps(report))

@@ -1,4 +1,4 @@
-"""What a figure was measured on: commit, versions, processor; and the processor's time."""
+"""Commit, versions and machine of a measurement; CPU time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def commit() -> str:
-    """Of the working tree, with a plus where files are changed."""
+    """Return the commit of the working tree, with `+` if files were changed, or 'unknown' outside git."""
     try:
         described = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
         done = subprocess.run(described, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
@@ -23,17 +23,17 @@ def commit() -> str:
 
 
 def provenance(*packages: str) -> dict[str, Any]:
-    """For a report: versions of Python and of installed packages, commit, cores and how busy they were."""
+    """Return for a report: versions of Python and of `packages`, commit, number of cores, load average."""
     versions = {"python": platform.python_version(), **{package: version(package) for package in packages}}
     return {"versions": versions, "commit": commit(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
 
 
 def settings(args: Namespace) -> dict[str, Any]:
-    """For a report: the options of the benchmark, but for that which asks for the report."""
+    """Return for a report: the options of the benchmark, without --json."""
     return {name: value for name, value in vars(args).items() if name != "json"}
 
 
 def cpu_seconds() -> float:
-    """Of this process and of all its children that have ended."""
+    """Return the CPU seconds of this process and of all its finished children."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Lists of growing length: a loader's first batch, its memory and its cost per utterance must not depend on it.
+"""Lists of growing length: first batch, memory and cost per utterance should not depend on the length.
 
-The lines of each raw list name the same few audio files, and the lines of each shard list links to the same tar, so
-that only the list grows. Every list is indexed, then read without workers by a process of its own; processes of all
-lists take turns, and a figure is the median of its own.
+All lines of a raw list name the same few audio files, and all lines of a shard list are links to the same tar: only
+the list grows. Every list is indexed first. Then its own process reads it without workers. Repeats of all lists
+alternate; a figure is the median of its repeats.
 
     first   seconds from opening the list, with its index on disk, to the first batch of fbank
-    read    microseconds of CPU time that an utterance of average length takes from its file to its batch
-    plan    the same for planning it, over a whole epoch
-    spread  by how much the sum of both is larger for one list than for another, at most
+    read    microseconds of CPU time to read an utterance of average length into a batch
+    plan    microseconds of CPU time to plan an utterance, over a whole epoch
+    RSS     MB of resident memory after the last batch
+    own     MB of it that are not mapped files
+    spread  cost (read + plan) of the most expensive list over that of the cheapest, minus 1
 """
 
 from __future__ import annotations
@@ -22,18 +24,22 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from provenance import provenance
 
 from wenet_uio.cli import run
 
+if TYPE_CHECKING:
+    from wenet_uio.dataset.formats.data_list import DataType
+
 FILES = 500
-"""Of audio; a shard has all of them."""
+"""Audio files; every shard contains all of them."""
 RESIDENT = {"Rss": "rss_mb", "Anonymous": "own_mb"}
 
 
-def write_list(path: Path, utterances: int, data_type: str) -> None:
-    """A raw or shard list beside the folder of audio, and its index."""
+def write_list(path: Path, utterances: int, data_type: DataType) -> None:
+    """Write a raw or shard list beside the folder of audio, and its index."""
     from corpus import write_audio
 
     from wenet_uio.dataset.corpus.indexing import THREADS, ensure_index
@@ -57,8 +63,8 @@ def write_list(path: Path, utterances: int, data_type: str) -> None:
     ensure_index(str(path), data_type)
 
 
-def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
-    """First batch, memory and cost of one loader."""
+def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
+    """Read the first batches of a list: time to the first batch, cost per utterance, memory."""
     import torch
     from corpus import MEAN, open_loader
 
@@ -70,7 +76,7 @@ def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
     stream = iter(loader)
     next(stream)
     first = time.perf_counter() - began
-    for _ in range(loader.cursor.lanes):  # plans the first group of each
+    for _ in range(loader.cursor.lanes):  # every lane plans its first group
         next(stream)
     seconds, began = 0.0, time.process_time()
     for _ in range(batches):
@@ -85,16 +91,24 @@ def read(path: Path, data_type: str, batches: int) -> dict[str, float]:
     return {"first_batch_s": first, "read_us": 1e6 * reading, "plan_us": 1e6 * planning, **memory}
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sizes = [3000, 10_000, 100_000, 1_000_000]
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="default: %(default)s")
-    parser.add_argument("--utterances", type=int, nargs="+", default=sizes, help="of each list (default: %(default)s)")
-    parser.add_argument("--batches", type=int, default=60, help="whose cost is measured (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
-    args = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the lists (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--utterances", type=int, nargs="+", default=sizes, help="lengths of the lists (default: %(default)s)"
+    )
+    parser.add_argument("--batches", type=int, default=60, help="batches measured (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each list (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    return parser.parse_args()
+
+
+def measure_lists(args: argparse.Namespace) -> dict[int, list[dict[str, float]]]:
+    """Write all lists and read them in turn, each time in a new process; return {utterances: figures of its runs}."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         lists = {count: Path(folder) / f"{count}.list" for count in args.utterances}
@@ -104,11 +118,18 @@ def main() -> None:
         measured: dict[int, list[dict[str, float]]] = {count: [] for count in lists}
         for _ in range(args.repeats):
             for count, path in lists.items():
-                with context.Pool(1) as pool:  # a process of its own
+                with context.Pool(1) as pool:
                     measured[count].append(pool.apply(read, (path, args.data_type, args.batches)))
+    return measured
+
+
+def main() -> None:
+    """Measure lists of every length and print a table."""
+    args = parse_arguments()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     print(f"{'utterances':>10}{'first, s':>10}{'read, us':>10}{'plan, us':>10}{'RSS, MB':>9}{'own, MB':>9}")
-    results = []
-    for count, runs in measured.items():
+    results: list[dict[str, Any]] = []
+    for count, runs in measure_lists(args).items():
         result = {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
         results.append({"utterances": count, **result})
         figures = (result[name] for name in ("first_batch_s", "read_us", "plan_us", "rss_mb", "own_mb"))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Reading shards over HTTP, with latency in every request, beside reading them from local disk, in one run.
+"""Read shards over HTTP with latency, compared in one run with local disk.
 
-Synthetic speech is packed into shards; a server in a process of its own shows them. Epochs of the whole loader (fbank,
-spec-aug, padded batches) alternate between local disk and HTTP, each HTTP epoch with an empty cache. "Steady" is what
-comes after the first --warm share of the batches. Server, workers and prefetching share the machine's cores.
+Noise is packed into shards; a server in its own process serves them. Epochs of the whole loader (fbank, spec-aug,
+padded batches) alternate between local disk and HTTP; each HTTP epoch begins with an empty cache. "Steady" is the
+speed after the first --warm share of the batches. Server, workers and prefetching share the cores of the machine.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ CONF = {"spec_aug": True, "fbank_conf": {"num_mel_bins": 80, "dither": 0.1}}
 
 
 def epoch(data_list: Path, workers: int, warm: float) -> dict[str, float]:
-    """Read one epoch; audio seconds per second over all of it, and after its first share."""
+    """Read one epoch; return audio seconds per second of the whole epoch, and after its first `warm` share."""
     began = time.perf_counter()
     loader = open_loader(data_list, "shard", CONF, num_workers=workers)
     batches, first, seconds, steady = len(loader), 0.0, 0.0, (0.0, 0.0)
     for number, batch in enumerate(loader):
         seconds += batch.seconds
         if batch.skipped:
-            raise ValueError(f"{batch.skipped[0]}: not to be expected here")
+            raise ValueError(f"{batch.skipped[0]}: the benchmark expects no skipped sample")
         if number == 0:
             first = time.perf_counter() - began
         if number == int(warm * batches):
@@ -52,16 +52,29 @@ def epoch(data_list: Path, workers: int, warm: float) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=int, default=16, help="default: %(default)s")
+    parser.add_argument("--shards", type=int, default=16, help="shards (default: %(default)s)")
     parser.add_argument("--shard_size", type=int, default=200, help="utterances of a shard (default: %(default)s)")
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds a request (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--warm", type=float, default=0.2, help="share of the batches left out (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="epochs of each (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
-    args = parser.parse_args()
+    parser.add_argument(
+        "--latency", type=float, default=0.05, help="seconds from a request to its answer (default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=int, default=2, help="data workers (default: %(default)s)")
+    parser.add_argument(
+        "--warm",
+        type=float,
+        default=0.2,
+        help='share of the first batches that "steady" leaves out (default: %(default)s)',
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure epochs from local disk and over HTTP, in turn."""
+    args = parse_arguments()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

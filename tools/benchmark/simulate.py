@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Does the loader keep up? A simulated cluster trains on a store that is far, driven by the project's real planner.
+"""Does the loader keep up with a cluster? An event simulation of training from a remote store, with the real planner.
 
-The corpus is an index without audio, of --hours, in shards of --shard_utterances of six seconds on average. Each
-simulated rank drives the project's own loader, which says what its batches are, and what to fetch ahead and to drop;
-store, network, caches, workers and steps are simulated, event by event. At most --simulated GPUs, whole nodes, are
-simulated of a larger cluster, with their share of the store.
+The corpus is an index without audio: --hours of audio in shards of --shard_utterances, six seconds each on average.
+Each simulated rank drives the project's own loader, which decides the batches and the shards to fetch ahead and to
+drop. Store, network, caches, workers and steps are simulated, event by event. Of a larger cluster, only --simulated
+GPUs (a multiple of the GPUs of a node) are simulated, with their share of the store.
 
     first     seconds from the start to the first step, with an empty cache
-    waiting   percent of the time after it in which the GPUs wait for data: of all steps, and of the second half of them
-    cache     GB of the fullest node, at its fullest
-    by range  samples, percent of those read, that were wanted before their shard was there
-    store     GB/s that the whole cluster reads: what its training uses up, and on average over the simulated steps
+    waiting   time that the GPUs wait for data, percent of the time after the first batch: all steps, and second half
+    cache     GB: the largest size of the cache of a node
+    by range  samples read by range because their shard was not in the cache yet, percent of all samples
+    uses      GB/s: bytes of the samples that the steps of the whole cluster train on
+    reads     GB/s: bytes that the whole cluster reads from the store, mean over the simulated steps
 
 --check compares the simulation with a real run of two small nodes, over HTTP on loopback.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from provenance import provenance
 
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.dataset.corpus.base import RemoteObject
 from wenet_uio.dataset.corpus.index import Rows
 from wenet_uio.dataset.plan.epoch_plan import choose_lanes
 from wenet_uio.dataset.plan.measure import measure_of
@@ -42,10 +45,10 @@ from wenet_uio.dataset.storage.cache_space import parse_bytes
 from wenet_uio.dataset.storage.versions import Version
 
 SECONDS = 6.0
-"""Of an utterance, on average."""
+"""Mean length of an utterance."""
 FRAMES_PER_SECOND = 100
 TAR_BYTES = 2048
-"""Of a sample beside its audio: two headers, and a text."""
+"""Bytes of a sample beside its audio: two tar headers and the text."""
 CHECKED = Cluster(
     ranks=2,
     simulated=2,
@@ -57,24 +60,29 @@ CHECKED = Cluster(
     latency=0.1,
     connection_rate=1e6,
 )
-"""What --check runs; how fast workers are, and when they and the prefetching begin, is measured."""
+"""The cluster of --check; the speed and start of workers and the start of prefetching are measured."""
 
 
 class FarCorpus(SparseCorpus):
-    """An index without audio, of shards in a store."""
-
-    is_remote = True
+    """An index without audio, whose shards are in a remote store."""
 
     def __init__(self, path: Path, bytes_per_second: float) -> None:
         super().__init__(path)
         self._bytes_per_second = bytes_per_second
 
+    @property
+    def is_remote(self) -> bool:
+        """True."""
+        return True
+
     def rows(self, shard: int) -> Rows:
+        """Return the samples of a shard, with sizes that follow from their length."""
         rows = super().rows(shard)
         sizes = (rows.seconds * self._bytes_per_second).astype(np.uint32)
         return replace(rows, audio_offset=np.full(len(rows), TAR_BYTES, np.uint64), audio_size=sizes)
 
-    def remote_shards(self, shards: np.ndarray) -> list[tuple[str, Version]]:
+    def remote_shards(self, shards: Sequence[int] | np.ndarray) -> list[RemoteObject]:
+        """Return (URI, version) of each shard."""
         return [(str(int(shard)), Version(self._size(int(shard)))) for shard in shards]
 
     def _size(self, shard: int) -> int:
@@ -82,9 +90,14 @@ class FarCorpus(SparseCorpus):
 
 
 def cluster_of(args: argparse.Namespace, gpus: int) -> Cluster:
+    """Build the cluster that the options describe.
+
+    Raises:
+        ValueError: --simulated is not a multiple of the GPUs of a node.
+    """
     simulated = min(gpus, args.simulated)
     if simulated % min(gpus, args.gpus_per_node):
-        raise ValueError(f"--simulated {args.simulated}: not whole nodes of {args.gpus_per_node}")
+        raise ValueError(f"--simulated {args.simulated}: not a multiple of --gpus_per_node {args.gpus_per_node}")
     return Cluster(
         ranks=gpus,
         simulated=simulated,
@@ -105,6 +118,7 @@ def cluster_of(args: argparse.Namespace, gpus: int) -> Cluster:
 
 
 def figures(outcome: Outcome, cluster: Cluster) -> dict[str, Any]:
+    """Compute the figures of the report; those of the store are scaled to the whole cluster."""
     half = len(outcome.waits) // 2
     late, step = outcome.waits[half:], cluster.step_seconds
     samples = outcome.requests["samples"]
@@ -127,6 +141,7 @@ def figures(outcome: Outcome, cluster: Cluster) -> dict[str, Any]:
 
 
 def one_cluster(args: argparse.Namespace, table: Path, gpus: int) -> dict[str, Any]:
+    """Simulate a cluster of `gpus` GPUs that reads the corpus in `table`."""
     corpus = FarCorpus(table, args.bytes_per_second)
     batch = BatchConf(batch_type="dynamic", max_frames_in_batch=round(args.batch_seconds * FRAMES_PER_SECOND))
     measure, cluster = measure_of(DatasetConf(batch_conf=batch), training=True), cluster_of(args, gpus)
@@ -134,7 +149,7 @@ def one_cluster(args: argparse.Namespace, table: Path, gpus: int) -> dict[str, A
 
 
 def compare() -> dict[str, Any]:
-    """--check."""
+    """Compare the simulation with a real run (--check)."""
     with tempfile.TemporaryDirectory() as folder:
         simulated, real = check(Path(folder), CHECKED)
     report = {}
@@ -153,59 +168,72 @@ def compare() -> dict[str, Any]:
     return report
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def option(name: str, default: Any, text: str, **more: Any) -> None:
         parser.add_argument(name, default=default, type=type(default), help=f"{text} (default: %(default)s)", **more)
 
     parser.add_argument("--gpus", nargs="+", type=int, default=[8, 64, 1024], help="default: 8 64 1024")
-    option("--simulated", 16, "GPUs that are simulated at most; events are in proportion")
-    option("--steps", 1000, "of training")
-    option("--hours", 10_000_000, "of audio")
-    option("--shard_utterances", 600, "of six seconds")
-    option("--bytes_per_second", 32_000.0, "of audio: 32,000 is wav of 16 kHz, flac some 17,000")
-    option("--batch_seconds", 300.0, "of a batch, padded")
+    option("--simulated", 16, "largest number of simulated GPUs; the run time grows with it")
+    option("--steps", 1000, "training steps")
+    option("--hours", 10_000_000, "hours of audio")
+    option("--shard_utterances", 600, "utterances of a shard, six seconds each")
+    option(
+        "--bytes_per_second", 32_000.0, "bytes of a second of audio: 32,000 for wav at 16 kHz, about 17,000 for flac"
+    )
+    option("--batch_seconds", 300.0, "padded seconds of a batch")
     option("--step_time", 0.3, "seconds of a training step")
-    option("--gpus_per_node", 8, "ranks that share a cache and a network")
-    option("--workers", 4, "of each rank")
-    option("--prefetch", 8, "batches that each worker keeps ready")
-    option("--worker_speed", 3000.0, "audio seconds a second that a worker makes into batches")
-    option("--connections", 4, "downloads at a time, of each rank")
-    option("--latency", 0.03, "seconds of a request to the store")
+    option("--gpus_per_node", 8, "ranks of a node, which share a cache and a network link")
+    option("--workers", 4, "data workers of each rank")
+    option("--prefetch", 8, "batches that each worker prepares ahead")
+    option("--worker_speed", 3000.0, "speed of a worker: audio seconds per second")
+    option("--connections", 4, "parallel downloads of each rank")
+    option("--latency", 0.03, "seconds from a request to its first byte")
     option("--store_bandwidth", "64G", "bytes per second of the store")
     option("--node_bandwidth", "2.5G", "bytes per second into a node")
-    option("--connection_bandwidth", "100M", "bytes per second of a connection")
-    option("--cache", "500G", "bytes of a node's cache")
-    option("--start_time", 2.0, "seconds until workers and prefetching run")
-    parser.add_argument("--check", action="store_true", help="compare with a real run instead")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
-    args = parser.parse_args()
+    option("--connection_bandwidth", "100M", "bytes per second of one connection")
+    option("--cache", "500G", "bytes of the cache of a node")
+    option("--start_time", 2.0, "seconds until workers and prefetching start")
+    parser.add_argument("--check", action="store_true", help="compare the simulation with a real run")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    return parser.parse_args()
+
+
+def simulate_clusters(args: argparse.Namespace) -> dict[str, Any]:
+    """Simulate a cluster of every size in --gpus and print a row of the table for each."""
+    report = {"clusters": [], **vars(args)}
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "table.idx"
+        shards = round(3600 * args.hours / (SECONDS * args.shard_utterances))
+        write_table(table, shards, args.shard_utterances)
+        print(
+            f"{'GPUs':>6}{'first, s':>10}{'waiting, %':>12}{'late, %':>9}{'cache, GB':>11}{'by range, %':>13}"
+            f"{'uses GB/s':>11}{'reads GB/s':>12}"
+        )
+        for gpus in args.gpus:
+            found = one_cluster(args, table, gpus)
+            report["clusters"].append(found)
+            print(
+                f"{gpus:6}{found['first_batch_s']:10.1f}{found['waiting_percent']:12.2f}"
+                f"{found['waiting_late_percent']:9.2f}{found['cache_gb']:11.1f}{found['by_range_percent']:13.2f}"
+                f"{found['needed_gb_per_s']:11.2f}{found['store_gb_per_s']:12.2f}",
+                flush=True,
+            )
+    return report
+
+
+def main() -> None:
+    """Run the simulations, or with --check the comparison with a real run."""
+    args = parse_arguments()
     if args.check:
         report = compare()
         for name in report["real"]:
             if name != "shards_of_nodes":
                 print(f"{name:<20}{report['simulated'][name]:>14}{report['real'][name]:>14}")
     else:
-        report = {"clusters": [], **vars(args)}
-        with tempfile.TemporaryDirectory() as folder:
-            table = Path(folder) / "table.idx"
-            shards = round(3600 * args.hours / (SECONDS * args.shard_utterances))
-            write_table(table, shards, args.shard_utterances)
-            print(
-                f"{'GPUs':>6}{'first, s':>10}{'waiting, %':>12}{'late, %':>9}{'cache, GB':>11}{'by range, %':>13}",
-                end="",
-            )
-            print(f"{'uses GB/s':>11}{'reads GB/s':>12}")
-            for gpus in args.gpus:
-                found = one_cluster(args, table, gpus)
-                report["clusters"].append(found)
-                print(
-                    f"{gpus:6}{found['first_batch_s']:10.1f}{found['waiting_percent']:12.2f}"
-                    f"{found['waiting_late_percent']:9.2f}{found['cache_gb']:11.1f}{found['by_range_percent']:13.2f}"
-                    f"{found['needed_gb_per_s']:11.2f}{found['store_gb_per_s']:12.2f}",
-                    flush=True,
-                )
+        report = simulate_clusters(args)
     if args.json:
         print(json.dumps({**report, **provenance("simpy", "numpy")}))
 

@@ -1,33 +1,39 @@
-"""An HTTP server on loopback that is as far away as it is told to be."""
+"""An HTTP server on loopback with a given latency and bandwidth."""
 
 from __future__ import annotations
 
 import re
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from wenet_uio.files import append_line
 
 PIECE = 1 << 14
-"""Bytes sent at a time where bandwidth is bounded."""
+"""Bytes sent at once if bandwidth is limited."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Whole files and ranges of them, each request after a pause, each answer no faster than its connection may be."""
+    """Serve files and byte ranges of files: each answer begins after `latency` and is limited to `bandwidth`."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     folder = Path()
-    latency, bandwidth, log = 0.0, None, None
+    latency = 0.0
+    bandwidth: float | None = None
+    log: Path | None = None
 
-    def log_message(self, *args) -> None:
-        """Quiet."""
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
 
     def do_HEAD(self) -> None:
+        """Answer with the headers of a file."""
         self._answer(with_body=False)
 
     def do_GET(self) -> None:
+        """Answer with a file or a range of it."""
         self._answer(with_body=True)
 
     def _answer(self, with_body: bool) -> None:
@@ -55,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
             with path.open("rb") as file:
                 self._send(file, began, first, last)
 
-    def _send(self, file, began: float, first: int, last: int) -> None:
+    def _send(self, file: BinaryIO, began: float, first: int, last: int) -> None:
         piece = PIECE if self.bandwidth else max(1, last - first)
         for place in range(first, last, piece):
             self.connection.sendfile(file, place, min(piece, last - place))
@@ -64,13 +70,13 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(max(0.0, due - time.monotonic()))
 
 
-def serve(folder: Path, port, latency: float, bandwidth: float | None = None, log: Path | None = None) -> None:
-    """Show a folder until killed; puts its port on a queue.
+def serve(folder: Path, port: Queue, latency: float, bandwidth: float | None = None, log: Path | None = None) -> None:
+    """Serve a folder until the process is killed; put the port on the queue `port`.
 
     Args:
-        latency: seconds that every request takes.
-        bandwidth: bytes per second of each connection; None is as fast as it goes.
-        log: gets a JSON line for each request.
+        latency: seconds from a request to its answer.
+        bandwidth: bytes per second of each connection; None is unlimited.
+        log: file that gets a JSON line for each request: time, path, range, bytes.
     """
     settings = {"folder": folder, "latency": latency, "bandwidth": bandwidth, "log": log}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Slow", (Handler,), settings))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Training speed of one process, without reading data: audio seconds per second of the step loop on random batches.
+"""Training speed of one process without reading data: audio seconds per second of the step loop on random batches.
 
 The model is a small conformer of 4.6 million parameters (80 bins, 6 blocks of 144, 2 decoder blocks, 700 units).
-Every repeat is a number of steps over the same batches; the figure is the median repeat, the fastest beside it. On a
-machine that is shared, the speed per second of processor time says more.
+Every repeat runs the same steps on the same batches. The report has the median and the fastest repeat. On a shared
+machine, compare the speed per second of CPU time.
 """
 
 import argparse
@@ -39,7 +39,7 @@ MODEL = {
 
 
 def make_batches(count: int, size: int, seconds: float, tokens_per_second: float) -> list[Batch]:
-    """Batches of utterances within a tenth of `seconds`, as a plan by length makes them."""
+    """Make random batches of utterances of similar length, 0.9 to 1.1 times `seconds`, as a plan does."""
     random = torch.Generator().manual_seed(0)
     batches = []
     for index in range(count):
@@ -55,6 +55,7 @@ def make_batches(count: int, size: int, seconds: float, tokens_per_second: float
 
 
 def make_engine(config: Config) -> Engine:
+    """Build the engine with a freshly initialised model."""
     torch.manual_seed(0)
     engine = build_engine(build_model(config), config, World.from_environment("auto"), 0)
     engine.connect()
@@ -62,30 +63,38 @@ def make_engine(config: Config) -> Engine:
 
 
 def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[tuple[float, float]]:
-    """Audio seconds per second, and per second of the processors, of each pass over the batches but a first one."""
+    """Return (audio seconds per second, audio seconds per CPU second) of each repeat, after a first one to warm up."""
     speeds = []
     audio = sum(batch.seconds for batch in batches)
     for repeat in tqdm(range(repeats + 1), unit="repeat", disable=None):
         began, processors_began = time.perf_counter(), time.process_time()
         for number, batch in enumerate(batches, 1 + repeat * len(batches)):
-            engine.step([batch], number, {})  # ends with figures on the CPU: nothing is left running
+            engine.step([batch], number, {})  # returns numbers on the CPU: no kernel is still running
         passed, used = time.perf_counter() - began, time.process_time() - processors_began
         speeds.append((audio / passed, audio / used))
     return speeds[1:]
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch_size", type=int, default=16, help="utterances (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of an utterance (default: %(default)s)")
-    parser.add_argument("--tokens_per_second", type=float, default=3.0, help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=4, help="of a repeat (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--threads", type=int, help="of torch on CPUs (default: one a core)")
+    parser.add_argument("--batch_size", type=int, default=16, help="utterances of a batch (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds of an utterance (default: %(default)s)")
+    parser.add_argument(
+        "--tokens_per_second", type=float, default=3.0, help="tokens of a second of audio (default: %(default)s)"
+    )
+    parser.add_argument("--steps", type=int, default=4, help="steps of a repeat (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="repeats (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: one for each core)")
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="fp32", help="default: %(default)s")
     parser.add_argument("--torch_compile", action="store_true", help="compile the layers")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
-    args = parser.parse_args()
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure the step loop."""
+    args = parse_arguments()
     if args.threads:
         torch.set_num_threads(args.threads)
     config = parse_config({**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""transcribe.py on a long recording: error rate beside that of the same utterances cut, speed and memory.
+"""transcribe.py on a long recording: error rate compared with the same utterances one by one, speed and memory.
 
-Utterances of a test set are joined, in random order and again from the start if they are few, with pauses of random
-length that hold faint noise. The tool runs as a process of its own, on one thread, on the whole recording and on
-its first minute: memory that does not grow from one to the other is bounded. --transcribe hands options on:
+Utterances of a test set are joined in random order (repeated if they are too few), with pauses of random length that
+hold faint noise. The tool runs in its own process, on one thread, on the whole recording and on its first minute. Equal
+memory in both runs shows that memory does not grow with length. --transcribe passes options on to the tool:
 
     python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
     python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list --transcribe --pause 0.2
@@ -30,6 +30,7 @@ from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.words import WordRules
@@ -42,26 +43,26 @@ BATCH_SIZE = 32
 
 
 class Joined(NamedTuple):
-    """A long recording and what is said in it."""
+    """A long recording and its transcript."""
 
     waveform: np.ndarray
-    """int16."""
+    """(samples,) int16."""
     sample_rate: int
     said: list[tuple[str, str]]
     """Key and text of each utterance, in order."""
 
 
 def join(
-    data_list: str, data_type: str, seconds: float, pauses: tuple[float, float], noise: float, seed: int
+    data_list: str, data_type: DataType, seconds: float, pauses: tuple[float, float], noise: float, seed: int
 ) -> Joined:
-    """Join utterances until they last `seconds`.
+    """Join utterances into a recording of at least `seconds`.
 
     Args:
-        pauses: shortest and longest, in seconds, before each utterance.
-        noise: in the pauses, dB of full scale.
+        pauses: shortest and longest pause before an utterance, seconds.
+        noise: level of the noise in the pauses, dB of full scale.
 
     Raises:
-        ValueError: for utterances of several sample rates.
+        ValueError: the utterances have different sample rates, or one has no audio.
     """
     draw = np.random.default_rng(seed)
     corpus = open_list(data_list, data_type)
@@ -72,6 +73,8 @@ def join(
     while not sample_rate or length < seconds * sample_rate:
         for place in draw.permutation(len(refs)):
             utterance = corpus.read(refs[place])
+            if utterance.audio is None:
+                raise ValueError(f"{data_list}: {utterance.key} has no audio")
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end)
             if sample_rate not in (0, rate):
                 raise ValueError(f"{data_list}: utterances of {sample_rate} and {rate} Hz; expected one sample rate")
@@ -86,8 +89,8 @@ def join(
     return Joined(waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, said)
 
 
-def recognize_cut(model_dir: str, data_list: str, data_type: str) -> dict[str, str]:
-    """{key: text} of the utterances as they are."""
+def recognize_cut(model_dir: str, data_list: str, data_type: DataType) -> dict[str, str]:
+    """Recognise the utterances one by one; return {key: text}."""
     config, tokenizer, model = load_recogniser(model_dir, None)
     loader = build_loader(data_list, data_type, with_batches_of(config, BATCH_SIZE), tokenizer, training=False)
     device = torch.device("cpu")
@@ -95,25 +98,26 @@ def recognize_cut(model_dir: str, data_list: str, data_type: str) -> dict[str, s
 
 
 class Run(NamedTuple):
-    """A run of transcribe.py."""
+    """Result of a run of transcribe.py."""
 
     passages: list[dict]
     cpu_seconds: float
     memory_mb: float
-    """Peak of the process."""
+    """Peak memory of the process."""
 
 
 def transcribe(path: Path, model_dir: str, options: list[str]) -> Run:
-    """Transcribe a file in a process of its own.
+    """Transcribe a file in a new process.
 
     Raises:
-        ValueError: it fails.
+        ValueError: the process failed.
     """
     tool = [sys.executable, "-m", "wenet_uio.bin.transcribe", "--model", model_dir, "--device", "cpu", "--mode", MODE]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [*tool, "--format", "json", *options, path], stdout=subprocess.PIPE, env=environment
     ) as child:
+        assert child.stdout is not None  # it is a pipe
         printed = child.stdout.read()
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -123,31 +127,58 @@ def transcribe(path: Path, model_dir: str, options: list[str]) -> Run:
     return Run(passages, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, metavar="DIR", help="experiment: train.yaml and avg.pt or final.pt")
-    parser.add_argument("--data_list", required=True, help="test set")
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="what the list names (raw)")
-    parser.add_argument("--char", action="store_true", help="count each ideograph as a word")
-    parser.add_argument("--minutes", type=float, default=10, help="(%(default)s)")
-    parser.add_argument(
-        "--pauses", type=float, nargs=2, default=(0.1, 1.0), metavar="S", help="shortest and longest, seconds (0.1 1.0)"
-    )
-    parser.add_argument(
-        "--noise", type=float, default=-70, metavar="DB", help="in the pauses, dB of full scale (%(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    parser.add_argument("--json", action="store_true", help="all figures on the last line")
-    parser.add_argument("--transcribe", nargs=argparse.REMAINDER, default=[], metavar="OPTION", help="of transcribe.py")
-    args = parser.parse_args()
-
-    joined = join(args.data_list, args.data_type, args.minutes * 60, args.pauses, args.noise, args.seed)
+def run_tool(joined: Joined, model_dir: str, options: list[str]) -> tuple[Run, Run]:
+    """Transcribe the whole recording and its first minute."""
     with tempfile.TemporaryDirectory() as folder:
         whole, minute = Path(folder, "whole.wav"), Path(folder, "minute.wav")
         soundfile.write(whole, joined.waveform, joined.sample_rate)
         soundfile.write(minute, joined.waveform[: 60 * joined.sample_rate], joined.sample_rate)
-        short = transcribe(minute, args.model, args.transcribe)
-        done = transcribe(whole, args.model, args.transcribe)
+        short = transcribe(minute, model_dir, options)
+        return transcribe(whole, model_dir, options), short
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--model", required=True, metavar="DIR", help="experiment folder with train.yaml and avg.pt or final.pt"
+    )
+    parser.add_argument("--data_list", required=True, help="data list of the test set")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list (default: raw)"
+    )
+    parser.add_argument("--char", action="store_true", help="count each ideograph as a word")
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="least length of the recording (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--pauses",
+        type=float,
+        nargs=2,
+        default=(0.1, 1.0),
+        metavar="S",
+        help="shortest and longest pause, seconds (default: 0.1 1.0)",
+    )
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=-70,
+        metavar="DB",
+        help="level of the noise in pauses, dB of full scale (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of order and pauses (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--transcribe", nargs=argparse.REMAINDER, default=[], metavar="OPTION", help="options for transcribe.py"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Join a recording, transcribe it, and print the report."""
+    args = parse_arguments()
+    joined = join(args.data_list, args.data_type, args.minutes * 60, args.pauses, args.noise, args.seed)
+    done, short = run_tool(joined, args.model, args.transcribe)
 
     rules = WordRules(by_character=args.char)
     text = " ".join(passage["text"] for passage in done.passages)

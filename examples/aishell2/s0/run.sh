@@ -2,34 +2,34 @@
 # AISHELL-2: 1000 hours of read Mandarin, 1991 speakers, 16 kHz.  Results: README.md
 #
 #   bash run.sh --data /corpora/aishell2
-#   bash run.sh --data_type shard --stage 3 --dir exp/shard    # the same from tar archives
+#   bash run.sh --data_type shard --stage 3 --dir exp/shard    # stages 3 to 6 with tar archives
 #
-# Stages: -1 the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
+# Stages: -1 check the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
-# shellcheck disable=SC2034 # options: tools take them by with_options
+# shellcheck disable=SC2034 # with_options passes options to tools
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
-data=                     # folder of the corpus, which holds AISHELL-DEV-TEST-SET/
-channel=iOS               # of the recordings that are tested on: iOS, Android, Mic
+data=                     # folder of the corpus, with AISHELL-DEV-TEST-SET/
+channel=iOS               # recordings to test on: iOS, Android, Mic
 data_type=raw             # raw: audio files; shard: tar archives
-num_utts_per_shard=1000
+num_utts_per_shard=1000   # utterances of a tar archive
 config=conf/train_conformer.yaml
-override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment; default: exp/<name of config>
-average_num=30            # checkpoints with the lowest validation loss
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>
+average_num=30            # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)}
 
-if stage -1 "the corpus"; then
-  [[ -n $data ]] || die "AISHELL-2 is given out on application (README.md); name your copy: --data FOLDER"
+if stage -1 "check the corpus"; then
+  [[ -n $data ]] || die "AISHELL-2 requires an application, see README.md; give the folder of your copy: --data FOLDER"
 fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then

@@ -3,33 +3,33 @@
 #
 #   bash run.sh --data transcripts.tsv --audio recordings/
 #   bash run.sh --data train.json --text mandarin       # a NeMo manifest
-#   ../../../tools/new_recipe.py NAME --from transcripts.tsv    # a recipe of its own for them
+#   ../../../tools/new_recipe.py NAME --from transcripts.tsv    # makes a separate recipe for them
 #
-# Stages: -1 the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
+# Stages: -1 check the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
-# shellcheck disable=SC2034 # options: tools take them by with_options
+# shellcheck disable=SC2034 # with_options passes options to tools
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
 data=                     # transcripts: TSV, CSV, NeMo manifest, Lhotse cuts, Kaldi directory
-dev=                      # transcripts of the development part, where it has its own
-test=                     # transcripts of the test part, where it has its own
-audio=                    # folder of the audio; default: as the transcripts say
-relative_to=              # folder of relative paths that lead nowhere from the transcripts; default: where this is called
-form=                     # tsv, csv, nemo, lhotse, kaldi; default: by the name of the transcripts
-text=keep                 # how texts are made one: keep, english, mandarin (scored by characters)
-bpe=                      # pieces of a sentencepiece model as units, such as 100; default: characters
+dev=                      # transcripts of the development part, if it has a separate file
+test=                     # transcripts of the test part, if it has a separate file
+audio=                    # folder to look for audio in; default: the paths in the transcripts
+relative_to=              # base of relative paths that are not found from the transcripts; default: the current folder
+form=                     # tsv, csv, nemo, lhotse, kaldi; default: chosen by the file name
+text=keep                 # text normalisation: keep, english, mandarin (scored by characters)
+bpe=                      # number of BPE pieces, such as 100; default: the units are characters
 data_type=raw             # raw: audio files; shard: tar archives
-num_utts_per_shard=500
+num_utts_per_shard=500    # utterances of a tar archive
 config=conf/train_conformer.yaml
-override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment; default: exp/<name of config>, with _bpe<pieces>
-average_num=5             # checkpoints with the lowest validation loss
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>, with _bpe<pieces>
+average_num=5             # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
@@ -38,8 +38,8 @@ override_units "$dict"
 if [[ $text == mandarin ]]; then char=${char:-1}; fi
 dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 
-if stage -1 "the corpus"; then
-  [[ -n $data ]] || die "name your transcripts: --data FILE"
+if stage -1 "check the corpus"; then
+  [[ -n $data ]] || die "the transcripts are missing: --data FILE"
 fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then

@@ -1,38 +1,38 @@
 #!/usr/bin/env bash
-# Spoken commands made by a speech synthesiser (eSpeak NG): a recogniser from nothing but packages.  Results: README.md
+# Synthetic spoken commands (eSpeak NG): a recipe that downloads nothing but packages.  Results: README.md
 #
-#   bash run.sh                                  # everything, in some minutes on two cores
+#   bash run.sh                                  # all stages, a few minutes on two cores
 #   bash run.sh --lang zh                        # Mandarin
-#   bash run.sh --data_type shard --stage 3 --dir exp/shard    # the same from tar archives
+#   bash run.sh --data_type shard --stage 3 --dir exp/shard    # stages 3 to 6 with tar archives
 #   bash run.sh --stage 4 --config conf/train_u2++_conformer.yaml
 #
 # Stages: -1 synthesise  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
-# data/ holds one language at a time, data/corpus and exp/ each of them.
+# data/ holds one language at a time; data/corpus and exp/ hold both.
 
-# shellcheck disable=SC2034 # options: tools take them by with_options
+# shellcheck disable=SC2034 # with_options passes options to tools
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
 lang=en                   # en: English words; zh: Mandarin characters
-num_train=2000            # utterances to synthesise
-num_dev=100
-num_test=200
+num_train=2000            # utterances of the training part
+num_dev=100               # utterances of the development part
+num_test=200              # utterances of the test part
 data_type=raw             # raw: audio files; shard: tar archives
-num_utts_per_shard=500
+num_utts_per_shard=500    # utterances of a tar archive
 config=conf/train_conformer.yaml
-override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment; default: exp/<name of config>_<lang>
-average_num=5             # checkpoints with the lowest validation loss
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>_<lang>
+average_num=5             # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
-[[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: neither en nor zh"
+[[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: expected en or zh"
 words=(--split_with_space)
 if [[ $lang == zh ]]; then
   words=()
@@ -51,14 +51,14 @@ if stage 0 "wav.scp and text of train, dev, test"; then
   echo "$lang" >data/lang
 fi
 if ((stage <= 6 && stop_stage > 0)) && [[ -e data/lang && $(<data/lang) != "$lang" ]]; then
-  die "data/ is that of --lang $(<data/lang); run stage 0 with --lang $lang"
+  die "data/ was prepared for --lang $(<data/lang); run stage 0 with --lang $lang"
 fi
 
 if stage 1 "mean and variance of the features"; then
   with_options compute_cmvn.sh
 fi
 
-if stage 2 "units: words, or characters of Mandarin"; then
+if stage 2 "units: English words or Mandarin characters"; then
   require data/train/text
   make_dict.py "${words[@]}" data/train/text data/dict/units.txt
 fi

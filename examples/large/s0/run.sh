@@ -1,36 +1,36 @@
 #!/usr/bin/env bash
-# Many thousands of hours: several corpora, mixed, as shards on object storage, on several machines.  Results: README.md
+# Thousands of hours: a mixture of corpora, as shards on object storage, trained on several machines.  Results: README.md
 #
 #   bash run.sh --sources corpora.yaml --storage s3://corpora/large --executor ray --stop_stage 3
 #   bash run.sh --storage s3://corpora/large --stage 4 --stop_stage 4 \
-#     --num_nodes 4 --node_rank 0 --rdzv_endpoint host0:29400   # on each of them
+#     --num_nodes 4 --node_rank 0 --rdzv_endpoint host0:29400   # on each machine
 #
-# Stages: -1 sources, store  0 data  1 cmvn  2 dict  3 shards, upload, mixture  4 train  5 average, decode, score  6 export
+# Stages: -1 check  0 data  1 cmvn  2 dict  3 shards, upload, mixture  4 train  5 average, decode, score  6 export
 
-# shellcheck disable=SC2034 # options: tools take them by with_options
+# shellcheck disable=SC2034 # with_options passes options to tools
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
-sources=                  # yaml of the corpora that other recipes prepared, and their weights; default: sources.yaml, here
-storage=                  # where shards go, such as s3://bucket/folder; default: they stay in data/
-uploads=8                 # shards that go there at once
-cmvn_utts=100000          # utterances that mean and variance are taken of
-bpe=                      # pieces of a sentencepiece model as units, such as 5000; default: characters
+sources=                  # yaml of corpora prepared by other recipes, with weights; default: sources.yaml in this folder
+storage=                  # folder to upload shards to, such as s3://bucket/folder; default: shards stay in data/
+uploads=8                 # parallel uploads
+cmvn_utts=100000          # utterances for mean and variance, drawn at random
+bpe=                      # number of BPE pieces, such as 5000; default: the units are characters
 data_type=shard           # raw: audio files; shard: tar archives
-num_utts_per_shard=1000
+num_utts_per_shard=1000   # utterances of a tar archive
 config=conf/train_conformer.yaml
-override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment; default: exp/<name of config>, with _bpe<pieces>
-average_num=10            # checkpoints with the lowest validation loss
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>, with _bpe<pieces>
+average_num=10            # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
-[[ -z $storage || $data_type == shard ]] || die "--storage $storage takes shards: --data_type shard, not raw"
+[[ -z $storage || $data_type == shard ]] || die "--storage $storage needs --data_type shard, got $data_type"
 [[ -z $sources ]] || sources=$(from_caller "$sources")
 sources=${sources:-sources.yaml}
 dict=${dict:-data/dict${bpe:+_bpe$bpe}}
@@ -39,7 +39,7 @@ dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 driver=$WENET_UIO_ROOT/requirements/${storage%%://*}.txt
 if [[ $storage == *://* && -f $driver ]]; then need_packages "$driver"; fi
 
-if stage -1 "the sources, and the store"; then
+if stage -1 "check the sources and the store"; then
   local/check.py --storage "$storage" "$sources" data
 fi
 

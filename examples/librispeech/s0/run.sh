@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
 # LibriSpeech: 960 hours of read English books, 16 kHz.  Results: README.md
 #
-#   bash run.sh                                             # downloads the corpus (60 GB) and does everything
-#   bash run.sh --data /corpora/LibriSpeech                 # takes an existing copy
-#   bash run.sh --train_parts train-clean-100               # a tenth of it
+#   bash run.sh                                             # downloads the corpus (60 GB) and runs all stages
+#   bash run.sh --data /corpora/LibriSpeech                 # uses an existing copy
+#   bash run.sh --train_parts train-clean-100               # trains on a tenth of it
 #
 # Stages: -1 download  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
-# shellcheck disable=SC2034 # options: tools take them by with_options
+# shellcheck disable=SC2034 # with_options passes options to tools
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
-data=                     # folder of an existing copy; default: stage -1 downloads one to data/corpus
+data=                     # folder of an existing copy; default: data/corpus, which stage -1 downloads
 train_parts="train-clean-100 train-clean-360 train-other-500"
-bpe=5000                  # pieces of the sentencepiece model
+bpe=5000                  # number of BPE pieces
 data_type=raw             # raw: audio files; shard: tar archives
-num_utts_per_shard=1000
+num_utts_per_shard=1000   # utterances of a tar archive
 config=conf/train_conformer.yaml
-override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment; default: exp/<name of config>_bpe<pieces>
-average_num=30            # checkpoints with the lowest validation loss
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>_bpe<pieces>
+average_num=30            # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
@@ -45,7 +45,7 @@ if stage 1 "mean and variance of the features"; then
   with_options compute_cmvn.sh
 fi
 
-if stage 2 "units: pieces of words"; then
+if stage 2 "units: BPE pieces"; then
   with_options make_units.sh --dict "$dict"
 fi
 

@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
 # speechocean762: English read by speakers of Mandarin, children and adults, 16 kHz.  Results: README.md
 #
-#   bash run.sh                                          # downloads the corpus (520 MB) and does everything
-#   bash run.sh --data /corpora/speechocean762           # takes an existing copy
-#   bash run.sh --data /corpora/speechocean762 --bpe 200 # pieces of words in place of characters
+#   bash run.sh                                          # downloads the corpus (520 MB) and runs all stages
+#   bash run.sh --data /corpora/speechocean762           # uses an existing copy
+#   bash run.sh --data /corpora/speechocean762 --bpe 200 # the units are BPE pieces instead of characters
 #
 # Stages: -1 download  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
-# shellcheck disable=SC2034 # options: tools take them by with_options
+# shellcheck disable=SC2034 # with_options passes options to tools
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
-data=                     # folder of an existing copy; default: stage -1 downloads one to data/corpus
-bpe=                      # pieces of a sentencepiece model as units, such as 100; default: characters
+data=                     # folder of an existing copy; default: data/corpus, which stage -1 downloads
+bpe=                      # number of BPE pieces, such as 100; default: the units are characters
 data_type=raw             # raw: audio files; shard: tar archives
-num_utts_per_shard=500
+num_utts_per_shard=500    # utterances of a tar archive
 config=conf/train_conformer.yaml
-override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment; default: exp/<name of config>, with _bpe<pieces>
-average_num=5             # checkpoints with the lowest validation loss
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>, with _bpe<pieces>
+average_num=5             # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"

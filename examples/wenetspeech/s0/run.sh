@@ -1,37 +1,37 @@
 #!/usr/bin/env bash
-# WenetSpeech: 10,000 hours of Mandarin from YouTube and podcasts, 16 kHz opus, cut by time.  Results: README.md
+# WenetSpeech: 10,000 hours of Mandarin from YouTube and podcasts, 16 kHz opus, utterances cut by time.  Results: README.md
 #
 #   bash run.sh --data /corpora/wenetspeech --nj 64
 #   bash run.sh --data /corpora/wenetspeech --subset M       # 1000 hours; S: 100
 #   bash run.sh --stage 4 --train_engine torch_fsdp
 #
-# Stages: -1 the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
+# Stages: -1 check the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
-# shellcheck disable=SC2034 # options: tools take them by with_options
+# shellcheck disable=SC2034 # with_options passes options to tools
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh
 
-# Every variable below is an option, --stage 4 sets stage; so are those of the tools called with_options (--help has all).
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
-data=                     # folder that holds WenetSpeech.json and audio/
-subset=L                  # of the training part: L 10,000, M 1000, S 100 hours
-cmvn_utts=100000          # utterances that mean and variance are taken of
+data=                     # folder with WenetSpeech.json and audio/
+subset=L                  # training subset: L 10,000, M 1000, S 100 hours
+cmvn_utts=100000          # utterances for mean and variance, drawn at random
 data_type=shard           # raw: audio files; shard: tar archives
-num_utts_per_shard=1000
+num_utts_per_shard=1000   # utterances of a tar archive
 config=conf/train_conformer.yaml
-override=                 # keys of the config to change: "max_epoch=3 dataset_conf.spec_aug=false"
-dir=                      # of the experiment; default: exp/<name of config>
-average_num=10            # checkpoints with the lowest validation loss
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>
+average_num=10            # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)}
 
-if stage -1 "the corpus"; then
-  [[ -n $data ]] || die "WenetSpeech is given out on application (README.md); name your copy: --data FOLDER"
+if stage -1 "check the corpus"; then
+  [[ -n $data ]] || die "WenetSpeech requires an application, see README.md; give the folder of your copy: --data FOLDER"
 fi
 
 if stage 0 "wav.scp, segments and text of train, dev, test_net, test_meeting"; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Downloads AISHELL-1 (OpenSLR 33) to a folder: 15.6 GB, and as much again while it is unpacked.
+# Downloads AISHELL-1 (OpenSLR 33) to a folder: 15.6 GB; unpacking needs as much space again.
 #
-#   local/download.sh data/corpus [true]    # true: AISHELL's lexicon and list of speakers too, to resource_aishell/
+#   local/download.sh data/corpus [true]    # true: also resource_aishell/, the lexicon and the list of speakers
 
 set -euo pipefail
 . recipe.sh
@@ -12,7 +12,7 @@ if [[ ${2-} == true ]]; then
 fi
 download.py --unpack --size 15582913665 --count 'transcript/*.txt=1' "$url/data_aishell.tgz" "$1/data_aishell"
 
-# The recordings of each speaker are an archive of their own.
+# The recordings of each speaker are a separate archive.
 for archive in "$1"/data_aishell/wav/*.tar.gz; do
   [[ -e $archive ]] || break
   tar -xzf "$archive" -C "$1/data_aishell/wav"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Downloads AN4 to a folder: 64 MB, from NVIDIA's mirror (CMU has http alone). The digest is not CMU's, which gives none.
+# Downloads AN4 to a folder: 64 MB, from NVIDIA's mirror, because CMU offers only http. CMU publishes no digest; ours is of
+# the mirror's file.
 #
 #   local/download.sh data/corpus
 

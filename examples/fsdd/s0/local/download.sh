@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Downloads FSDD 1.0.10 to a folder: 16 MB. GitHub makes the archive when it is asked for; the recordings are counted.
+# Downloads FSDD 1.0.10 to a folder: 16 MB. GitHub generates the archive on request, so it has no
+# digest; the recordings are counted instead.
 #
 #   local/download.sh data/corpus
 

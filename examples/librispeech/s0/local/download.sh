@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Downloads parts of LibriSpeech (OpenSLR 12) to a folder: those named, and dev and test. All of it is 60 GB.
+# Downloads LibriSpeech (OpenSLR 12) to a folder: the named training parts, and all of dev and test. In total 60 GB.
 #
 #   local/download.sh data/corpus "train-clean-100 train-clean-360"
 
@@ -17,7 +17,7 @@ train-other-500 148688 30593501606 ddb22f27f96ec163645d53215559df6aa36515f26e01d
 "
 while read -r part utterances bytes digest; do
   if [[ -z $part || -e $1/$part || " dev-clean dev-other test-clean test-other $2 " != *" $part "* ]]; then continue; fi
-  # Every archive has a folder LibriSpeech at its top.
+  # The top folder of every archive, LibriSpeech/, becomes .$part; it holds the part and some text files.
   download.py --unpack --count "$part/*/*/*.flac=$utterances" --size "$bytes" --sha256 "$digest" \
     "https://www.openslr.org/resources/12/$part.tar.gz" "$1/.$part"
   mv "$1/.$part/$part" "$1/$part"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Downloads speechocean762 (OpenSLR 101) to a folder: 520 MB. OpenSLR gives no digest; the recordings are counted.
+# Downloads speechocean762 (OpenSLR 101) to a folder: 520 MB. OpenSLR publishes no digest; the recordings are counted
+# instead.
 #
 #   local/download.sh data/corpus
 
