@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Read a whole data list as training would: name what it would lose, and what is worth a look.
+"""Check a data list: read every sample as training would, and name what is lost or suspect.
 
     check_data.py data/train/data.list --data_type raw --config conf/train_conformer.yaml --html check.html
 
-Lost are broken and empty shards, samples without audio or text, audio that does not decode or has another length than
-its header says, keys that come twice. Suspect are silent and clipped audio, sample rates other than most have, outliers
-of duration and of characters per second, and, where units are given, spaces and tokens that would become <unk>.
+Training would lose broken and empty shards, samples without audio or text, audio that cannot be decoded or whose length
+differs from its header, and keys that occur twice. Suspect are silent and clipped audio, sample rates that differ from
+the majority, and outliers of duration and of characters per second. With units, spaces and tokens that would become
+<unk> are suspect too.
 
-Exit status: 0 when training would lose nothing, 1 when it would.
+Exit status: 0 if training would lose nothing, 1 otherwise.
 """
 
 import argparse
@@ -17,9 +18,8 @@ import sys
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
-from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.diagnose.check import check_corpus, opened_for_check
+from wenet_uio.diagnose.check import Reading, check_corpus, opened_for_check
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.text.symbols import read_symbols
@@ -27,61 +27,61 @@ from wenet_uio.text.tokenizer import Tokenizer, build_splitter, build_tokenizer
 
 
 def parse_options() -> argparse.Namespace:
+    """Read the command line; options that contradict each other are an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
     parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="default: %(default)s")
     parser.add_argument("--config", help="train.yaml: channel, filters and tokenizer")
-    parser.add_argument("--units", help="units file, in place of the config's")
-    parser.add_argument("--bpe-model", "-m", help="sentencepiece model; with --units and without --config")
-    parser.add_argument("--non-lang-syms", "-l", help="symbols that are one unit each; with --units")
-    parser.add_argument("--split_with_space", action="store_true", help="units are words; with --units")
-    parser.add_argument("--no_audio", action="store_true", help="only index and text: quick, and decodes nothing")
-    parser.add_argument("--nj", type=int, default=os.cpu_count(), help="processes (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one object on the last line of standard output")
-    parser.add_argument("--html", metavar="FILE", help="page with plots, and players for what was found")
-    parser.add_argument("--fix", metavar="OUT", help="list without what is lost, which OUT.left_out.jsonl names")
+    parser.add_argument("--units", help="units file, instead of that of the config")
+    parser.add_argument("--bpe-model", "-m", help="sentencepiece model; needs --units, excludes --config")
+    parser.add_argument("--non-lang-syms", "-l", help="file of symbols that are one unit each; needs --units")
+    parser.add_argument("--split_with_space", action="store_true", help="units are words; needs --units")
+    parser.add_argument("--no_audio", action="store_true", help="check only index and text, without decoding: fast")
+    parser.add_argument("--nj", type=int, default=os.cpu_count(), help="worker processes (default: %(default)s)")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the report as one JSON object on the last line; the text goes to standard error",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a page with histograms, and players for the findings")
+    parser.add_argument(
+        "--fix", metavar="OUT", help="write a list without the lost samples; OUT.left_out.jsonl names them"
+    )
     options = parser.parse_args()
     if not options.units and (options.bpe_model or options.non_lang_syms or options.split_with_space):
-        parser.error("tokenizer options need --units")
+        parser.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
     if options.config and (options.bpe_model or options.non_lang_syms or options.split_with_space):
-        parser.error("the tokenizer is that of --config; give its options there")
+        parser.error("the tokenizer comes from --config: set its options there")
     return options
 
 
-def read_tokenizer(options: argparse.Namespace) -> tuple[DatasetConf, Tokenizer | None]:
-    """What the options say of data and units."""
+def reading_of(options: argparse.Namespace) -> Reading:
+    """How training reads the list, as far as the options tell."""
     if options.config:
         override = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
         config = load_config(options.config, override)
         has_units = config.tokenizer_conf.symbol_table_path
-        return config.dataset_conf, build_tokenizer(config) if has_units else None
+        return Reading(config.dataset_conf, build_tokenizer(config) if has_units else None, filters=True)
     if not options.units:
-        return DatasetConf(), None
+        return Reading()
     splitter = build_splitter(
         "bpe" if options.bpe_model else "char",
         bpe_path=options.bpe_model,
         non_lang_syms_path=options.non_lang_syms,
         split_with_space=options.split_with_space,
     )
-    return DatasetConf(), Tokenizer(splitter, read_symbols(options.units))
+    return Reading(tokenizer=Tokenizer(splitter, read_symbols(options.units)))
 
 
 def main() -> int:
+    """Check the list, print the report and write what the options ask for; 1: training would lose something."""
     options = parse_options()
-    conf, tokenizer = read_tokenizer(options)
+    reading = reading_of(options)
     with opened_for_check(options.data_list, options.data_type) as (corpus, not_indexed):
-        report = check_corpus(
-            corpus,
-            not_indexed,
-            conf,
-            tokenizer=tokenizer,
-            training=options.config is not None,
-            audio=not options.no_audio,
-            processes=options.nj,
-        )
+        report = check_corpus(corpus, not_indexed, reading, audio=not options.no_audio, processes=options.nj)
         print(as_text(report), file=sys.stderr if options.json else None)
         if options.html:
-            write_html(options.html, report, BatchReader(corpus, (), (), conf), options.data_list)
+            write_html(options.html, report, BatchReader(corpus, (), (), reading.conf), options.data_list)
         if options.fix:
             left = write_clean_list(corpus, report, options.fix, options.data_list)
             print(f"{options.fix}: {left} utterances; the others: {options.fix}.left_out.jsonl", file=sys.stderr)

@@ -18,9 +18,10 @@ from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
-from wenet_uio.diagnose.check import LOSSES, SUSPECTS, check_corpus, opened_for_check
+from wenet_uio.diagnose.check import Reading, check_corpus, opened_for_check
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text
+from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
 from wenet_uio.prepare.packing import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing, pack
 from wenet_uio.prepare.shard_writer import write_shard
@@ -60,10 +61,10 @@ def planted(make_utterances, tmp_path):
     return lines + list(faulty.values()), found
 
 
-def check(data_list, data_type, processes=2, **options):
+def check(data_list, data_type, processes=2, tokenizer=TOKENIZER, filters=True, audio=True):
+    reading = Reading(DatasetConf(), tokenizer, filters)
     with opened_for_check(str(data_list), data_type) as (corpus, not_indexed):
-        options = {"tokenizer": TOKENIZER, "training": True, **options}
-        return check_corpus(corpus, not_indexed, DatasetConf(), processes=processes, **options)
+        return check_corpus(corpus, not_indexed, reading, audio=audio, processes=processes)
 
 
 def keys_by_kind(report):
@@ -158,15 +159,15 @@ def test_a_list_of_nothing_but_broken_shards_is_an_error(tmp_path):
 
 def test_the_text_names_losses_and_suspects(faulty_raw_list):
     text = as_text(check(faulty_raw_list[0], "raw"))
-    assert "training would lose: 1 unreadable: audio that does not decode\n    unreadable: " in text
-    assert "suspect: 1 clipped: more than 0.1 % of the samples at full scale\n    clipped: " in text
+    assert "training would lose: 1 unreadable: audio that cannot be decoded\n    unreadable: " in text
+    assert "suspect: 1 clipped: audio with more than 0.1 % of its samples at full scale\n    clipped: " in text
     assert text.endswith("training would lose 8")
 
 
 def fix(data_list, data_type, out):
     """Check and write a clean list; returns how many utterances are left."""
     with opened_for_check(str(data_list), data_type) as (corpus, not_indexed):
-        report = check_corpus(corpus, not_indexed, DatasetConf())
+        report = check_corpus(corpus, not_indexed, Reading())
         return write_clean_list(corpus, report, str(out), str(data_list))
 
 
@@ -212,7 +213,7 @@ def test_shards_without_a_loss_are_kept_and_members_of_the_others_copied_whole(m
 
 
 @pytest.mark.parametrize(
-    ("out", "message"), [("raw.list", "is the list itself"), ("other/out", "put it into the folder of")]
+    ("out", "message"), [("raw.list", "is the list itself"), ("other/out", "put the new list into the folder of")]
 )
 def test_a_fix_over_the_list_itself_or_away_from_its_relative_paths_is_refused(out, message, make_lists, tmp_path):
     raw = Path(make_lists(3)["raw"])
@@ -261,6 +262,6 @@ def test_a_mixture_is_checked_with_its_texts_without_audio(faulty_raw_list, tmp_
     (tmp_path / "words").write_text("ab\na你\n" * 20)
     sources = [{"type": "raw", "data_list": str(raw)}, {"type": "txt", "paths": str(tmp_path / "words")}]
     (tmp_path / "mix.yaml").write_text(json.dumps({"sources": sources}))
-    found = keys_by_kind(check(tmp_path / "mix.yaml", "raw", training=False))
+    found = keys_by_kind(check(tmp_path / "mix.yaml", "raw", filters=False))
     assert len(found.pop("unknown_unit")) == 1 + 20
     assert found == {kind: keys for kind, keys in expected.items() if kind != "unknown_unit"}

@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_ends_with_a_page_that_needs_nothing_beside_it(run: Path) -> None:
     page = (run / "exp/report.html").read_text()
     assert "Complete: 2 epochs, 12 optimizer steps." in page
-    assert "Nothing is decoded and scored yet." in page
+    assert "No decoded text is scored yet." in page
     pictures = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,[\w+/=]{1000,}">', page)
     assert sorted(pictures) == ["curves", "dev/attention_decoder", "dev/attention_encoder", "dev/ctc"]
     assert "heard: " in page

@@ -1,10 +1,9 @@
-"""A data list without what a check found to be lost."""
+"""Write a data list without the samples and shards that a check found to be lost."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,34 +18,38 @@ from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
-from wenet_uio.diagnose.check import LOSSES, Report
-from wenet_uio.diagnose.check_samples import Finding
+from wenet_uio.diagnose.findings import LOSSES, Finding, Report
 from wenet_uio.files import written_aside
+
+Lost = dict[int, set[int]]
+"""Rows to leave out, by shard; a shard without such rows has an empty set."""
 
 
 def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -> int:
-    """Write the list `out`, and `out.left_out.jsonl`: what it leaves out, by key, kind and detail.
+    """Write the list `out` without lost samples, and `out.left_out.jsonl` with key, kind and detail of each loss.
 
-    Lines of a raw list are kept as they are. Of a shard list, shards without a loss are kept as they are; what is sound
-    of the others is copied to the folder `out.shards`.
+    A raw list keeps its other lines unchanged. A shard list keeps its shards without a loss; the sound samples of the
+    other shards are copied to the folder `out.shards`.
 
     Returns:
-        how many utterances are left.
+        the number of utterances in `out`.
 
     Raises:
-        ListError: the list is a mixture, or a raw list of another folder than `out`, or a shard with a loss is no plain
-            local tar.
+        ListError: `out` is the checked list; the list is a mixture; a raw list would move to another folder; or a shard
+            with a loss is not a plain local tar.
     """
-    if os.path.abspath(out) == os.path.abspath(data_list):
+    if Path(out).resolve() == Path(data_list).resolve():
         raise ListError(f"--fix {out}: is the list itself; name another file")
     losses = [finding for finding in report.findings if finding.kind in LOSSES]
-    lost: dict[int, set[int]] = defaultdict(set)
+    lost: Lost = defaultdict(set)
     for finding in losses:
         if finding.place is not None:
             lost[finding.place[0]].add(finding.place[1])
     if isinstance(corpus, RawCorpus):
         if Path(out).parent.resolve() != Path(data_list).parent.resolve():
-            raise ListError(f"--fix {out}: put it into the folder of {data_list}, which paths in it may be relative to")
+            raise ListError(
+                f"--fix {out}: put the new list into the folder of {data_list}; paths in the list may be relative to it"
+            )
         left = _write_raw(corpus, lost, out)
     elif isinstance(corpus, ShardCorpus):
         left = _write_shards(corpus, lost, out)
@@ -56,7 +59,7 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
     return left
 
 
-def _write_raw(corpus: RawCorpus, lost: dict[int, set[int]], out: str) -> int:
+def _write_raw(corpus: RawCorpus, lost: Lost, out: str) -> int:
     left = 0
     with open(corpus.data_list, "rb") as lines, written_aside(out) as file:
         for shard in range(corpus.num_shards):
@@ -70,7 +73,7 @@ def _write_raw(corpus: RawCorpus, lost: dict[int, set[int]], out: str) -> int:
     return left
 
 
-def _write_shards(corpus: ShardCorpus, lost: dict[int, set[int]], out: str) -> int:
+def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
     left, lines = 0, []
     for shard in range(corpus.num_shards):
         files = corpus.files(shard)
@@ -83,7 +86,9 @@ def _write_shards(corpus: ShardCorpus, lost: dict[int, set[int]], out: str) -> i
             lines.append(f"{files}\n")
             continue
         if files.manifest or not is_plain(files):
-            raise ListError(f"--fix: {files.tar} is remote, packed or has a manifest; mend it where it comes from")
+            raise ListError(
+                f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at its source"
+            )
         copy = Path(f"{out}.shards") / f"{shard:09d}_{Path(files.tar).name}"
         _copy_samples(objects.without_scheme(files.tar), {rows.key(row) for row in range(len(rows))}, kept, copy)
         lines.append(f"{copy}\n")
@@ -93,7 +98,12 @@ def _write_shards(corpus: ShardCorpus, lost: dict[int, set[int]], out: str) -> i
 
 
 def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None:
-    """Copy the samples whose audio stands at these offsets, with all their members, of a tar with samples `keys`."""
+    """Copy some samples of a tar, each with all its members.
+
+    Args:
+        keys: all keys of the tar.
+        kept: offsets of the audio of the samples to copy.
+    """
 
     def key_of(member: Member) -> str:
         key = member.name

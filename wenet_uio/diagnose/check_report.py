@@ -1,55 +1,35 @@
-"""The report of a check as text and as an HTML page, which stands alone: pictures and sounds are in it."""
+"""The report of a check as text and as an HTML page with histograms and players."""
 
 from __future__ import annotations
 
-import base64
-import html
 import io
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 from wenet_uio.audio.encoding import encode_audio
+from wenet_uio.cli import listed
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
-from wenet_uio.diagnose.check import LOSSES, SUSPECTS, Report
-from wenet_uio.diagnose.check_samples import Finding
+from wenet_uio.diagnose.findings import LOSSES, SUSPECTS, Finding, Report
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.files import written_aside
+from wenet_uio.pages import data_uri, render
 
 NAMED = 10
-"""Findings of a kind, and units, that the text names."""
-SHOWN, PLAYED = 100, 5
-"""Findings of a kind that the page names, and those with a player."""
+"""Findings of each kind, and units, that the text names."""
+SHOWN = 100
+"""Findings of each kind that the page names."""
+PLAYED = 5
+"""The first findings of each kind have a player on the page."""
 SECONDS_PLAYED = 10
-PAGE = """<!doctype html>
-<meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ font-family: sans-serif; max-width: 70em; margin: 2em auto }} td, th {{ text-align: left; padding: 0 1em 0 0 }}
-table {{ border-collapse: collapse }} tr {{ border-bottom: 1px solid #ddd }} audio {{ height: 2em }}
-.loss {{ color: #b00 }} td {{ overflow-wrap: anywhere }} img {{ max-width: 100% }}
-</style>
-<h1>{title}</h1>
-{body}
-"""
+"""A player holds this much audio at most."""
 
 
 def as_text(report: Report) -> str:
-    """Figures first, then what training would lose, then what is suspect."""
-    lines = [f"{report.utterances} utterances, {report.hours:.2f} h"]
-    for name, histogram, unit in _distributions(report):
-        if summary := histogram.summary():
-            low, *_, high = summary.values()
-            lines.append(f"{name}: median {summary['0.5']:g} {unit}, 1 % below {low:g}, 1 % above {high:g}")
-    if report.rates:
-        rates = ", ".join(f"{count} at {rate} Hz" for rate, count in report.rates.most_common())
-        lines.append(f"sample rates: {rates}")
-    if report.filtered:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(report.filtered.items()))
-        lines.append(f"left out by filter_conf: {reasons}")
-    if report.unknown:
-        lines.append(f"tokens that are no unit: {_some([f'{t!r} ({n})' for t, n in report.unknown.most_common()])}")
-    if report.unseen:
-        lines.append(f"units in no text: {_some([repr(unit) for unit in report.unseen])}")
+    """The report in lines: figures, then what training would lose, then what is suspect."""
+    lines = [*_figures(report), *_units(report)]
     named = _by_kind(report)
     for title, kinds in (("training would lose", LOSSES), ("suspect", SUSPECTS)):
         for kind, meaning in kinds.items():
@@ -62,43 +42,94 @@ def as_text(report: Report) -> str:
     return "\n".join(lines)
 
 
+def _figures(report: Report) -> Iterator[str]:
+    """Lines on the corpus as a whole."""
+    yield f"{report.utterances} utterances, {report.hours:.2f} h"
+    for name, histogram, unit in _distributions(report):
+        if summary := histogram.summary():
+            low, *_, high = summary.values()
+            yield f"{name}: median {summary['0.5']:g} {unit}, 1 % below {low:g}, 1 % above {high:g}"
+    if report.rates:
+        rates = ", ".join(f"{count} at {rate} Hz" for rate, count in report.rates.most_common())
+        yield f"sample rates: {rates}"
+    if report.filtered:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(report.filtered.items()))
+        yield f"left out by filter_conf: {reasons}"
+
+
+def _units(report: Report) -> Iterator[str]:
+    """Lines on tokens and units."""
+    if report.unknown:
+        tokens = [f"{token!r} ({count})" for token, count in report.unknown.most_common()]
+        yield f"tokens that are not in the units file: {listed(tokens, NAMED, ' ')}"
+    if report.unseen:
+        yield f"units that occur in no text: {listed([repr(unit) for unit in report.unseen], NAMED, ' ')}"
+
+
+class _Row(NamedTuple):
+    """One finding on the page."""
+
+    key: str
+    detail: str
+    sound: str | None
+    """The beginning of the audio, as a data URI."""
+    text: str
+
+
+class _Section(NamedTuple):
+    """All findings of one kind on the page."""
+
+    kind: str
+    meaning: str
+    count: int
+    is_loss: bool
+    rows: Iterator[_Row]
+
+
 def write_html(path: str, report: Report, reader: BatchReader, title: str) -> None:
-    """Write the page; `reader` fetches the audio of what it lets hear."""
-    picture = base64.b64encode(_picture(report)).decode()
-    body = [f'<pre>{html.escape(as_text(report))}</pre><img alt="" src="data:image/png;base64,{picture}">']
+    """Write the page. `reader` reads the audio of the players; it has an empty chain."""
+    page = render(
+        "check",
+        title=title,
+        text=as_text(report),
+        histograms=data_uri(_histograms(report), "image/png"),
+        sections=_sections(report, reader),
+    )
+    with written_aside(path, "w") as file:
+        file.writelines(page)
+
+
+def _sections(report: Report, reader: BatchReader) -> Iterator[_Section]:
     named = _by_kind(report)
     for kind, meaning in {**LOSSES, **SUSPECTS}.items():
-        if not report.counts[kind]:
-            continue
-        style = ' class="loss"' if kind in LOSSES else ""
-        body.append(f"<h2{style}>{report.counts[kind]} {kind}</h2><p>{html.escape(meaning)}</p><table>")
-        for number, finding in enumerate(named[kind][:SHOWN]):
-            player = _player(finding, reader) if number < PLAYED else ""
-            body.append(f"<tr><th>{html.escape(finding.key)}<td>{html.escape(finding.detail)}<td>{player}")
-        body.append("</table>")
-    with written_aside(path, "w") as file:
-        file.write(PAGE.format(title=html.escape(title), body="\n".join(body)))
+        if report.counts[kind]:
+            rows = _rows(named[kind][:SHOWN], reader)
+            yield _Section(kind, meaning, report.counts[kind], kind in LOSSES, rows)
 
 
-def _player(finding: Finding, reader: BatchReader) -> str:
-    """What a sample sounds like, as far as it can be read."""
+def _rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
+    for number, finding in enumerate(findings):
+        sound, text = _sample(finding, reader) if number < PLAYED else (None, "")
+        yield _Row(finding.key, finding.detail, sound, text)
+
+
+def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
+    """The beginning of the audio of a sample, as a data URI, and the text; nothing for a sample that cannot be read."""
     if finding.place is None:
-        return ""
+        return None, ""
+    ref = SampleRef(*finding.place)
     try:
-        ref = SampleRef(*finding.place)
         example = reader.example(ref, 0, partial(reader.corpus.read, ref))
     except SkipSample:
-        return ""
+        return None, ""
     if example.waveform is None:
-        return html.escape(example.text)
+        return None, example.text
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
-    wav = base64.b64encode(encode_audio(waveform[:, None], example.sample_rate, "wav")).decode()
-    text = f"<br>{html.escape(example.text)}"
-    return f'<audio controls preload="none" src="data:audio/wav;base64,{wav}"></audio>{text}'
+    return data_uri(encode_audio(waveform[:, None], example.sample_rate, "wav"), "audio/wav"), example.text
 
 
-def _picture(report: Report) -> bytes:
-    """Histograms, as PNG."""
+def _histograms(report: Report) -> bytes:
+    """Draw the distributions, as PNG."""
     from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(13, 3.6), layout="constrained")
@@ -113,6 +144,7 @@ def _picture(report: Report) -> bytes:
 
 
 def _distributions(report: Report) -> tuple[tuple[str, LogHistogram, str], ...]:
+    """Name, histogram and unit of each distribution."""
     return (
         ("duration", report.seconds, "s"),
         ("speech", report.speech, "characters/s"),
@@ -125,7 +157,3 @@ def _by_kind(report: Report) -> dict[str, list[Finding]]:
     for finding in report.findings:
         named[finding.kind].append(finding)
     return named
-
-
-def _some(names: list[str]) -> str:
-    return " ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -1,8 +1,9 @@
-"""The part of checking a list that looks at single samples, in processes of its own."""
+"""The part of a check that reads single samples. It runs in worker processes."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -19,106 +20,124 @@ from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filt
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.types import SampleRef, SkipSample
+from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.tokenizer import Tokenizer
 
 SILENT = 10 ** (-60 / 20)
-"""Root mean square, 1 at full scale."""
+"""Audio is silent below this root mean square; 1 is full scale."""
 FULL_SCALE = 0.998
+"""A sample of at least this absolute value counts as full scale."""
 CLIPPED = 0.001
-"""Share of the samples at full scale."""
+"""Audio is clipped if a larger share of its samples is at full scale."""
 RATE_EXAMPLES = 20
 """Utterances of each sample rate that are named."""
+SHOWN_TEXT = 60
+"""Characters of a text that a finding quotes."""
+SHOWN_TOKENS = 10
+"""Unknown tokens of a text that a finding names."""
 
 
-class Finding(NamedTuple):
-    """Something wrong with, or odd about, a sample or a shard."""
+class Span(NamedTuple):
+    """Consecutive rows of a shard: `first` up to but not including `last`."""
 
-    kind: str
-    key: str
-    """Of the sample; the path of a shard."""
-    detail: str
-    place: tuple[int, int] | None = None
-    """Shard and row of a sample that is in the index."""
+    shard: int
+    first: int
+    last: int
 
 
 class Fences(NamedTuple):
-    """What lies outside is an outlier."""
+    """Limits of usual values; values outside are outliers."""
 
     low: float
     high: float
 
-    def holds_out(self, value: float) -> bool:
+    def exclude(self, value: float) -> bool:
+        """Tell whether a value is an outlier."""
         return not self.low <= value <= self.high
-
-
-@dataclass(frozen=True)
-class Checks:
-    """What to look for."""
-
-    conf: DatasetConf
-    tokenizer: Tokenizer | None
-    measure: Measure | None
-    """Of training, where its filters are asked for."""
-    planned: Corpus
-    """The corpus as the plan sees it: with tokens counted, where it counts them."""
-    audio: bool
-    seconds: Fences
-    speech: Fences
-    """Characters per second."""
 
 
 @dataclass
 class Part:
-    """What was found in some rows of a shard."""
+    """What was found in some rows."""
 
-    rows: int
+    rows: int = 0
+    """Number of rows that were checked."""
     findings: list[Finding] = field(default_factory=list)
     rates: Counter[int] = field(default_factory=Counter)
+    """Number of utterances by sample rate in Hz."""
     of_rate: dict[int, list[Finding]] = field(default_factory=lambda: defaultdict(list))
-    """A few samples of each sample rate."""
+    """The first `RATE_EXAMPLES` utterances of each sample rate."""
     unknown: Counter[str] = field(default_factory=Counter)
+    """Tokens that are not in the units file, with their number of occurrences."""
     filtered: Counter[str] = field(default_factory=Counter)
+    """Utterances that bounds on tokens leave out, by reason."""
     seen: set[str] = field(default_factory=set)
-    """Tokens."""
+    """Tokens that occur."""
     level: LogHistogram = field(default_factory=LogHistogram)
+    """Root mean square of the audio; 1 is full scale."""
 
 
+@dataclass(frozen=True)
 class Checker:
-    """Checks rows of a corpus; each process has one."""
+    """Checks rows of a corpus. It can be pickled: workers receive it with each job and open the corpus again."""
 
-    def __init__(self, corpus: Corpus, checks: Checks) -> None:
-        self.corpus, self.checks = corpus, checks
-        self.reader = BatchReader(corpus, (), (), checks.conf)
+    corpus: Corpus
+    conf: DatasetConf
+    tokenizer: Tokenizer | None
+    """None: tokens are not checked."""
+    measure: Measure | None
+    """Measure of training, whose filters apply; None: no filters."""
+    planned: Corpus
+    """The corpus as the plan sees it: with tokens counted if the plan needs their number."""
+    audio: bool
+    """False: index and text are checked, and no audio is decoded."""
+    seconds: Fences
+    """Usual durations."""
+    speech: Fences
+    """Usual characters per second."""
 
-    def check(self, shard: int, first: int, last: int) -> Part:
-        """Rows `first` up to `last` of a shard."""
-        part = Part(last - first)
-        rows = self.corpus.rows(shard)
-        kept = self.checks.measure.keep(self.checks.planned.rows(shard))[0] if self.checks.measure else None
-        for row in range(first, last):
-            place, ref = (shard, row), SampleRef(shard, row)
-            seconds = float(rows.seconds[row]) if rows.sample_rate[row] != TEXT_ONLY else None
-            try:
-                if self.checks.audio:
-                    example = self.reader.example(ref, 0, partial(self.corpus.read, ref))
-                    text = example.text
-                    if example.waveform is not None:
-                        self._hear(part, place, example.key, example.waveform.numpy(), example.sample_rate)
-                else:
-                    text = self.corpus.read(ref).text
-            except SkipSample as skip:
-                part.findings.append(Finding(skip.reason, rows.key(row), skip.detail, place))
-                continue
-            except (ListError, OSError) as error:
-                part.findings.append(Finding("unreadable", rows.key(row), str(error), place))
-                continue
-            self._read(part, place, rows.key(row), text, seconds, kept is None or bool(kept[row]))
+    def check(self, job: Sequence[Span]) -> Part:
+        """Check some rows. Called in a worker process, whose number of torch threads it sets to 1."""
+        torch.set_num_threads(1)
+        reader = BatchReader(self.corpus, (), (), self.conf)
+        part = Part()
+        for span in job:
+            self._check_span(part, reader, span)
         return part
 
-    def _hear(self, part: Part, place: tuple[int, int], key: str, waveform: np.ndarray, rate: int) -> None:
-        samples = np.abs(waveform) / INT16_SCALE
+    def _check_span(self, part: Part, reader: BatchReader, span: Span) -> None:
+        rows = self.corpus.rows(span.shard)
+        kept = self.measure.keep(self.planned.rows(span.shard))[0] if self.measure else None
+        for row in range(span.first, span.last):
+            part.rows += 1
+            place, key = (span.shard, row), rows.key(row)
+            seconds = float(rows.seconds[row]) if rows.sample_rate[row] != TEXT_ONLY else None
+            try:
+                text = self._check_audio(part, reader, SampleRef(*place))
+            except SkipSample as skip:
+                part.findings.append(Finding(skip.reason, key, skip.detail, place))
+                continue
+            except (ListError, OSError) as error:
+                part.findings.append(Finding("unreadable", key, str(error), place))
+                continue
+            self._check_text(part, place, key, text.strip(), seconds)
+            if self.tokenizer is not None and text.strip():
+                tokens = self.tokenizer.splitter(text.strip())
+                self._check_tokens(part, place, key, text.strip(), tokens)
+                if kept is None or kept[row]:
+                    self._filter_tokens(part, len(tokens), seconds)
+
+    def _check_audio(self, part: Part, reader: BatchReader, ref: SampleRef) -> str:
+        """Check the audio of a sample, unless that is turned off, and return the text."""
+        if not self.audio:
+            return self.corpus.read(ref).text
+        example = reader.example(ref, 0, partial(self.corpus.read, ref))
+        if example.waveform is None:
+            return example.text
+        place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
+        samples = np.abs(example.waveform.numpy()) / INT16_SCALE
         level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
         clipped = float(np.mean(samples >= FULL_SCALE))
         part.level.add(np.array([level]))
@@ -126,54 +145,43 @@ class Checker:
         if len(part.of_rate[rate]) < RATE_EXAMPLES:
             part.of_rate[rate].append(Finding("other_rate", key, f"{rate} Hz", place))
         if level < SILENT:
-            decibels = f"{20 * np.log10(level):.0f} dB" if level else "nothing but zeros"
+            decibels = f"{20 * np.log10(level):.0f} dB" if level else "all samples are zero"
             part.findings.append(Finding("silent", key, decibels, place))
         if clipped > CLIPPED:
             part.findings.append(Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place))
+        return example.text
 
-    def _read(
-        self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float | None, takes_part: bool
-    ) -> None:
-        """Look at a text; `seconds` of its audio, None where it has none."""
-        text = text.strip()
-        if seconds is not None and self.checks.seconds.holds_out(seconds):
+    def _check_text(self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float | None) -> None:
+        """Compare a text with the duration of its audio; `seconds` is None for text without audio."""
+        if seconds is None:
+            return
+        if self.seconds.exclude(seconds):
             part.findings.append(Finding("duration", key, f"{seconds:.2f} s", place))
+        speech = len(text) / max(seconds, 1e-3)
         if not text:
             part.findings.append(Finding("empty_text", key, f"{seconds:.2f} s of audio", place))
-            return
-        if seconds is not None and self.checks.speech.holds_out(len(text) / max(seconds, 1e-3)):
-            detail = f"{len(text) / max(seconds, 1e-3):.3g} characters a second: {len(text)} in {seconds:.2f} s"
-            part.findings.append(Finding("characters_per_second", key, f"{detail}: {text[:60]}", place))
-        if self.checks.tokenizer is None:
-            return
-        tokens = self.checks.tokenizer.splitter(text)
+        elif self.speech.exclude(speech):
+            detail = f"{speech:.3g} characters per second: {len(text)} in {seconds:.2f} s: {text[:SHOWN_TEXT]}"
+            part.findings.append(Finding("characters_per_second", key, detail, place))
+
+    def _check_tokens(self, part: Part, place: tuple[int, int], key: str, text: str, tokens: list[str]) -> None:
+        """Find tokens that the tokenizer has no unit for."""
+        assert self.tokenizer is not None
         part.seen.update(tokens)
-        unknown = Counter(token for token in tokens if token not in self.checks.tokenizer.symbols)
+        unknown = Counter(token for token in tokens if token not in self.tokenizer.symbols)
         part.unknown += unknown
         if unknown.pop(WORD_START, 0):
-            part.findings.append(Finding("space_to_unknown", key, text[:60], place))
+            part.findings.append(Finding("space_to_unknown", key, text[:SHOWN_TEXT], place))
         if unknown:
-            named = " ".join(list(unknown)[:10])
-            part.findings.append(Finding("unknown_unit", key, f"{named} in: {text[:60]}", place))
-        if takes_part and self.checks.measure and not self.checks.measure.text_length_is_tokens:
-            filters = token_count_filters(self.checks.conf.filter_conf, len(tokens))
-            if seconds is not None:
-                frames = seconds * FILTER_FRAMES_PER_SECOND
-                filters += token_rate_filters(self.checks.conf.filter_conf, len(tokens), frames)
-            if reason := next((reason for reason, is_out in filters if is_out), None):
-                part.filtered[reason] += 1
+            named = " ".join(list(unknown)[:SHOWN_TOKENS])
+            part.findings.append(Finding("unknown_unit", key, f"{named} in: {text[:SHOWN_TEXT]}", place))
 
-
-_checker: Checker
-
-
-def begin(corpus: Corpus, checks: Checks) -> None:
-    """Make the checker of this process."""
-    global _checker
-    torch.set_num_threads(1)
-    _checker = Checker(corpus, checks)
-
-
-def check_rows(job: tuple[int, int, int]) -> Part:
-    """(shard, first, last): see `Checker.check`."""
-    return _checker.check(*job)
+    def _filter_tokens(self, part: Part, tokens: int, seconds: float | None) -> None:
+        """Count an utterance that training filters by its tokens, unless the plan has applied these filters already."""
+        if self.measure is None or self.measure.text_length_is_tokens:
+            return
+        filters = token_count_filters(self.conf.filter_conf, tokens)
+        if seconds is not None:
+            filters += token_rate_filters(self.conf.filter_conf, tokens, seconds * FILTER_FRAMES_PER_SECOND)
+        if reason := next((reason for reason, is_out in filters if is_out), None):
+            part.filtered[reason] += 1

@@ -1,32 +1,34 @@
-"""Distributions of positive numbers in bounded memory."""
+"""Histograms of positive numbers on a logarithmic scale, in bounded memory."""
 
 from __future__ import annotations
 
 import numpy as np
 
 LOWEST, HIGHEST = -6.0, 6.0
-"""Powers of ten that are told apart."""
+"""Ends of the scale, as powers of ten; values beyond are counted in the first and the last bin."""
 BINS = 2400
-"""200 a power of ten: quantiles are right to 1.2 %."""
+"""Bins of the scale: 200 per power of ten, so that quantiles are exact to 1.2 %."""
 
 
 class LogHistogram:
-    """Counts in bins of equal width on a scale of logarithms."""
+    """Counts in bins of equal width on a logarithmic scale."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(BINS, np.int64)
+        """(bins,) values in each bin."""
 
     def add(self, values: np.ndarray) -> None:
-        """Count some values; what is 0 or less falls into the lowest bin."""
+        """Count some values; 0 and negative values fall into the lowest bin."""
         logarithms = np.log10(np.maximum(values, 10**LOWEST))
         places = ((logarithms - LOWEST) * (BINS / (HIGHEST - LOWEST))).astype(np.int64)
         self.counts += np.bincount(places.clip(0, BINS - 1), minlength=BINS)
 
     def merge(self, other: LogHistogram) -> None:
+        """Add the counts of another histogram."""
         self.counts += other.counts
 
     def quantile(self, share: float) -> float:
-        """The value below which this share of all lies; not a number where there are none."""
+        """The value below which this share (0 to 1) of all values lies; NaN without values."""
         total = int(self.counts.sum())
         if not total:
             return float("nan")
@@ -38,7 +40,7 @@ class LogHistogram:
         return np.logspace(LOWEST, HIGHEST, BINS + 1)
 
     def summary(self) -> dict[str, float]:
-        """Some quantiles, to three digits."""
+        """Quantiles by share, to three digits; empty without values."""
         if not self.counts.any():
             return {}
         return {f"{share:g}": float(f"{self.quantile(share):.3g}") for share in (0.01, 0.25, 0.5, 0.75, 0.99)}

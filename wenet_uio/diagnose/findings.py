@@ -1,0 +1,99 @@
+"""What a check of a data list can find: kinds of findings, and the report that gathers them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from wenet_uio.dataset.ledger import NOT_INDEXED
+from wenet_uio.diagnose.histogram import LogHistogram
+
+LOSSES = {
+    "broken_shard": "shards that are missing or damaged",
+    "empty_shard": "shards without samples",
+    NOT_INDEXED: "missing or unreadable audio, audio without text, text without audio, lines that are not JSON",
+    "unreadable": "audio that cannot be decoded",
+    "changed_length": "audio whose length differs from its header or from the data list",
+    "duplicate_key": "keys that occur more than once; results hold one utterance per key",
+    "empty_text": "audio with an empty text",
+}
+"""Kinds of findings that cost training a sample or a shard, with their meaning."""
+SUSPECTS = {
+    "silent": "audio below -60 dB of full scale",
+    "clipped": "audio with more than 0.1 % of its samples at full scale",
+    "other_rate": "sample rates that differ from the majority",
+    "duration": "audio far shorter or longer than the other utterances",
+    "characters_per_second": "far fewer or more characters per second than in the other utterances",
+    "space_to_unknown": "texts with spaces, although no unit is a space: remove the spaces, or add a unit for them",
+    "unknown_unit": "texts with tokens that are not in the units file",
+}
+"""Kinds of findings that are unusual but usable, with their meaning."""
+KEPT = 1000
+"""A report names this many findings of each suspect kind; it counts all of them."""
+
+
+class Finding(NamedTuple):
+    """A problem of one sample or shard."""
+
+    kind: str
+    """A key of `LOSSES` or `SUSPECTS`."""
+    key: str
+    """Key of the sample, or path of the shard."""
+    detail: str
+    place: tuple[int, int] | None = None
+    """Shard and row of the sample; None if the sample is not in the index."""
+
+
+@dataclass
+class Report:
+    """The result of a check."""
+
+    utterances: int
+    """Utterances in the index."""
+    hours: float
+    findings: list[Finding] = field(default_factory=list)
+    """All losses, and the first `KEPT` findings of each suspect kind."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Number of findings by kind."""
+    filtered: Counter[str] = field(default_factory=Counter)
+    """Utterances that filter_conf leaves out, by reason. They are no losses: the user asks for it."""
+    rates: Counter[int] = field(default_factory=Counter)
+    """Number of utterances by sample rate in Hz."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Tokens that are not in the units file, with their number of occurrences."""
+    unseen: list[str] = field(default_factory=list)
+    """Units that occur in no text."""
+    seconds: LogHistogram = field(default_factory=LogHistogram)
+    """Durations of the utterances."""
+    speech: LogHistogram = field(default_factory=LogHistogram)
+    """Characters per second."""
+    level: LogHistogram = field(default_factory=LogHistogram)
+    """Root mean square of the audio; 1 is full scale."""
+
+    @property
+    def losses(self) -> int:
+        """Number of findings of all kinds in `LOSSES`."""
+        return sum(self.counts[kind] for kind in LOSSES)
+
+    def add(self, finding: Finding) -> None:
+        """Count a finding, and keep it unless `KEPT` of its suspect kind are kept already."""
+        self.counts[finding.kind] += 1
+        if finding.kind in LOSSES or self.counts[finding.kind] <= KEPT:
+            self.findings.append(finding)
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as JSON-able values; `counts` has every kind, also those without findings."""
+        distributions = {"duration": self.seconds, "characters_per_second": self.speech, "level": self.level}
+        return {
+            "utterances": self.utterances,
+            "hours": round(self.hours, 4),
+            "losses": self.losses,
+            "counts": {kind: self.counts[kind] for kind in (*LOSSES, *SUSPECTS)},
+            "filtered": dict(self.filtered),
+            "rates": {str(rate): count for rate, count in self.rates.most_common()},
+            "quantiles": {name: histogram.summary() for name, histogram in distributions.items()},
+            "unknown_units": dict(self.unknown.most_common(KEPT)),
+            "unseen_units": self.unseen,
+            "findings": [{"kind": f.kind, "key": f.key, "detail": f.detail} for f in self.findings],
+        }

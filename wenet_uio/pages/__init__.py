@@ -1,0 +1,38 @@
+"""HTML pages of reports. Each page is one file: pictures and sounds are embedded, and nothing is fetched.
+
+The templates lie beside this module; every page extends `base.html`. Jinja2 escapes all text in the values.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+
+def render(name: str, **values: Any) -> Iterator[str]:
+    """Fill the template `name`.html with `values` and yield the page in pieces, as they are made.
+
+    Values may be iterators, which are read while the page is written. So a page with many sounds holds one at a time.
+
+    Raises:
+        jinja2.TemplateNotFound: there is no such template.
+        jinja2.UndefinedError: the template uses a value that was not passed.
+    """
+    environment = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(Path(__file__).parent),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    yield from environment.get_template(f"{name}.html").generate(values)
+
+
+def data_uri(content: bytes, media_type: str) -> Markup:
+    """Embed a picture or a sound: the value of `src` that holds `content` itself, such as `data:image/png;base64,…`."""
+    return Markup(f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}")  # base64 needs no escapes
