@@ -1,10 +1,11 @@
-"""What every command of tools/ and bin/ shares: one-line errors."""
+"""What every command of tools/ and bin/ shares: one-line errors, and short lists of many findings."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import islice
 
 AGAIN = os.EX_TEMPFAIL
 """Exit status of a command that gets further when it is started again."""
@@ -12,6 +13,12 @@ AGAIN = os.EX_TEMPFAIL
 
 class StartAgainError(ValueError):
     """An expected failure that the same command, started again, avoids."""
+
+
+def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
+    """The first `most` items, followed by the number of the others: `a, b, c and 4 more`."""
+    first = separator.join(islice(items, most))
+    return f"{first} and {len(items) - most} more" if len(items) > most else first
 
 
 def run(main: Callable[[], int | None]) -> None:

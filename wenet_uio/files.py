@@ -8,13 +8,21 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, Literal, TextIO, overload
+
+
+@overload
+def written_aside(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[BinaryIO]: ...
+
+
+@overload
+def written_aside(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[TextIO]: ...
 
 
 @contextmanager
-def written_aside(path: str | Path, mode: str = "wb") -> Iterator[IO]:
+def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
     """Open a file that becomes `path` when the block ends well, and vanishes when it does not."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from functools import partial
 
 from wenet_uio.audio.encoding import encode_audio
+from wenet_uio.cli import listed
 from wenet_uio.dataset.dataset import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
 from wenet_uio.diagnose.check import LOSSES, SUSPECTS, Report
@@ -47,9 +48,10 @@ def as_text(report: Report) -> str:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(report.filtered.items()))
         lines.append(f"left out by filter_conf: {reasons}")
     if report.unknown:
-        lines.append(f"tokens that are no unit: {_some([f'{t!r} ({n})' for t, n in report.unknown.most_common()])}")
+        unknown = [f"{token!r} ({count})" for token, count in report.unknown.most_common()]
+        lines.append(f"tokens that are no unit: {listed(unknown, NAMED, ' ')}")
     if report.unseen:
-        lines.append(f"units in no text: {_some([repr(unit) for unit in report.unseen])}")
+        lines.append(f"units in no text: {listed([repr(unit) for unit in report.unseen], NAMED, ' ')}")
     named = _by_kind(report)
     for title, kinds in (("training would lose", LOSSES), ("suspect", SUSPECTS)):
         for kind, meaning in kinds.items():
@@ -125,7 +127,3 @@ def _by_kind(report: Report) -> dict[str, list[Finding]]:
     for finding in report.findings:
         named[finding.kind].append(finding)
     return named
-
-
-def _some(names: list[str]) -> str:
-    return " ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
