@@ -31,8 +31,9 @@ from provenance import cpu_seconds, provenance, settings
 from wenet_uio.cli import run
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor, chunks
-from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.sharding import ShardOptions
 
 KINDS = {"keep": ("wav", "keep"), "flac": ("wav", "flac"), "decode": ("flac", "wav")}
 """Format of the files, and how they are stored."""
@@ -49,7 +50,8 @@ class Task:
     def pack(self, out: Path, audio_format: str) -> None:
         storing, executor = Storing(audio_format), Executor(self.processes)
         data_list = str(out / "shard.list")
-        bad = make_shard_list(self.lines, out, data_list, per_shard=self.per_shard, storing=storing, executor=executor)
+        options = ShardOptions(per_shard=self.per_shard, storing=storing)
+        bad = make_shard_list(self.lines, out, data_list, options, executor)
         if bad:
             raise ValueError(f"{bad[0]}: not to be expected here")
 
