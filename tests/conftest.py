@@ -14,7 +14,8 @@ import soundfile
 from hypothesis import settings
 
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.prepare.packing import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 
 # The plan's guarantees are two properties: 500 random cases. For 20,000:
 #   bash tests/run.sh tests/dataset/plan/test_epoch_plan.py --hypothesis-profile thorough
@@ -70,7 +71,7 @@ def make_lists(tmp_path: Path, make_utterances: Callable[..., list[RawLine]]) ->
         lines = make_utterances(count, **options)
         lists = {kind: str(tmp_path / f"{kind}.list") for kind in ("raw", "shard")}
         assert make_raw_list(lines, lists["raw"], per_shard) == []
-        assert make_shard_list(lines, tmp_path / "shards", lists["shard"], per_shard=per_shard) == []
+        assert make_shard_list(lines, tmp_path / "shards", lists["shard"], ShardOptions(per_shard=per_shard)) == []
         return lists
 
     return make

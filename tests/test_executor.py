@@ -13,8 +13,8 @@ from tests.support.ray_cluster import ray_cluster
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
-from wenet_uio.prepare.packing import make_shard_list
-from wenet_uio.prepare.sharding import parse_size
+from wenet_uio.prepare.list_making import make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions, parse_size
 
 ROOT = Path(__file__).parents[1]
 
@@ -137,7 +137,7 @@ def test_packing_on_ray_gives_the_same_bytes(on_ray, make_utterances, tmp_path):
     packed = []
     for executor in (Executor(), Executor(kind="ray")):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
-        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), per_shard=4, seed=0, executor=executor)
+        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=4, seed=0), executor)
         packed.append({path.name: path.read_bytes() for path in (tmp_path / "s").iterdir() if path.is_file()})
     assert packed[0] == packed[1]
     assert len(packed[0]) == 6

@@ -2,7 +2,8 @@
 """Make the indexes of lists that came without: shards of other tools, NeMo's tarred sets, Lhotse's cuts and Shar.
 
 Training makes them too, when it first opens a list; this does it ahead, in parallel, and lists what cannot be used.
-Shards that have an index which fits are not read again, so that a run that was stopped goes on where it was."""
+Shards that have an index which fits are not read again, so that a run that was stopped goes on where it was.
+"""
 
 import argparse
 import sys

@@ -10,7 +10,7 @@ from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.indexing import THREADS, UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import read_utterances
-from wenet_uio.prepare.packing import make_raw_list, tell_outcome
+from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 
 
 def main() -> int:

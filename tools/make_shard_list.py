@@ -12,9 +12,9 @@ from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.indexing import UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import read_utterances
-from wenet_uio.prepare.packing import make_shard_list, tell_outcome
+from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.sharding import parse_group, parse_size
+from wenet_uio.prepare.sharding import ShardOptions, parse_group, parse_size
 
 
 def main() -> int:
@@ -59,19 +59,16 @@ def main() -> int:
     max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None
     per_shard = args.num_utts_per_shard or (None if max_bytes else UTTERANCES_PER_RUN)
     executor = executor_of(args)
-    groups = [parse_group(text) for text in args.filter_group]
-    bad = make_shard_list(
-        read_utterances(args.wav_scp, args.text, args.segments),
-        args.shards_dir,
-        args.shards_list,
+    options = ShardOptions(
         prefix=args.prefix,
         per_shard=per_shard,
         max_bytes=max_bytes,
-        groups=groups,
+        groups=[parse_group(text) for text in args.filter_group],
         seed=args.seed if args.shuffle else None,
         storing=Storing(args.audio_format, args.resample),
-        executor=executor,
     )
+    utterances = read_utterances(args.wav_scp, args.text, args.segments)
+    bad = make_shard_list(utterances, args.shards_dir, args.shards_list, options, executor)
     return tell_outcome(args.shards_list, bad, args.allow_bad)
 
 

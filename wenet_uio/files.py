@@ -8,19 +8,27 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, Literal, TextIO, overload
+
+
+@overload
+def written_aside(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[BinaryIO]: ...
+
+
+@overload
+def written_aside(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[TextIO]: ...
 
 
 @contextmanager
-def written_aside(path: str | Path, mode: str = "wb") -> Iterator[IO]:
+def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
     """Open a file that becomes `path` when the block ends well, and vanishes when it does not."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with os.fdopen(descriptor, mode, **({} if "b" in mode else {"encoding": "utf-8"})) as file:
+        with os.fdopen(descriptor, mode, encoding="utf-8" if mode == "w" else None) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

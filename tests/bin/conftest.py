@@ -12,7 +12,8 @@ from tests.bin.support.recogniser import CONFIG, KEYS
 from wenet_uio.config import load_config
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.models import build_model
-from wenet_uio.prepare.packing import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 
 
 @pytest.fixture
@@ -31,5 +32,5 @@ def folder(tmp_path, monkeypatch):
         soundfile.write(f"{key}.wav", samples, 16000)
         lines.append(RawLine(key, str(tmp_path / f"{key}.wav"), "ab"))
     assert make_raw_list(lines, "raw.list") == []
-    assert make_shard_list(lines, "shards", "shard.list", per_shard=2) == []
+    assert make_shard_list(lines, "shards", "shard.list", ShardOptions(per_shard=2)) == []
     return tmp_path

@@ -21,7 +21,8 @@ from wenet_uio.dataset.corpus.sources import lists_of
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.formats.lhotse_cuts import list_of_cuts
-from wenet_uio.prepare.packing import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -116,7 +117,7 @@ def make(form, lines, folder):
         build_index(path, "raw", PER_SHARD)
         return path, "raw"
     if form == "shard":
-        make_shard_list(lines, folder / "shards", path, per_shard=PER_SHARD)
+        make_shard_list(lines, folder / "shards", path, ShardOptions(per_shard=PER_SHARD))
         return path, "shard"
     if form == "wenet":
         content = f"{folder}/{write_wenet(lines, folder)}"

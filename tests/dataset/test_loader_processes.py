@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.prepare.packing import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +36,7 @@ def test_an_epoch_killed_on_four_ranks_is_finished_by_three_and_every_utterance_
     utterances = [RawLine(wav.stem, str(wav), "abc"[int(wav.stem[0]) % 3]) for wav in wavs]
     raw, shard = str(tmp_path / "raw.list"), str(tmp_path / "shard.list")
     make_raw_list(utterances, raw, per_run=100)
-    make_shard_list(utterances, tmp_path / "shards", shard, per_shard=100)
+    make_shard_list(utterances, tmp_path / "shards", shard, ShardOptions(per_shard=100))
     killed = run_ranks(shard, "shard", tmp_path, world_size=4, workers=2, kill_after=3)
     assert killed == [-9] * 4
     first, _ = keys_read(tmp_path, 4)

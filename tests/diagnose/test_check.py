@@ -22,9 +22,10 @@ from wenet_uio.diagnose.check import Reading, check_corpus, opened_for_check
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
-from wenet_uio.prepare.packing import make_raw_list, make_shard_list
-from wenet_uio.prepare.shard_job import Storing, pack
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.shard_job import Storing, encode_sample
 from wenet_uio.prepare.shard_writer import write_shard
+from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -96,7 +97,7 @@ def faulty_shard_list(planted, tmp_path):
     """(shard list, keys by kind of fault)."""
     lines, expected = planted
     shards = tmp_path / "shards"
-    make_shard_list(lines, shards, str(tmp_path / "shard.list"), per_shard=20)
+    make_shard_list(lines, shards, str(tmp_path / "shard.list"), ShardOptions(per_shard=20))
     names = (tmp_path / "shard.list").read_text().splitlines()
     with tarfile.open(shards / "unpaired.tar", "w") as tar:
         members = {"only_text.txt": b"a", "only_audio.wav": Path(lines[0].wav).read_bytes()}
@@ -105,7 +106,7 @@ def faulty_shard_list(planted, tmp_path):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
-    write_shard(shards / "cut.tar", [pack(replace(lines[0], key=key), Storing()) for key in ("cut0", "cut1")])
+    write_shard(shards / "cut.tar", [encode_sample(replace(lines[0], key=key), Storing()) for key in ("cut0", "cut1")])
     os.truncate(shards / "cut.tar", os.path.getsize(shards / "cut.tar") - 3000)
     os.remove(f"{shards}/cut.tar.idx")
     (shards / "noise.tar").write_bytes(np.random.default_rng(0).bytes(20_000))
@@ -194,7 +195,7 @@ def test_a_fixed_raw_list_has_its_lines_as_they_were(faulty_raw_list, tmp_path):
 
 def test_shards_without_a_loss_are_kept_and_members_of_the_others_copied_whole(make_utterances, tmp_path):
     lines = make_utterances(6)
-    make_shard_list(lines, tmp_path / "shards", str(tmp_path / "list"), per_shard=3)
+    make_shard_list(lines, tmp_path / "shards", str(tmp_path / "list"), ShardOptions(per_shard=3))
     (tmp_path / "list.idx").unlink()
     first, second = (tmp_path / "list").read_text().splitlines()
     members = {"x.txt": b"a", "x.wav": Path(lines[0].wav).read_bytes(), "x.json": b"{}", "y.txt": b"b"}

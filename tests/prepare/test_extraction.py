@@ -7,7 +7,7 @@ import pytest
 
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.prepare.extraction import Sample, extract, read_samples
-from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.list_making import make_shard_list
 
 
 @pytest.fixture

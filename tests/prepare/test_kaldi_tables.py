@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.prepare.kaldi_tables import read_audio_lines, recording_names
+from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.prepare.kaldi_tables import (
+    check_row,
+    read_audio_lines,
+    read_utterances,
+    recording_names,
+    write_audio_tables,
+    write_table,
+)
 
 
 @pytest.fixture
-def tables(tmp_path):
+def segmented(tmp_path):
     def write(segments: str) -> tuple[str, str]:
         (tmp_path / "wav.scp").write_text("call /wav/call.wav\n")
         (tmp_path / "segments").write_text(segments)
@@ -16,17 +23,82 @@ def tables(tmp_path):
     return write
 
 
-def test_an_end_of_minus_one_is_the_end_of_the_recording_as_in_kaldi(tables):
-    lines = read_audio_lines(*tables("a call 0 -1\nb call 1.5 -1\nc call 0.5 1.5\n"))
+def test_an_end_of_minus_one_is_the_end_of_the_recording_as_in_kaldi(segmented):
+    lines = read_audio_lines(*segmented("a call 0 -1\nb call 1.5 -1\nc call 0.5 1.5\n"))
     assert [(line.start, line.end) for line in lines] == [(0.0, None), (1.5, None), (0.5, 1.5)]
 
 
 @pytest.mark.parametrize("times", ["2 1", "1 1", "-1 2", "0 -2", "nan -1"])
-def test_times_out_of_order_are_named(tables, times):
+def test_times_out_of_order_are_named(segmented, times):
     with pytest.raises(ListError, match="segments: a: starts at"):
-        read_audio_lines(*tables(f"a call {times}\n"))
+        read_audio_lines(*segmented(f"a call {times}\n"))
 
 
 def test_recordings_have_names_that_differ_and_have_no_spaces():
     names = recording_names(["/x/a.wav", "/y/a.wav", "/x/my call.wav", "/x/a.wav"])
     assert names == {"/x/a.wav": "a", "/y/a.wav": "a-2", "/x/my call.wav": "my_call"}
+
+
+@pytest.fixture
+def tables(tmp_path):
+    def write(**contents):
+        for name, text in contents.items():
+            (tmp_path / name).write_text(text)
+        return [str(tmp_path / name) for name in ("wav_scp", "text")]
+
+    return write
+
+
+def test_utterances_come_in_the_order_of_the_text(tables, capsys):
+    lines = read_utterances(*tables(wav_scp="a /a.wav\nb /b.wav\nc /c.wav\n", text="b  two words\na one\n"))
+    assert lines == [RawLine("b", "/b.wav", "two words"), RawLine("a", "/a.wav", "one")]
+    assert "1 utterance(s) without text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"wav_scp": "a /a.wav\n", "text": "a x\nb y\n"}, "text: b without audio in .*wav_scp"),
+        ({"wav_scp": "a /a.wav\na /b.wav\n", "text": "a x\n"}, "wav_scp:2: utterance 'a' is there twice"),
+        ({"wav_scp": "a sox a.sph - |\n", "text": "a x\n"}, "commands are not run"),
+        ({"wav_scp": "", "text": "a x\n"}, "wav_scp: empty"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(tables, contents, message):
+    with pytest.raises(ValueError, match=message):
+        read_utterances(*tables(**contents))
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [("s r 0.5\n", "expected `recording start end`"), ("s r 2 1\n", "starts at"), ("s q 0 1\n", "without a recording")],
+)
+def test_segments_that_do_not_fit_are_refused(tables, tmp_path, segments, message):
+    (tmp_path / "segments").write_text(segments)
+    with pytest.raises(ListError, match=message):
+        read_utterances(*tables(wav_scp="r /r.wav\n", text="s x\n"), str(tmp_path / "segments"))
+
+
+def test_rows_are_written_in_their_order_and_an_error_leaves_the_file_as_it_was(tmp_path):
+    write_table(tmp_path / "new" / "table", ((f"k{number}", number) for number in range(3)))
+    assert (tmp_path / "new" / "table").read_text() == "k0 0\nk1 1\nk2 2\n"
+    with pytest.raises(ValueError, match="invalid literal"):
+        write_table(tmp_path / "new" / "table", (("k", int("stop")) for _ in range(1)))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["table"]
+    assert (tmp_path / "new" / "table").read_text().startswith("k0 0\n")
+
+
+@pytest.mark.parametrize(("key", "value"), [("a b", "x"), ("", "x"), ("a", "x\ny")])
+def test_a_row_that_does_not_fit_into_a_table_is_refused(key, value):
+    with pytest.raises(ListError, match="folder/text: .* is not a key without spaces and one line"):
+        check_row("folder/text", key, value)
+
+
+def test_recordings_and_their_parts_are_ordered_by_the_bytes_of_their_names(tmp_path):
+    lines = [RawLine("a", "/x/é.wav", "", 0.0, 1.0), RawLine("b", "/x/z.wav", "", 1.0, 2.0)]
+    write_audio_tables(tmp_path, lines, lambda line: line.wav, lambda line: f"{line.start} {line.end}")
+    assert (tmp_path / "wav.scp").read_text() == "z /x/z.wav\né /x/é.wav\n"
+    assert (tmp_path / "segments").read_text() == "a é 0.0 1.0\nb z 1.0 2.0\n"
+    write_audio_tables(tmp_path, lines, lambda line: line.wav)
+    assert (tmp_path / "wav.scp").read_text() == "a /x/é.wav\nb /x/z.wav\n"
+    assert not (tmp_path / "segments").exists()

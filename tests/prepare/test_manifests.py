@@ -91,7 +91,7 @@ def test_a_byte_order_mark_before_a_manifest_is_no_part_of_it(make_utterances, t
 
 def test_what_cannot_be_converted_is_named(lines, tmp_path):
     WRITERS["raw"]([*lines, lines[0]], str(tmp_path / "twice"), Executor())
-    with pytest.raises(ListError, match="key utt0000 is there twice"):
+    with pytest.raises(ListError, match="key utt0000 comes twice"):
         convert_manifest(str(tmp_path / "twice"), "raw", str(tmp_path / "k"), "kaldi", Executor())
     Path(lines[1].wav).write_bytes(b"no audio")
     with pytest.raises(ListError, match=r"(?s)1 of 3 audio files cannot be read:\n.*utt0001.wav: "):

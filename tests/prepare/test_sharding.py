@@ -4,10 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.shard_writer import END_BYTES
-from wenet_uio.prepare.sharding import Group, _runs, check_groups, parse_group, parse_size, plan_shards
+from wenet_uio.prepare.sharding import (
+    DurationGroup,
+    ShardOptions,
+    _runs,
+    check_groups,
+    parse_group,
+    parse_size,
+    plan_shards,
+)
 
 
 @given(
@@ -29,16 +38,9 @@ def test_runs_hold_every_utterance_once_in_order_and_within_both_bounds(sizes, p
 def test_every_utterance_is_planned_bad_or_outside(make_utterances, seed):
     lines = make_utterances(40)
     open(lines[11].wav, "wb").close()
-    plan = plan_shards(
-        lines,
-        prefix="p",
-        per_shard=4,
-        max_bytes=100_000,
-        groups=[Group(0.5, 0.7), Group(0.7, 1.0)],
-        seed=seed,
-        storing=Storing("flac"),
-        executor=Executor(),
-    )
+    groups = [DurationGroup(0.5, 0.7), DurationGroup(0.7, 1.0)]
+    options = ShardOptions(per_shard=4, max_bytes=100_000, groups=groups, seed=seed, storing=Storing("flac"))
+    plan = plan_shards(lines, options, Executor())
     planned = [line.key for _, lines in plan.shards for line in lines]
     outside = [key for key, _ in plan.outside]
     assert sorted([*planned, *outside, "utt0011"]) == [line.key for line in lines]
@@ -61,8 +63,15 @@ def test_what_is_no_size_is_refused(text):
 
 
 def test_groups_are_half_open_ranges_that_do_not_overlap():
-    assert parse_group("0.1:5") == Group(0.1, 5.0)
-    check_groups([Group(5, 20), Group(0.1, 5)])
+    assert parse_group("0.1:5") == DurationGroup(0.1, 5.0)
+    check_groups([DurationGroup(5, 20), DurationGroup(0.1, 5)])
     for text in ("5:1", "5", "a:b", "1:2:3", "-1:2"):
         with pytest.raises(ValueError, match="group"):
             parse_group(text)
+
+
+def test_no_header_is_read_without_groups_and_without_a_bound_in_bytes():
+    lines = [RawLine(f"k{number}", "/nowhere.wav", "a") for number in range(5)]
+    plan = plan_shards(lines, ShardOptions("p", per_shard=2), Executor())
+    assert plan.shards == [("p_000000000", lines[:2]), ("p_000000001", lines[2:4]), ("p_000000002", lines[4:])]
+    assert (plan.bad, plan.outside) == ([], [])

@@ -27,7 +27,8 @@ from wenet_uio.dataset.plan import epoch_plan as plan
 from wenet_uio.dataset.plan import lanes
 from wenet_uio.dataset.storage import cache
 from wenet_uio.files import read_lines
-from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.list_making import make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 
 UTTERANCES, PER_SHARD, SCALE = 960, 40, 0.125
 """A shard has about 1.4 MB."""
@@ -65,7 +66,7 @@ def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
     """
     lines = write_audio(folder / "wav", UTTERANCES, scale=SCALE)
     local, remote = folder / "local.list", folder / "remote.list"
-    make_shard_list(lines, folder / "shards", str(local), per_shard=PER_SHARD)
+    make_shard_list(lines, folder / "shards", str(local), ShardOptions(per_shard=PER_SHARD))
     context = multiprocessing.get_context("spawn")
     port, log = context.Queue(), folder / "requests"
     arguments = (folder / "shards", port, cluster.latency, cluster.connection_rate, log)

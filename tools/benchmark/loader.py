@@ -50,8 +50,9 @@ from provenance import cpu_seconds, provenance
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.executor import Executor
-from wenet_uio.prepare.packing import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.sharding import ShardOptions
 
 SHARD_SIZE = 500
 COLD = "_cold"
@@ -76,8 +77,9 @@ def make_corpus(folder: Path, hours: float) -> None:
         return
     lines = write_audio(folder / "wav", round(3600 * hours / MEAN))
     make_raw_list(lines, str(folder / "wav.list"))
-    make_shard_list(lines, folder / "shards", str(folder / "shards.list"), per_shard=SHARD_SIZE)
-    make_shard_list(lines, folder / "flac", str(folder / "flac.list"), per_shard=SHARD_SIZE, storing=Storing("flac"))
+    make_shard_list(lines, folder / "shards", str(folder / "shards.list"), ShardOptions(per_shard=SHARD_SIZE))
+    flac = ShardOptions(per_shard=SHARD_SIZE, storing=Storing("flac"))
+    make_shard_list(lines, folder / "flac", str(folder / "flac.list"), flac)
     write_shar(lines, folder / "shar", SHARD_SIZE)
     os.sync()
     (folder / "complete").touch()

@@ -32,8 +32,9 @@ from provenance import cpu_seconds, provenance, settings
 from wenet_uio.cli import run
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor, chunks
-from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.sharding import ShardOptions
 
 Stored = Literal["keep", "wav", "flac"]
 KINDS: dict[str, tuple[str, Stored]] = {"keep": ("wav", "keep"), "flac": ("wav", "flac"), "decode": ("flac", "wav")}
@@ -56,7 +57,8 @@ class Task:
         """
         storing, executor = Storing(audio_format), Executor(self.processes)
         data_list = str(out / "shard.list")
-        bad = make_shard_list(self.lines, out, data_list, per_shard=self.per_shard, storing=storing, executor=executor)
+        options = ShardOptions(per_shard=self.per_shard, storing=storing)
+        bad = make_shard_list(self.lines, out, data_list, options, executor)
         if bad:
             raise ValueError(f"{bad[0]}: the benchmark expects no bad audio")
 

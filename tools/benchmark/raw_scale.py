@@ -44,7 +44,8 @@ def write_list(path: Path, utterances: int, data_type: DataType) -> None:
 
     from wenet_uio.dataset.corpus.indexing import THREADS, ensure_index
     from wenet_uio.dataset.corpus.shard_index import sidecar_of
-    from wenet_uio.prepare.packing import make_shard_list
+    from wenet_uio.prepare.list_making import make_shard_list
+    from wenet_uio.prepare.sharding import ShardOptions
 
     audio, shards = path.parent / "wav", path.parent / "shards"
     lines = write_audio(audio, FILES)
@@ -53,7 +54,7 @@ def write_list(path: Path, utterances: int, data_type: DataType) -> None:
             for number in range(utterances):
                 file.write(replace(lines[number % FILES], key=f"utt{number:08d}").to_json() + "\n")
         else:
-            make_shard_list(lines, shards, str(path.parent / "one.list"), per_shard=FILES, executor=THREADS)
+            make_shard_list(lines, shards, str(path.parent / "one.list"), ShardOptions(per_shard=FILES), THREADS)
             (tar,) = (path.parent / "one.list").read_text().split()
             for number in range(-(-utterances // FILES)):
                 link = path.parent / f"{path.stem}_{number:06d}.tar"

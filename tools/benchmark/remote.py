@@ -24,7 +24,8 @@ from provenance import settings
 from slow_server import serve
 
 from wenet_uio.cli import run
-from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.list_making import make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 
 CONF = {"spec_aug": True, "fbank_conf": {"num_mel_bins": 80, "dither": 0.1}}
 
@@ -81,7 +82,7 @@ def main() -> None:
         os.environ["WENET_UIO_CACHE"] = str(folder / "cache")
         lines = write_audio(folder / "wav", args.shards * args.shard_size)
         local = folder / "local.list"
-        make_shard_list(lines, folder / "shards", str(local), per_shard=args.shard_size)
+        make_shard_list(lines, folder / "shards", str(local), ShardOptions(per_shard=args.shard_size))
         context = multiprocessing.get_context("spawn")
         port = context.Queue()
         server = context.Process(target=serve, args=(folder / "shards", port, args.latency), daemon=True)

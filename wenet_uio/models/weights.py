@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from wenet_uio.cli import listed
 from wenet_uio.models.lora import is_lora
 
 
@@ -81,6 +82,5 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
         ),
     ]
     if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise ValueError(f"{source}: not the weights of this model: {'; '.join(problems[:3])}{more}")
+        raise ValueError(f"{source}: not the weights of this model: {listed(problems, 3, '; ')}")
     model.load_state_dict(weights)

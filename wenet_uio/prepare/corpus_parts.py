@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from wenet_uio.files import written_aside
-from wenet_uio.prepare.kaldi_tables import TO_THE_END, recording_names
+from wenet_uio.prepare.kaldi_tables import TO_THE_END, by_key, write_audio_tables, write_table
 
 Value = TypeVar("Value")
 
@@ -157,7 +156,7 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
         ValueError: naming the utterance that comes twice, has a space in its key, no text, no audio, no length; a part
             without any.
     """
-    ordered = sorted(recordings, key=lambda recording: recording.key.encode())
+    ordered = sorted(recordings, key=lambda recording: by_key(recording.key))
     if not ordered:
         raise ValueError(f"{part}: no utterance was found for it; is the corpus complete?")
     there: set[Path] = set()
@@ -180,23 +179,11 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
 
 
 def _write(folder: Path, ordered: Sequence[Recording]) -> None:
-    if any(recording.start or recording.end is not None for recording in ordered):
-        _write_segments(folder, ordered)
-    else:
-        (folder / "segments").unlink(missing_ok=True)
-        with written_aside(folder / "wav.scp", "w") as scp:
-            scp.writelines(f"{recording.key} {recording.wav.absolute()}\n" for recording in ordered)
-    with written_aside(folder / "text", "w") as text:
-        text.writelines(f"{recording.key} {recording.text}\n" for recording in ordered)
+    has_parts = any(recording.start or recording.end is not None for recording in ordered)
+    write_audio_tables(folder, ordered, lambda recording: str(recording.wav.absolute()), _span if has_parts else None)
+    write_table(folder / "text", ((recording.key, recording.text) for recording in ordered))
     print(f"{folder}: {len(ordered)} utterances")
 
 
-def _write_segments(folder: Path, ordered: Sequence[Recording]) -> None:
-    names = recording_names(str(recording.wav.absolute()) for recording in ordered)
-    with written_aside(folder / "wav.scp", "w") as scp, written_aside(folder / "segments", "w") as segments:
-        for wav, name in sorted(names.items(), key=lambda item: item[1].encode()):
-            print(name, wav, file=scp)
-        for recording in ordered:
-            name = names[str(recording.wav.absolute())]
-            end = TO_THE_END if recording.end is None else f"{recording.end:.3f}"
-            print(recording.key, name, f"{recording.start:.3f}", end, file=segments)
+def _span(recording: Recording) -> str:
+    return f"{recording.start:.3f} {TO_THE_END if recording.end is None else f'{recording.end:.3f}'}"

@@ -1,27 +1,44 @@
-"""Kaldi's tables: wav.scp, text and segments, checked against one another before any work starts."""
+"""Tables of Kaldi directories: reading and checking `wav.scp`, `text` and `segments`, and writing any table.
+
+A table has one `key value` line per utterance or recording. `segments` lines are `key recording start end`.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
+from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.files import written_aside
 from wenet_uio.text.table import read_table
 
+
+class Keyed(Protocol):
+    """An utterance with a key, such as a RawLine or a Recording."""
+
+    @property
+    def key(self) -> str:
+        """Name of the utterance, the first field of its lines."""
+        ...
+
+
+Utterance = TypeVar("Utterance", bound=Keyed)
+
 NAMED = 3
-"""Keys that an error names before it only counts."""
+"""An error names this many keys and counts the others."""
 TO_THE_END = -1
-"""What `segments` has, as Kaldi does, for the end of a part that goes on to the end of its recording."""
+"""The end time in `segments` that stands for the end of the recording, as in Kaldi."""
 
 
 def read_filled_table(path: str) -> dict[str, str]:
-    """A table that has at least one line.
+    """Read a table that has at least one line, as {key: value} in the order of the file.
 
     Raises:
-        ListError: it is empty. ValueError: a key comes twice.
+        ListError: the table is empty. ValueError: a key comes twice.
     """
     table = read_table(path)
     if not table:
@@ -30,31 +47,33 @@ def read_filled_table(path: str) -> dict[str, str]:
 
 
 def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]:
-    """Utterances of `wav_scp`, or the parts of its recordings that `segments` names, without text.
+    """Read utterances without text: the recordings of `wav_scp`, or the parts of them that `segments` names.
 
     Raises:
-        ListError: a segment out of order or without a recording, a pipe in wav.scp.
+        ListError: wav.scp has a command (`sox … |`), a segment has no recording, or its times are out of order.
     """
     wavs = read_filled_table(wav_scp)
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
     if piped:
         raise ListError(
-            f"{wav_scp}: commands are not run ({_some(piped)} end in '|'); convert the audio to files first"
+            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the audio to files first"
         )
     if segments is None:
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
     spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
     lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
     if lost:
-        raise ListError(f"{segments}: {_some(lost)} without a recording in {wav_scp}")
+        raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
     return [RawLine(key, wavs[recording], "", start, end) for key, (recording, start, end) in spans.items()]
 
 
 def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> list[RawLine]:
-    """Utterances in the order of `text`, each with its audio; what has audio and no text is left out and counted.
+    """Read utterances with audio and text, in the order of `text`.
+
+    Utterances that have audio but no text are left out; stderr says how many.
 
     Raises:
-        ListError: a text without audio, and what `read_audio_lines` finds.
+        ListError: a text has no audio; also the errors of `read_audio_lines`.
     """
     lines = {line.key: line for line in read_audio_lines(wav_scp, segments)}
     texts = read_filled_table(text)
@@ -62,7 +81,7 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     missing = [key for key in texts if key not in lines]
     if missing:
         raise ListError(
-            f"{text}: {_some(missing)} without audio in {source}; take them out of the text or add the audio"
+            f"{text}: {listed(missing, NAMED)} without audio in {source}; take them out of the text or add the audio"
         )
     silent = len(lines) - len(texts)
     if silent:
@@ -70,27 +89,61 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     return [replace(lines[key], text=line) for key, line in texts.items()]
 
 
-def write_table(path: str | Path, table: Mapping[str, object]) -> None:
-    """Write `key value` lines, ordered by key in bytes, as Kaldi wants them.
+def check_row(path: str | Path, key: str, value: object) -> None:
+    """Check that a row fits into a table.
 
     Raises:
-        ListError: a key that has a space or is empty, or a value that has a line break.
+        ListError: the key is empty or has a space, or the value has a line break.
     """
-    for key, value in table.items():
-        if key.split() != [key] or len(str(value).splitlines()) > 1:
-            raise ListError(f"{path}: {key!r} {value!r} is not a key without spaces and one line")
+    if key.split() != [key] or len(str(value).splitlines()) > 1:
+        raise ListError(f"{path}: {key!r} {value!r} is not a key without spaces and one line")
+
+
+def write_table(path: str | Path, rows: Iterable[tuple[str, object]]) -> None:
+    """Write a `key value` line for each row, in the order of `rows`, holding one row in memory at a time.
+
+    Kaldi requires that lines are ordered by the bytes of their keys; `by_key` is the sort key.
+    """
     with written_aside(path, "w") as file:
-        for key in sorted(table, key=str.encode):
-            print(key, table[key], file=file)
+        file.writelines(f"{key} {value}\n" for key, value in rows)
+
+
+def write_audio_tables(
+    folder: Path,
+    utterances: Sequence[Utterance],
+    wav_of: Callable[[Utterance], str],
+    span_of: Callable[[Utterance], str] | None = None,
+) -> None:
+    """Write `wav.scp` and, where utterances are parts of recordings, `segments`; otherwise remove `segments`.
+
+    Args:
+        utterances: ordered by key.
+        wav_of: gives the path of an utterance's audio.
+        span_of: gives `start end` of an utterance; None if every utterance is a whole recording.
+    """
+    if span_of is None:
+        (folder / "segments").unlink(missing_ok=True)
+        write_table(folder / "wav.scp", ((utterance.key, wav_of(utterance)) for utterance in utterances))
+        return
+    names = recording_names(wav_of(utterance) for utterance in utterances)
+    recordings = ((name, wav) for wav, name in names.items())
+    write_table(folder / "wav.scp", sorted(recordings, key=lambda row: by_key(row[0])))
+    spans = ((utterance.key, f"{names[wav_of(utterance)]} {span_of(utterance)}") for utterance in utterances)
+    write_table(folder / "segments", spans)
+
+
+def by_key(key: str) -> bytes:
+    """Sort key for the order of Kaldi's tables (`LC_ALL=C sort`)."""
+    return key.encode()
 
 
 def without_spaces(name: str) -> str:
-    """A name as tables can have it for a key."""
+    """Replace spaces in a name, since keys of tables have none."""
     return "_".join(name.split())
 
 
 def recording_names(wavs: Iterable[str]) -> dict[str, str]:
-    """A name for each recording: of its file, with a number where another one has it, and without spaces."""
+    """Name recordings, as {wav: name}: file names without suffix and spaces, numbered where two are the same."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for wav in dict.fromkeys(wavs):
@@ -105,6 +158,7 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
 
 
 def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None]:
+    """Recording, start and end of a segment, in seconds; the end is None at the end of the recording."""
     try:
         recording, start, end = value.split()
         first, last = float(start), float(end)
@@ -115,8 +169,3 @@ def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None
     if not 0 <= first < last:
         raise ListError(f"{segments}: {key}: starts at {start} s and ends at {end} s")
     return recording, first, last
-
-
-def _some(keys: Collection[str]) -> str:
-    first = ", ".join(list(keys)[:NAMED])
-    return first if len(keys) <= NAMED else f"{first} and {len(keys) - NAMED} more"

@@ -1,4 +1,8 @@
-"""Manifests of other tools from and to one another: NeMo's, Lhotse's, Kaldi's, our raw lists; from TSV and CSV too."""
+"""Conversion between NeMo manifests, Lhotse cuts, Kaldi directories and raw lists; TSV and CSV can be read.
+
+Every reader gives `RawLine`s and every writer takes them. To add a form, write a reader and a writer and add them to
+READERS and WRITERS.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import gzip
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,26 +19,38 @@ from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, pars
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
-from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances, recording_names, write_table
+from wenet_uio.prepare.kaldi_tables import (
+    by_key,
+    check_row,
+    read_filled_table,
+    read_utterances,
+    recording_names,
+    write_audio_tables,
+    write_table,
+)
 from wenet_uio.prepare.separated import read_csv, read_tsv
 from wenet_uio.text.table import numbered_lines
 
 KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "language"}
-"""Tables of an utterance's fields beside wav.scp, text and segments."""
+"""Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
 FILES_PER_JOB = 256
-"""Whose headers a worker reads in one go."""
+"""A worker reads the headers of this many files in one job."""
 DIGITS = 6
-"""Of seconds, as they are written."""
+"""Seconds are written with at most this many decimal places."""
 
 
 def convert_manifest(source: str, read_as: str, target: str, write_as: str, executor: Executor) -> int:
-    """Read one form and write another; headers of audio are read where the target has to know their length.
+    """Read one form and write another; audio headers are read where the target needs lengths.
+
+    Args:
+        read_as: a key of READERS.
+        write_as: a key of WRITERS.
 
     Returns:
         the number of utterances.
 
     Raises:
-        ListError: what the source holds that no other form can say, or the audio that cannot be read.
+        ListError: the source is empty, has a key twice or is not in its form, or audio cannot be read.
     """
     lines = [replace(line, wav=_absolute(line.wav)) for line in READERS[read_as](source)]
     if not lines:
@@ -42,14 +58,18 @@ def convert_manifest(source: str, read_as: str, target: str, write_as: str, exec
     keys: dict[str, str] = {}
     for line in lines:
         if line.key in keys:
-            raise ListError(f"{source}: key {line.key} is there twice, for {keys[line.key]} and {line.wav}")
+            raise ListError(f"{source}: key {line.key} comes twice, for {keys[line.key]} and {line.wav}")
         keys[line.key] = line.wav
     WRITERS[write_as](lines, target, executor)
     return len(lines)
 
 
 def read_list(path: str) -> list[RawLine]:
-    """Lines of a raw list or a NeMo manifest."""
+    """Read a raw list or a NeMo manifest.
+
+    Raises:
+        ListError: a line is not valid; the message names file and line.
+    """
     lines = []
     for number, text in numbered_lines(path):
         if text.strip():
@@ -62,17 +82,19 @@ def read_list(path: str) -> list[RawLine]:
 
 
 def read_kaldi(folder: str) -> list[RawLine]:
-    """Utterances of a Kaldi directory: `wav.scp`, `text`, and `segments`, `utt2dur`, `utt2spk`, `utt2lang` if there."""
-    segments = os.path.join(folder, "segments")
+    """Read a Kaldi directory: `wav.scp`, `text`, and those of `segments`, `utt2dur`, `utt2spk`, `utt2lang` that exist.
+
+    Raises:
+        ListError: the tables do not fit together.
+    """
+    segments = Path(folder, "segments")
     lines = read_utterances(
-        os.path.join(folder, "wav.scp"),
-        os.path.join(folder, "text"),
-        segments if os.path.exists(segments) else None,
+        str(Path(folder, "wav.scp")), str(Path(folder, "text")), str(segments) if segments.exists() else None
     )
     for table, field in KALDI_TABLES.items():
-        path = os.path.join(folder, table)
-        if os.path.exists(path):
-            values = read_filled_table(path)
+        path = Path(folder, table)
+        if path.exists():
+            values = read_filled_table(str(path))
             kind = float if field == "duration" else str
             lines = [
                 replace(line, extra={**line.extra, field: kind(values[line.key])}) if line.key in values else line
@@ -82,7 +104,11 @@ def read_kaldi(folder: str) -> list[RawLine]:
 
 
 def read_lhotse(path: str) -> list[RawLine]:
-    """Cuts of Lhotse, each a piece of one recording with its text."""
+    """Read Lhotse cuts, each of which is a part of one recording.
+
+    Raises:
+        ListError: lhotse is not installed, the file is damaged, or a cut has no form as a RawLine.
+    """
     lines: list[RawLine] = []
     bad: list[tuple[str, str]] = []
     for cut in read_cuts(path, bad):
@@ -96,13 +122,13 @@ def read_lhotse(path: str) -> list[RawLine]:
 
 
 def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
-    """Write a raw list; make_raw_list.py's index is made when it is first opened."""
+    """Write a raw list without an index; the index is made when the list is first opened."""
     with written_aside(path, "w") as file:
         file.writelines(line.to_json() + "\n" for line in lines)
 
 
 def write_nemo(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
-    """Write a NeMo manifest; `key` and every other field are kept in it."""
+    """Write a NeMo manifest, with `key` and all other fields of the lines."""
     infos = _infos([line.wav for line in lines if _needs_length(line)], executor)
     with written_aside(path, "w") as file:
         for line in lines:
@@ -114,34 +140,61 @@ def write_nemo(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
 
 
 def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> None:
-    """Write a Kaldi directory, with `segments` where utterances are parts of recordings."""
-    lost = sorted({name for line in lines for name in line.extra} - set(KALDI_TABLES.values()))
+    """Write a Kaldi directory, with `segments` where utterances are parts of recordings.
+
+    `utt2dur`, `utt2spk` and `utt2lang` are written where every utterance has the field; otherwise they are removed.
+
+    Raises:
+        ListError: a key or a value does not fit into a table, or audio cannot be read.
+    """
+    into = Path(folder)
+    _tell_lost_fields(lines, folder)
+    fields = {table: field for table, field in KALDI_TABLES.items() if all(field in line.extra for line in lines)}
+    _check_rows(lines, into, fields)
+    ordered = sorted(lines, key=lambda line: by_key(line.key))
+    has_parts = any(line.start or line.end is not None for line in ordered)
+    span_of = _kaldi_span(ordered, executor) if has_parts else None
+    for stale in KALDI_TABLES.keys() - fields:
+        (into / stale).unlink(missing_ok=True)
+    write_table(into / "text", ((line.key, line.text) for line in ordered))
+    write_audio_tables(into, ordered, lambda line: line.wav, span_of)
+    for table, field in fields.items():
+        write_table(into / table, ((line.key, line.extra[field]) for line in ordered))
+
+
+def _tell_lost_fields(lines: Sequence[RawLine], folder: str) -> None:
+    lost = {name for line in lines for name in line.extra} - set(KALDI_TABLES.values())
     if lost:
-        print(f"{folder}: Kaldi has no table for {', '.join(lost)}; left out", file=sys.stderr)
-    tables: dict[str, dict[str, object]] = {"text": {line.key: line.text for line in lines}}
-    if any(line.start or line.end is not None for line in lines):
-        infos = _infos([line.wav for line in lines if line.end is None], executor)
-        names = recording_names([line.wav for line in lines])
-        tables["wav.scp"] = {name: wav for wav, name in names.items()}
-        tables["segments"] = {}
-        for line in lines:
-            end = line.end if line.end is not None else infos[line.wav].num_samples / infos[line.wav].sample_rate
-            tables["segments"][line.key] = f"{names[line.wav]} {round(line.start, DIGITS)} {round(end, DIGITS)}"
-    else:
-        tables["wav.scp"] = {line.key: line.wav for line in lines}
-    for table, field in KALDI_TABLES.items():
-        if all(field in line.extra for line in lines):
-            tables[table] = {line.key: line.extra[field] for line in lines}
-    for stale in {"segments", *KALDI_TABLES} - set(tables):
-        Path(folder, stale).unlink(missing_ok=True)
-    for table, values in tables.items():
-        write_table(Path(folder, table), values)
+        print(f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr)
+
+
+def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str]) -> None:
+    for line in lines:
+        check_row(folder / "text", line.key, line.text)
+        check_row(folder / "wav.scp", line.key, line.wav)
+        for table, field in fields.items():
+            check_row(folder / table, line.key, line.extra[field])
+
+
+def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLine], str]:
+    """A function that gives `start end` of an utterance in seconds; reads headers where lines give no end."""
+    infos = _infos([line.wav for line in lines if line.end is None], executor)
+
+    def span(line: RawLine) -> str:
+        end = line.end if line.end is not None else infos[line.wav].num_samples / infos[line.wav].sample_rate
+        return f"{round(line.start, DIGITS)} {round(end, DIGITS)}"
+
+    return span
 
 
 def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
-    """Write cuts (`.jsonl` or `.jsonl.gz`), each with one supervision."""
+    """Write cuts (`.jsonl` or `.jsonl.gz`), each with one supervision.
+
+    Raises:
+        ListError: the name has another suffix, lhotse is not installed, or audio cannot be read.
+    """
     if not path.endswith((".jsonl", ".jsonl.gz")):
-        raise ListError(f"{path}: Lhotse knows cuts by the end of their name, .jsonl or .jsonl.gz")
+        raise ListError(f"{path}: a file of Lhotse cuts must be named .jsonl or .jsonl.gz")
     try:
         from lhotse import MonoCut, Recording, SupervisionSegment
         from lhotse.audio import AudioSource
@@ -181,7 +234,7 @@ WRITERS = {"raw": write_raw, "nemo": write_nemo, "kaldi": write_kaldi, "lhotse":
 
 
 def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
-    """What the headers of audio files say, or why they cannot be read."""
+    """Read the headers of audio files; a string says why a header cannot be read."""
     found: list[AudioInfo | str] = []
     for wav in wavs:
         try:
@@ -194,8 +247,13 @@ def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
 def _infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
     distinct = list(dict.fromkeys(wavs))
     results = executor.map(headers, chunks(distinct, FILES_PER_JOB), "headers", len(distinct), len, "file")
-    infos = dict(zip(distinct, (info for chunk in results for info in chunk), strict=True))
-    bad = [f"{wav}: {info}" for wav, info in infos.items() if isinstance(info, str)]
+    infos: dict[str, AudioInfo] = {}
+    bad: list[str] = []
+    for wav, info in zip(distinct, (info for chunk in results for info in chunk), strict=True):
+        if isinstance(info, str):
+            bad.append(f"{wav}: {info}")
+        else:
+            infos[wav] = info
     if bad:
         raise ListError("\n  ".join([f"{len(bad)} of {len(distinct)} audio files cannot be read:", *bad]))
     return infos
@@ -216,4 +274,4 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
 
 
 def _absolute(wav: str) -> str:
-    return wav if "://" in wav else os.path.abspath(wav)
+    return wav if "://" in wav else os.path.abspath(wav)  # noqa: PTH100 - resolve() would follow links

@@ -1,9 +1,12 @@
-"""What a worker of packing does: utterances to one shard, and a receipt by which a later run knows that it is done."""
+"""The work of one packing worker: read and encode utterances, write them to a shard, and leave a receipt.
+
+The receipt has a fingerprint of the options and of path, size and time of each audio file. A later run keeps shards
+whose receipt has the fingerprint that it expects.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from hashlib import blake2b
@@ -22,9 +25,9 @@ from wenet_uio.files import written_aside
 from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_shard, write_shard
 
 FORM = 1
-"""Of what packing writes; another number makes every shard anew."""
+"""Version of the bytes that packing writes; after a change, every shard is made again."""
 RECEIPTS = ".packed"
-"""Folder of the receipts within that of the shards."""
+"""Folder of the receipts, inside the folder of the shards."""
 
 Failure = tuple[str, str]
 """Key of an utterance, and why it was left out."""
@@ -35,18 +38,18 @@ class Storing:
     """How audio is stored."""
 
     audio_format: Literal["keep", "wav", "flac", "opus"] = "keep"
-    """keep: the bytes as they are; what has to be cut or resampled becomes 16-bit wav."""
+    """keep: the bytes of the file; audio that has to be cut or resampled becomes 16-bit wav."""
     resample_rate: int | None = None
-    """Hz; None keeps the rate."""
+    """Hz; None keeps the rate of the audio."""
 
 
 @dataclass(frozen=True)
 class ShardJob:
-    """Utterances for one shard; for more where they take more than `max_bytes`."""
+    """Utterances for one shard, or for several shards if they take more than `max_bytes`."""
 
     folder: str
     name: str
-    """Path in `folder`, without .tar."""
+    """Path of the shard in `folder`, without .tar."""
     utterances: Sequence[RawLine]
     storing: Storing
     max_bytes: int | None = None
@@ -54,17 +57,21 @@ class ShardJob:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was made of a job."""
+    """The result of a job."""
 
     fingerprint: str | None
-    """Of the job and its audio files; None: something that may pass went wrong, and the job is to be done again."""
+    """Hash of the job and its audio files; None after an error that may be temporary: the next run repeats the job."""
     shards: list[dict[str, Any]]
-    """path (in the folder), utterances, seconds, bytes, sha256 of each tar."""
+    """`path` (in the folder), `utterances`, `seconds`, `bytes` and `sha256` of each tar."""
     bad: list[Failure]
 
 
 def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
-    """Do a job unless its receipt and its shards are there; gives the receipt, and whether there was anything to do."""
+    """Do a job, unless an earlier run did the same job and its shards exist.
+
+    Returns:
+        the receipt, and whether shards were made.
+    """
     path = Path(job.folder, RECEIPTS, f"{job.name}.json")
     fingerprint = _fingerprint(job)
     if path.is_file():
@@ -77,17 +84,20 @@ def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
     return receipt, True
 
 
-def pack(utterance: RawLine, storing: Storing) -> PackedSample:
-    """Read an utterance's audio and store it; memory is that of the utterance, not of the recording it is cut from.
+def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
+    """Read the audio of an utterance and encode it as `storing` says.
+
+    An utterance cut from a recording takes memory for itself only, not for the recording.
 
     Raises:
-        AudioError: it cannot be read, or not be stored that way. OSError: its file cannot be opened.
+        AudioError: the audio cannot be read, or cannot be stored that way. OSError: the file cannot be opened.
     """
-    source: bytes | str = utterance.wav
-    if not is_cut(utterance):
+    if is_cut(utterance):
+        source = utterance.wav
+        info = audio_info(source)
+    else:
         source = Path(utterance.wav).read_bytes()
-    info = audio_info(source)
-    if not is_cut(utterance):
+        info = audio_info(source)
         require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
@@ -102,12 +112,12 @@ def pack(utterance: RawLine, storing: Storing) -> PackedSample:
 
 
 def is_cut(utterance: RawLine) -> bool:
-    """Whether an utterance is a part of its recording."""
+    """Tell whether an utterance is a part of its recording."""
     return bool(utterance.start) or utterance.end is not None
 
 
 def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
-    """Whether the bytes of its file are stored as they are."""
+    """Tell whether the bytes of the utterance's file are stored unchanged."""
     return (
         not is_cut(utterance)
         and storing.resample_rate in (None, sample_rate)
@@ -117,16 +127,16 @@ def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
 
 def _pack(job: ShardJob, fingerprint: str) -> Receipt:
     bad: list[Failure] = []
-    may_pass = False
+    may_be_temporary = False
 
     def samples() -> Iterator[PackedSample]:
-        nonlocal may_pass
+        nonlocal may_be_temporary
         for utterance in job.utterances:
             try:
-                yield pack(utterance, job.storing)
+                yield encode_sample(utterance, job.storing)
             except (AudioError, OSError) as error:
                 bad.append((utterance.key, str(error)))
-                may_pass |= isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+                may_be_temporary |= isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
     rest = samples()
     following = next(rest, None)
@@ -146,18 +156,18 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
     shards: list[dict[str, Any]] = []
     while following is not None:
         name = f"{job.name}_{len(shards)}.tar" if shards else f"{job.name}.tar"
-        rows, size, sha256 = write_shard(os.path.join(job.folder, name), one_shard())
+        rows, size, sha256 = write_shard(Path(job.folder, name), one_shard())
         seconds = round(float(rows.seconds.sum()), 3)
         shards.append({"path": name, "utterances": len(rows), "seconds": seconds, "bytes": size, "sha256": sha256})
     assert sum(shard["utterances"] for shard in shards) + len(bad) == len(job.utterances)
-    return Receipt(None if may_pass else fingerprint, shards, bad)
+    return Receipt(None if may_be_temporary else fingerprint, shards, bad)
 
 
 def _fingerprint(job: ShardJob) -> str:
     state = blake2b(repr((FORM, astuple(job.storing), job.max_bytes)).encode(), digest_size=16)
     for line in job.utterances:
         try:
-            status = os.stat(line.wav)
+            status = Path(line.wav).stat()
             version = status.st_size, status.st_mtime_ns
         except OSError:
             version = None
@@ -171,18 +181,18 @@ def _is_there(folder: str, shard: dict[str, Any]) -> bool:
 
 
 def _read_channels(source: bytes | str, utterance: RawLine, channels: int) -> tuple[np.ndarray, int]:
-    """Samples (samples, channels) of an utterance, int16 where they are stored so, and their rate in Hz."""
+    """Read samples (samples, channels), int16 if the file stores int16, and their rate in Hz."""
     segment = utterance.start, utterance.end
     read = [read_audio(source, *segment, channel, keep_int16=True) for channel in range(channels)]
     return np.stack([samples for samples, _ in read], axis=1), read[0][1]
 
 
 def _suffix(utterance: RawLine) -> str:
-    return os.path.splitext(utterance.wav)[1][1:].lower()
+    return Path(utterance.wav).suffix[1:].lower()
 
 
 def _resample(samples: np.ndarray, rate: int, target: int) -> np.ndarray:
-    import torch  # a second and 200 MB that other packing does without
+    import torch  # here, since it takes a second and 200 MB
 
     from wenet_uio.dataset.chain.waveform import resample
 

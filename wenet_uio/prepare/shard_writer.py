@@ -1,4 +1,4 @@
-"""Writing shards: a tar and its index."""
+"""Writing a shard: a tar of samples, and the index beside it."""
 
 from __future__ import annotations
 
@@ -14,33 +14,39 @@ from wenet_uio.dataset.formats.tar_members import BLOCK
 from wenet_uio.files import written_aside
 
 END_BYTES = 2 * BLOCK
-"""Zeros that end a tar."""
+"""Zero bytes that end a tar."""
 
 
 class PackedSample(NamedTuple):
-    """A sample ready to be written into a shard."""
+    """A sample as a shard stores it."""
 
     key: str
     text: str
     audio: bytes
-    """Encoded."""
+    """Encoded audio."""
     suffix: str
-    """Of the audio member, without the dot."""
+    """Suffix of the audio member, without the dot."""
     num_samples: int
+    """Samples of one channel."""
     sample_rate: int
+    """Hz."""
 
 
 class Written(NamedTuple):
-    """A shard that was written."""
+    """Index rows, size and digest of a shard that was written."""
 
     rows: Rows
+    """One row per sample, as in the index."""
     size: int
     """Bytes of the tar."""
     sha256: str
 
 
 def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
-    """Write a tar and its index, both aside and renamed; the same samples give the same bytes."""
+    """Write a tar and its index; the same samples give the same bytes.
+
+    Both files appear only when they are complete. Samples are taken and written one at a time.
+    """
     entries: list[Entry] = []
     with written_aside(path) as file:
         tar = _TarWriter(file)
@@ -67,18 +73,18 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
 
 
 def bytes_in_shard(sample: PackedSample) -> int:
-    """What a sample takes of a tar."""
+    """Bytes that a sample takes in a tar: its two members with headers and padding."""
     members = ((sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode())))
     return sum(bytes_of_member(f"{sample.key}.{suffix}", size) for suffix, size in members)
 
 
 def bytes_of_member(name: str, size: int) -> int:
-    """What `size` bytes take of a tar as a member of that name."""
+    """Bytes that a member of `size` bytes takes in a tar, with its header and padding."""
     return len(_header(name, size)) + size + -size % BLOCK
 
 
 class _TarWriter:
-    """Writes members, and knows size and digest of what it wrote: a shard is not read again for them."""
+    """Write members, and keep size and digest of the bytes written, so that the tar need not be read again."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.size, self.digest = file, 0, hashlib.sha256()

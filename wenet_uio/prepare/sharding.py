@@ -1,121 +1,121 @@
-"""Which utterances go into which shard: shuffled, grouped by duration, bounded in number and in bytes."""
+"""Deciding which utterances go into which shard: shuffled, grouped by duration, bounded in number and in bytes.
+
+Sizes in bytes are known from headers, except those of flac and opus. For these, a straight line is fitted through up to
+64 encoded utterances; whatever still exceeds the bound goes into a further shard when it is packed (`shard_job.py`).
+"""
 
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from wenet_uio.audio.read import AudioError, audio_info, segment_samples
+from wenet_uio.dataset.corpus.indexing import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor, chunks
-from wenet_uio.prepare.shard_job import Failure, Storing, is_copied, pack
+from wenet_uio.prepare.shard_job import Failure, Storing, encode_sample, is_copied
 from wenet_uio.prepare.shard_writer import END_BYTES, bytes_of_member
 
 UTTERANCES_PER_JOB = 256
-"""Whose headers a worker reads in one go."""
+"""A worker reads the headers of this many utterances in one job."""
 PILOT_UTTERANCES = 64
-"""Encoded beforehand, to know how much a codec makes of this corpus."""
+"""At most this many utterances are encoded beforehand to estimate the bytes that a codec produces."""
 MARGIN = 1.05
-"""On what a codec is expected to make, so that few shards turn out larger than their bound."""
-WAV_HEADER = 44
-"""Bytes."""
+"""Factor on the bytes expected of a codec, so that few shards exceed their bound."""
+WAV_HEADER_BYTES = 44
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
-class Group(NamedTuple):
-    """Utterances of `shortest` up to, but not including, `longest` seconds."""
+class DurationGroup(NamedTuple):
+    """Utterances from `shortest` seconds up to, but not including, `longest` seconds."""
 
     shortest: float
     longest: float
 
     @property
     def name(self) -> str:
+        """Name of the folder that holds the shards of the group: `0.1_5`."""
         return f"{self.shortest:g}_{self.longest:g}"
 
 
-class Measure(NamedTuple):
-    """What the header of an utterance's audio says."""
+class MeasuredLine(NamedTuple):
+    """Length and format of an utterance's audio, read from the header."""
 
     seconds: float
     num_samples: int
-    """Of one channel of the utterance."""
+    """Samples of one channel between start and end of the utterance."""
     sample_rate: int
     channels: int
     file_bytes: int
-    """Of its recording."""
+    """Bytes of the file that holds the recording."""
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """How utterances are divided into shards and stored."""
+
+    prefix: str = "shards"
+    """Shards are named `prefix_000000000.tar` and so on."""
+    per_shard: int | None = UTTERANCES_PER_RUN
+    """Utterances in a shard at most; None is no bound."""
+    max_bytes: int | None = None
+    """Bytes of a tar at most, unless a single utterance is larger. Audio that a codec makes larger than expected goes
+    into `prefix_000000000_1.tar`."""
+    groups: Sequence[DurationGroup] = ()
+    """Each group of durations has a folder of its own; an utterance in no group is left out and listed."""
+    seed: int | None = None
+    """Shuffle the utterances first; None keeps their order."""
+    storing: Storing = field(default_factory=Storing)
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What packing is going to do."""
+    """The shards to make, and the utterances that are in none."""
 
-    shards: list[tuple[str, Sequence[RawLine]]]
-    """Path in the folder without .tar, and utterances of each."""
+    shards: Sequence[tuple[str, Sequence[RawLine]]]
+    """Path in the folder without .tar, and the utterances of each shard."""
     bad: list[Failure]
-    """Whose audio could not be measured."""
+    """Utterances whose audio could not be measured."""
     outside: list[tuple[str, float]]
-    """Key and seconds of what is in no group."""
+    """Key and seconds of utterances in no group."""
 
 
-def plan_shards(
-    utterances: Sequence[RawLine],
-    *,
-    prefix: str,
-    per_shard: int | None,
-    max_bytes: int | None,
-    groups: Sequence[Group],
-    seed: int | None,
-    storing: Storing,
-    executor: Executor,
-) -> ShardPlan:
-    """Cut utterances into runs of at most `per_shard` that take some `max_bytes` at most, for each group on its own.
+def plan_shards(utterances: Sequence[RawLine], options: ShardOptions, executor: Executor) -> ShardPlan:
+    """Divide utterances into shards within the bounds of `options`, each group of durations on its own.
 
-    `seed` None keeps their order. Headers of audio are read only where a group or a bound in bytes asks for them.
+    Audio headers are read only if there are groups or a bound in bytes.
     """
-    if seed is not None:
+    if (seed := options.seed) is not None:
         utterances = sorted(utterances, key=lambda line: _random(seed, line.key))
-    bad: list[Failure] = []
-    outside: list[tuple[str, float]] = []
-    if not groups and max_bytes is None:
+    if not options.groups and options.max_bytes is None:
+        folders = {"": range(len(utterances))}
+        return ShardPlan(_shards(utterances, folders, [0] * len(utterances), options), [], [])
+    measured = _measure_all(utterances, executor)
+    bad = [(line.key, found) for line, found in zip(utterances, measured, strict=True) if isinstance(found, str)]
+    folders, outside = _by_folder(utterances, measured, options.groups)
+    if options.max_bytes is None:
         sizes = [0] * len(utterances)
-        members = {"": list(range(len(utterances)))}
     else:
-        measured = _measure_all(utterances, executor)
-        bad = [(line.key, found) for line, found in zip(utterances, measured, strict=True) if isinstance(found, str)]
-        sizes = _sizes(utterances, measured, storing, executor) if max_bytes is not None else [0] * len(utterances)
-        members = {f"{group.name}/": [] for group in groups} or {"": []}
-        for number, found in enumerate(measured):
-            if isinstance(found, str):
-                continue
-            folder = _folder_of(found.seconds, groups)
-            if folder is None:
-                outside.append((utterances[number].key, round(found.seconds, 3)))
-            else:
-                members[folder].append(number)
-    shards = [
-        (f"{folder}{prefix}_{shard:09d}", [utterances[number] for number in run])
-        for folder, numbers in members.items()
-        for shard, run in enumerate(_runs(numbers, sizes, per_shard, max_bytes))
-    ]
-    return ShardPlan(shards, bad, outside)
+        sizes = _sizes(utterances, measured, options.storing, executor)
+    return ShardPlan(_shards(utterances, folders, sizes, options), bad, outside)
 
 
-def parse_group(text: str) -> Group:
+def parse_group(text: str) -> DurationGroup:
     """Read `SHORTEST:LONGEST`, in seconds.
 
     Raises:
-        ValueError: what was found instead.
+        ValueError: the text has another form, or its times are out of order.
     """
     try:
-        group = Group(*map(float, text.split(":")))
+        group = DurationGroup(*map(float, text.split(":")))
     except (ValueError, TypeError):
         raise ValueError(f"a group is SHORTEST:LONGEST in seconds, such as 0.1:5, not {text!r}") from None
     if not 0 <= group.shortest < group.longest:
@@ -123,11 +123,11 @@ def parse_group(text: str) -> Group:
     return group
 
 
-def check_groups(groups: Sequence[Group]) -> None:
-    """Refuse groups that overlap.
+def check_groups(groups: Sequence[DurationGroup]) -> None:
+    """Check that no two groups overlap.
 
     Raises:
-        ValueError: the two that do.
+        ValueError: two groups overlap; the message names them.
     """
     ordered = sorted(groups)
     for group, following in pairwise(ordered):
@@ -139,7 +139,7 @@ def parse_size(text: str) -> int:
     """Read a number of bytes: 1000000, 500MB, 1.5GB, 1GiB.
 
     Raises:
-        ValueError: what was found instead.
+        ValueError: the text has another form.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
     if not match or match[2] not in UNITS or not float(match[1]):
@@ -147,53 +147,81 @@ def parse_size(text: str) -> int:
     return round(float(match[1]) * UNITS[match[2]])
 
 
-def measure(utterances: Sequence[RawLine]) -> list[Measure | str]:
-    """Read the headers of audio; where that fails, why."""
-    found: list[Measure | str] = []
+def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
+    """Read the audio headers of utterances; a string says why audio cannot be measured."""
+    found: list[MeasuredLine | str] = []
     for line in utterances:
         try:
             info = audio_info(line.wav)
             first, last = segment_samples(info.num_samples, info.sample_rate, line.start, line.end)
             if first == last:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
-            size = os.path.getsize(line.wav)
+            size = Path(line.wav).stat().st_size
             count = last - first
-            found.append(Measure(count / info.sample_rate, count, info.sample_rate, info.channels, size))
+            found.append(MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size))
         except AudioError as error:
             found.append(str(error))
     return found
 
 
-def _measure_all(utterances: Sequence[RawLine], executor: Executor) -> list[Measure | str]:
+def _measure_all(utterances: Sequence[RawLine], executor: Executor) -> list[MeasuredLine | str]:
     jobs = chunks(list(utterances), UTTERANCES_PER_JOB)
     results = executor.map(measure, jobs, "measure", len(utterances), len)
     return [found for chunk in results for found in chunk]
 
 
-def _folder_of(seconds: float, groups: Sequence[Group]) -> str | None:
+def _by_folder(
+    utterances: Sequence[RawLine], measured: Sequence[MeasuredLine | str], groups: Sequence[DurationGroup]
+) -> tuple[dict[str, list[int]], list[tuple[str, float]]]:
+    """Numbers of the utterances by folder of their group, and key and seconds of utterances in no group."""
+    folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups} or {"": []}
+    outside: list[tuple[str, float]] = []
+    for number, found in enumerate(measured):
+        if isinstance(found, str):
+            continue
+        folder = _folder_of(found.seconds, groups)
+        if folder is None:
+            outside.append((utterances[number].key, round(found.seconds, 3)))
+        else:
+            folders[folder].append(number)
+    return folders, outside
+
+
+def _folder_of(seconds: float, groups: Sequence[DurationGroup]) -> str | None:
+    """Folder of the group that has utterances of this length; None if no group has them."""
     if not groups:
         return ""
     return next((f"{group.name}/" for group in groups if group.shortest <= seconds < group.longest), None)
 
 
+def _shards(
+    utterances: Sequence[RawLine], folders: Mapping[str, Sequence[int]], sizes: Sequence[int], options: ShardOptions
+) -> list[tuple[str, Sequence[RawLine]]]:
+    return [
+        (f"{folder}{options.prefix}_{shard:09d}", [utterances[number] for number in run])
+        for folder, numbers in folders.items()
+        for shard, run in enumerate(_runs(numbers, sizes, options.per_shard, options.max_bytes))
+    ]
+
+
 def _sizes(
-    utterances: Sequence[RawLine], measured: Sequence[Measure | str], storing: Storing, executor: Executor
+    utterances: Sequence[RawLine], measured: Sequence[MeasuredLine | str], storing: Storing, executor: Executor
 ) -> list[int]:
-    """Bytes that each utterance will take of a tar: exact when copied or stored as wav, else after a pilot."""
+    """Bytes of each utterance in a tar: exact if it is copied or stored as wav, otherwise estimated by a pilot."""
     pairs = [(line, found) for line, found in zip(utterances, measured, strict=True) if not isinstance(found, str)]
     encoded = [(line, found) for line, found in pairs if not is_copied(line, storing, found.sample_rate)]
     by_codec = storing.audio_format in ("flac", "opus") and encoded
     expected = _pilot(encoded, storing, executor) if by_codec else None
 
-    def audio_bytes(line: RawLine, found: Measure) -> int:
+    def audio_bytes(line: RawLine, found: MeasuredLine) -> int:
         if is_copied(line, storing, found.sample_rate):
             return found.file_bytes
         if expected is not None:
             return math.ceil(MARGIN * expected(found.num_samples * found.channels))
         rate = storing.resample_rate or found.sample_rate
-        return WAV_HEADER + 2 * found.channels * math.ceil(found.num_samples * rate / found.sample_rate)
+        return WAV_HEADER_BYTES + 2 * found.channels * math.ceil(found.num_samples * rate / found.sample_rate)
 
-    def size(line: RawLine, found: Measure) -> int:
+    def size(line: RawLine, found: MeasuredLine) -> int:
         text = bytes_of_member(f"{line.key}.txt", len(line.text.encode()))
         return text + bytes_of_member(f"{line.key}.flac", audio_bytes(line, found))
 
@@ -202,8 +230,8 @@ def _sizes(
     ]
 
 
-def _pilot(encoded: list[tuple[RawLine, Measure]], storing: Storing, executor: Executor) -> np.poly1d:
-    """What a codec makes of so many samples of this corpus: a straight line through some utterances, in bytes."""
+def _pilot(encoded: list[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor) -> np.poly1d:
+    """Expected bytes of encoded audio by its number of samples: a straight line through some utterances."""
     pilot = encoded[:: -(-len(encoded) // PILOT_UTTERANCES)]
     lengths = list(executor.map(_encoded_bytes, [(line, storing) for line, _ in pilot], "pilot", len(pilot)))
     samples = [found.num_samples * found.channels for _, found in pilot]
@@ -212,14 +240,15 @@ def _pilot(encoded: list[tuple[RawLine, Measure]], storing: Storing, executor: E
 
 def _encoded_bytes(job: tuple[RawLine, Storing]) -> int:
     try:
-        return len(pack(*job).audio)
+        return len(encode_sample(*job).audio)
     except (AudioError, OSError):
-        return 0  # packing names it
+        return 0  # packing will name the utterance
 
 
 def _runs(
     numbers: Sequence[int], sizes: Sequence[int], per_shard: int | None, max_bytes: int | None
 ) -> Iterator[list[int]]:
+    """Cut numbers of utterances into consecutive runs, each as long as both bounds allow."""
     run: list[int] = []
     size = END_BYTES
     for number in numbers:
@@ -234,4 +263,5 @@ def _runs(
 
 
 def _random(seed: int, key: str) -> bytes:
+    """Sort key for shuffling: a hash of seed and key."""
     return blake2b(key.encode(), digest_size=8, salt=(seed & (2**64 - 1)).to_bytes(8, "little")).digest()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
+from wenet_uio.cli import listed
 from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
 from wenet_uio.scoring.wer import Counts, Pair, align
 from wenet_uio.scoring.words import WordRules, script_of
@@ -39,8 +40,8 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
     """
     if references and not references.keys() & hypotheses.keys():
         raise ValueError(
-            f"no utterance is in both files: references begin with {_some(references, 1)}, "
-            f"hypotheses with {_some(hypotheses, 1) or 'nothing'}"
+            f"no utterance is in both files: references begin with {next(iter(references))}, "
+            f"hypotheses with {next(iter(hypotheses), 'nothing')}"
         )
     scores = Scores(extra=[key for key in hypotheses if key not in references])
     pairs_of: dict[str, list[Pair]] = {}
@@ -75,9 +76,10 @@ def write_report(
             _write_alignment(pairs, file, f"({key})" if verbose > 1 else "", words_per_line or len(pairs), padding)
         file.write(f"{_RULE}\n\n")
     if scores.missing:
-        file.write(f"Missing: {len(scores.missing)} without hypothesis, counted as deleted: {_some(scores.missing)}\n")
+        named = listed(scores.missing, _NAMED)
+        file.write(f"Missing: {len(scores.missing)} without hypothesis, counted as deleted: {named}\n")
     if scores.extra:
-        file.write(f"Extra: {len(scores.extra)} without reference, not scored: {_some(scores.extra)}\n")
+        file.write(f"Extra: {len(scores.extra)} without reference, not scored: {listed(scores.extra, _NAMED)}\n")
     file.write(f"Overall -> {scores.overall}\n")
     if resamples and scores.utterances:
         low, high = interval(_counts(scores), resamples)
@@ -117,8 +119,3 @@ def _write_alignment(pairs: list[Pair], file: IO[str], label: str, words_per_lin
 def _width(word: str) -> int:
     """Columns that a word takes on a terminal."""
     return sum(2 if unicodedata.east_asian_width(char) in "AFW" else 1 for char in word)
-
-
-def _some(keys: list[str] | Mapping[str, str], limit: int = _NAMED) -> str:
-    keys = list(keys)
-    return ", ".join(keys[:limit]) + (f", and {len(keys) - limit} more" if len(keys) > limit > 1 else "")

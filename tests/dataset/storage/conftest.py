@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.prepare.packing import make_shard_list
+from wenet_uio.prepare.list_making import make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def utterances(corpora) -> list[RawLine]:
 def store(tmp_path_factory, utterances) -> Path:
     """A folder of 4 tars, their gzipped copies, and the audio files, as a server would have it; not to be changed."""
     folder = tmp_path_factory.mktemp("store")
-    make_shard_list(utterances, folder, str(folder / "local.list"), per_shard=25)
+    make_shard_list(utterances, folder, str(folder / "local.list"), ShardOptions(per_shard=25))
     for tar in folder.glob("*.tar"):
         (folder / f"{tar.name}.gz").write_bytes(gzip.compress(tar.read_bytes(), 1))
     for line in utterances:

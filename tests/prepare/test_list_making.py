@@ -1,0 +1,154 @@
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
+from wenet_uio.dataset.types import SampleRef
+from wenet_uio.executor import Executor
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list, manifest_of
+from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
+
+
+def contents(folder):
+    """Bytes of every file below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_shards_keep_the_encoded_bytes(make_utterances, tmp_path):
+    lines = make_utterances(3, rate=8000)
+    make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"))
+    corpus = open_list(str(tmp_path / "list"), "shard")
+    for row, line in enumerate(lines):
+        assert bytes(corpus.read(SampleRef(0, row)).audio) == open(line.wav, "rb").read()
+
+
+def test_packing_is_the_same_with_any_number_of_processes(make_utterances, tmp_path):
+    lines = make_utterances(25)
+    packed = []
+    for processes in (1, 3):
+        folder = tmp_path / str(processes)
+        make_shard_list(lines, folder, str(tmp_path / "list"), ShardOptions(per_shard=10), Executor(processes))
+        packed.append(contents(folder))
+    assert packed[0] == packed[1]
+    assert [name for name in packed[0] if name.endswith(".tar")] == [f"shards_{i:09d}.tar" for i in range(3)]
+
+
+def test_raw_lists_are_indexed_alike_by_threads_and_processes(make_utterances, tmp_path):
+    lines = make_utterances(150)
+    open(lines[70].wav, "wb").close()
+    made = []
+    for executor in (Executor(4, "threads"), Executor(2)):
+        bad = make_raw_list(lines, str(tmp_path / "list"), 40, executor)
+        assert [key for key, _ in bad] == ["utt0070"]
+        corpus = open_list(str(tmp_path / "list"), "raw")
+        made.append((corpus.digest, corpus.samples.tolist()))
+    assert made[0] == made[1]
+    assert made[0][1] == [40, 39, 40, 30]
+
+
+def test_segments_are_cut_alike_in_raw_and_shard_lists(make_utterances, tmp_path):
+    (line,) = make_utterances(1)
+    cuts = [RawLine("one", line.wav, "a", 0.05, 0.15), RawLine("two", line.wav, "b", 0.1, 0.3)]
+    make_raw_list(cuts, str(tmp_path / "raw"))
+    make_shard_list(cuts, tmp_path / "s", str(tmp_path / "shard"))
+    raw, shard = open_list(str(tmp_path / "raw"), "raw"), open_list(str(tmp_path / "shard"), "shard")
+    assert raw.digest == shard.digest
+    assert raw.rows(0).num_samples.tolist() == [1600, 3200]
+
+
+def test_failed_utterances_are_named_and_the_others_packed(make_utterances, tmp_path):
+    lines = make_utterances(10)
+    os.remove(lines[2].wav)
+    open(lines[7].wav, "wb").close()
+    failures = make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=4), Executor(2))
+    assert [key for key, _ in failures] == ["utt0002", "utt0007"]
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == 8
+    assert [key for key, _ in make_raw_list(lines, str(tmp_path / "raw"), 4)] == ["utt0002", "utt0007"]
+
+
+def broken(path, how):
+    data = path.read_bytes()
+    if how == "cut flac":
+        samples, rate = soundfile.read(path, dtype="int16")
+        soundfile.write(path.with_suffix(".flac"), samples, rate)
+        data = path.with_suffix(".flac").read_bytes()
+    whole = {"empty": b"", "text": b"no audio at all\n" * 99, "header alone": data[:44]}
+    path.write_bytes(whole.get(how, data[: len(data) // 2]))
+
+
+@pytest.mark.parametrize("how", ["empty", "text", "header alone", "cut wav", "cut flac"])
+@pytest.mark.parametrize("options", [{}, {"max_bytes": 10**6}, {"storing": Storing("flac")}])
+def test_a_broken_file_is_named_whatever_is_wrong_with_it(make_utterances, tmp_path, how, options):
+    lines = make_utterances(3)
+    broken(Path(lines[1].wav), how)
+    ((key, reason),) = make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(**options))
+    assert (key, bool(reason)) == ("utt0001", True)
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == 2
+
+
+def test_a_shard_none_of_whose_utterances_could_be_packed_is_not_listed(make_utterances, tmp_path):
+    lines = make_utterances(3)
+    os.remove(lines[1].wav)
+    make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=1))
+    assert (tmp_path / "list").read_text().count("\n") == 2
+    with pytest.raises(ValueError, match="not one utterance could be packed; utt0001: "):
+        make_shard_list(lines[1:2], tmp_path / "s", str(tmp_path / "list"))
+
+
+def test_the_manifest_accounts_for_every_utterance(make_utterances, tmp_path):
+    lines = make_utterances(12)
+    open(lines[5].wav, "wb").close()
+    groups = [DurationGroup(0.3, 0.6), DurationGroup(0.6, 1.0)]
+    make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=3, groups=groups))
+    manifest = json.loads(manifest_of(str(tmp_path / "list")).read_text())
+    totals = manifest["totals"]
+    assert totals["utterances"] + totals["bad"] + totals["outside"] == 12
+    assert [key for key, _ in manifest["bad"]] == ["utt0005"]
+    assert manifest["outside"]
+    assert all(seconds >= 1.0 for _, seconds in manifest["outside"])
+    corpus = open_list(str(tmp_path / "list"), "shard")
+    assert (totals["utterances"], totals["shards"]) == (corpus.num_samples, corpus.num_shards)
+    assert totals["seconds"] == pytest.approx(corpus.total_seconds, abs=0.01)
+    for number, shard in enumerate(manifest["shards"]):
+        data = Path(shard["path"]).read_bytes()
+        assert (shard["bytes"], shard["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+        low, high = map(float, Path(shard["path"]).parent.name.split("_"))
+        assert low <= corpus.rows(number).seconds.min() <= corpus.rows(number).seconds.max() < high
+
+
+@pytest.mark.parametrize("audio_format", ["keep", "wav", "flac", "opus"])
+def test_no_shard_is_larger_than_its_bound_nor_much_smaller(make_utterances, tmp_path, audio_format):
+    lines = make_utterances(40)
+    storing, bound = Storing(audio_format), 20_000 if audio_format == "opus" else 150_000
+    options = {"per_shard": None, "max_bytes": bound, "storing": storing}
+    assert make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(**options)) == []
+    sizes = [os.path.getsize(path) for path in read_shard_list(tmp_path / "list")]
+    assert max(sizes) <= bound
+    assert sum(sizes) / len(sizes) > 0.6 * bound
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == 40
+
+
+def test_an_utterance_larger_than_the_bound_has_a_shard_of_its_own(make_utterances, tmp_path):
+    options = {"per_shard": None, "max_bytes": 1000}
+    assert make_shard_list(make_utterances(3), tmp_path / "s", str(tmp_path / "list"), ShardOptions(**options)) == []
+    assert open_list(str(tmp_path / "list"), "shard").samples.tolist() == [1, 1, 1]
+
+
+def test_a_shuffle_is_a_function_of_the_seed_and_the_keys(make_utterances, tmp_path):
+    lines = make_utterances(20)
+
+    def keys(lines, seed):
+        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(seed=seed))
+        corpus = open_list(str(tmp_path / "list"), "shard")
+        return [corpus.key(SampleRef(0, row)) for row in range(20)]
+
+    assert keys(lines, 3) == keys(lines[::-1], 3)
+    assert keys(lines, 3) != keys(lines, 4)
+    assert sorted(keys(lines, 3)) == [line.key for line in lines] == keys(lines, None)

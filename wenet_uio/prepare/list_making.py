@@ -1,0 +1,157 @@
+"""Making data lists from utterances: raw lists and shard lists, each with an index and a manifest (LIST.json)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from wenet_uio.dataset.corpus.columns import read_columns
+from wenet_uio.dataset.corpus.indexing import THREADS, UTTERANCES_PER_RUN, build_index, index_of
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.executor import Executor
+from wenet_uio.files import written_aside
+from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale
+from wenet_uio.prepare.shard_job import Failure, Receipt, ShardJob, pack_shard
+from wenet_uio.prepare.sharding import ShardOptions, ShardPlan, check_groups, plan_shards
+
+DEFAULT_OPTIONS = ShardOptions()
+ON_ONE_PROCESS = Executor()
+NAMED = 10
+"""Stderr names this many bad utterances; the manifest names all of them."""
+
+
+def manifest_of(data_list: str) -> Path:
+    """Path of a list's manifest: JSON that says what was made, what was left out, and why."""
+    return Path(f"{data_list}.json")
+
+
+def make_raw_list(
+    utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN, executor: Executor = THREADS
+) -> list[Failure]:
+    """Write a raw list, its index and its manifest.
+
+    Args:
+        per_run: the plan treats this many consecutive lines as one shard.
+
+    Returns:
+        the utterances whose audio cannot be read. They stay in the list but not in its index.
+    """
+    with written_aside(data_list, "w") as file:
+        file.writelines(utterance.to_json() + "\n" for utterance in utterances)
+    bad = build_index(data_list, "raw", per_run, executor)
+    summary = read_columns(index_of(data_list))[1]["summary"]
+    totals = {"utterances": summary["samples"], "seconds": round(summary["seconds"], 3), "bad": len(bad)}
+    _write_manifest(data_list, {"totals": totals, "bad": bad})
+    return bad
+
+
+def make_shard_list(
+    utterances: Sequence[RawLine],
+    shards_dir: str | Path,
+    data_list: str,
+    options: ShardOptions = DEFAULT_OPTIONS,
+    executor: Executor = ON_ONE_PROCESS,
+) -> list[Failure]:
+    """Pack utterances into tars in `shards_dir`, each with its index; write the list, its index and its manifest.
+
+    A shard that exists and was made from the same files with the same options is kept. Shards of earlier runs with
+    this prefix that do not belong to the list are removed. So a killed run can be repeated: the result has the same
+    bytes as an undisturbed run.
+
+    Returns:
+        the utterances that could not be packed.
+
+    Raises:
+        ValueError: no utterance could be packed, or groups overlap.
+    """
+    check_groups(options.groups)
+    folder = Path(shards_dir)
+    with only_run_in(folder):
+        plan = plan_shards(utterances, options, executor)
+        names = [name for name, _ in plan.shards]
+        clear_temporaries(folder, options.prefix, names)
+        receipts = _pack_all(plan, str(folder), options, executor)
+        shards = [shard for receipt in receipts for shard in receipt.shards]
+        bad = [*plan.bad, *((key, reason) for receipt in receipts for key, reason in receipt.bad)]
+        if not shards:
+            raise ValueError(f"{data_list}: not one utterance could be packed; {_why(bad, plan)}")
+        remove_stale(folder, options.prefix, names, {shard["path"] for shard in shards})
+        listed = [{**shard, "path": str(folder / shard["path"])} for shard in shards]
+        with written_aside(data_list, "w") as file:
+            file.writelines(f"{shard['path']}\n" for shard in listed)
+        build_index(data_list, "shard")
+    lists = {"bad": bad, "outside": plan.outside, "shards": listed}
+    _write_manifest(data_list, {"totals": _totals(shards, bad, plan), "options": _as_json(options), **lists})
+    return bad
+
+
+def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int:
+    """Print on stderr what a list holds and which utterances are bad.
+
+    Returns:
+        the exit status: 1 if utterances are bad and `allow_bad` is not given.
+    """
+    totals = json.loads(manifest_of(data_list).read_text(encoding="utf-8"))["totals"]
+    for key, reason in bad[:NAMED]:
+        print(f"error: {key}: {reason}", file=sys.stderr)
+    if len(bad) > NAMED:
+        print(f"error: and {len(bad) - NAMED} more, all of them in {manifest_of(data_list)}", file=sys.stderr)
+    counts = [f"{totals['utterances']} utterances", f"{totals['seconds'] / 3600:.2f} hours"]
+    counts += [f"{totals[name]} {name}" for name in ("shards", "bytes") if name in totals]
+    counts.append(f"{len(bad)} bad")
+    if totals.get("outside"):
+        counts.append(f"{totals['outside']} in no group")
+    print(f"{data_list}: {', '.join(counts)}", file=sys.stderr)
+    if bad and not allow_bad:
+        print("error: mend or remove the bad utterances, or leave them out with --allow_bad", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _pack_all(plan: ShardPlan, folder: str, options: ShardOptions, executor: Executor) -> list[Receipt]:
+    jobs = [ShardJob(folder, name, lines, options.storing, options.max_bytes) for name, lines in plan.shards]
+    total = sum(len(job.utterances) for job in jobs)
+    outcomes = list(executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances)))
+    kept = sum(not made for _, made in outcomes)
+    if kept:
+        print(f"{folder}: {kept} of {len(jobs)} shards were there already", file=sys.stderr)
+    return [receipt for receipt, _ in outcomes]
+
+
+def _why(bad: Sequence[Failure], plan: ShardPlan) -> str:
+    reasons = [f"{key}: {reason}" for key, reason in bad[:3]]
+    reasons += [f"{key}: {seconds} s, in no group" for key, seconds in plan.outside[:3]]
+    return "; ".join(reasons)
+
+
+def _totals(shards: Sequence[dict[str, Any]], bad: Sequence[Failure], plan: ShardPlan) -> dict[str, Any]:
+    sums = {name: sum(shard[name] for shard in shards) for name in ("utterances", "seconds", "bytes")}
+    sums |= {"seconds": round(sums["seconds"], 3), "shards": len(shards)}
+    return sums | {"bad": len(bad), "outside": len(plan.outside)}
+
+
+def _as_json(options: ShardOptions) -> dict[str, Any]:
+    """Options by the names that make_shard_list.py gives them."""
+    return {
+        "num_utts_per_shard": options.per_shard,
+        "max_bytes_per_shard": options.max_bytes,
+        "seed": options.seed,
+        **asdict(options.storing),
+        "filter_group": [group.name for group in options.groups],
+    }
+
+
+def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
+    """Write JSON with one list item per line, so that grep and diff are useful."""
+    with written_aside(manifest_of(data_list), "w") as file:
+        fields = []
+        for name, value in manifest.items():
+            text = json.dumps(value, ensure_ascii=False)
+            if isinstance(value, list) and value:
+                text = "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"
+            fields.append(f"{json.dumps(name)}: {text}")
+        file.write("{\n" + ",\n".join(fields) + "\n}\n")
