@@ -1,4 +1,4 @@
-"""`encoder_conf` of every encoder but the squeezeformer. Keys and defaults are WeNet's."""
+"""`encoder_conf` of every encoder except the squeezeformer. Keys and defaults are WeNet's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PerBlock = Probability | tuple[Probability, ...]
 
 
 class AttentionConf(Section):
-    """What every stack of attention layers has."""
+    """Keys of every stack of attention layers."""
 
     attention_heads: Positive = 4
     num_blocks: Positive = 6
@@ -28,31 +28,31 @@ class AttentionConf(Section):
     query_bias: bool = True
     key_bias: bool = True
     value_bias: bool = True
-    norm_eps: float = Field(1e-5, gt=0)
-    """Epsilon of the layer normalisations; that of branchformers is of the last one alone, as WeNet's."""
+    norm_eps: float = Field(default=1e-5, gt=0)
+    """Epsilon of the layer normalisations. Branchformers use it for the last normalisation only, as in WeNet."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     use_sdpa: bool = True
-    """Read for compatibility: attention always goes through scaled_dot_product_attention."""
+    """Not used, a key of WeNet: attention always calls scaled_dot_product_attention."""
 
 
 class FeedForwardConf(Section):
-    """Of the feed-forward modules."""
+    """Keys of the feed-forward modules."""
 
     linear_units: Positive = 2048
-    """Width inside."""
+    """Width of the hidden layer."""
     activation_type: Activation = "relu"
 
 
 class ChunkConf(Section):
-    """How an encoder is cut for streaming."""
+    """Keys of streaming: the sizes of the chunks that attention is limited to."""
 
     static_chunk_size: NotNegative = 0
-    """Encoder frames of a chunk in training and decoding; 0: none."""
+    """Encoder frames of a chunk in training and decoding; 0: no fixed chunks."""
     use_dynamic_chunk: bool = False
-    """Train with a chunk size drawn for each batch."""
+    """Draw a chunk size for each training batch."""
     use_dynamic_left_chunk: bool = False
-    """Train with a number of left chunks drawn for each batch."""
+    """Draw the number of left chunks for each training batch."""
 
     @model_validator(mode="after")
     def _chunks_agree(self) -> ChunkConf:
@@ -64,12 +64,12 @@ class ChunkConf(Section):
 
 
 class EncoderConf(AttentionConf, ChunkConf):
-    """What every encoder has but the squeezeformer, whose keys have other names."""
+    """Keys of every encoder except the squeezeformer, whose keys have other names."""
 
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
     input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
-    """Subsampling by 4, 6, 8 or none."""
+    """Input layer that lowers the frame rate by 4 (conv2d), 6, 8 or not at all (linear)."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"
     selfattention_layer_type: SelfAttention = "rel_selfattn"
 
@@ -82,29 +82,29 @@ class EncoderConf(AttentionConf, ChunkConf):
 
 
 class TransformerEncoderConf(EncoderConf, FeedForwardConf):
-    """Vaswani et al. 2017."""
+    """Transformer (Vaswani et al. 2017)."""
 
     pos_enc_layer_type: PositionEncoding = "abs_pos"
     selfattention_layer_type: SelfAttention = "selfattn"
     normalize_before: bool = True
-    """Layer normalisation in front of each module (True) or behind it."""
+    """Layer normalisation before each module (true) or after it (false)."""
 
 
 class ConformerEncoderConf(EncoderConf, FeedForwardConf):
-    """Gulati et al. 2020."""
+    """Conformer (Gulati et al. 2020)."""
 
     activation_type: Activation = "swish"
     normalize_before: bool = True
     macaron_style: bool = True
-    """A second feed-forward module, in front of the attention; both count half."""
+    """A second feed-forward module before the attention; the outputs of both are halved."""
     use_cnn_module: bool = True
     cnn_module_kernel: Positive = 15
     """Encoder frames."""
     causal: bool = False
-    """The convolution sees no future frames: needed for streaming."""
+    """The convolution sees no future frames; streaming needs this."""
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     conv_bias: bool = True
-    conv_norm_eps: float = Field(1e-5, gt=0)
+    conv_norm_eps: float = Field(default=1e-5, gt=0)
 
     @model_validator(mode="after")
     def _kernel_is_centred(self) -> ConformerEncoderConf:
@@ -114,24 +114,24 @@ class ConformerEncoderConf(EncoderConf, FeedForwardConf):
 
 
 class BranchEncoderConf(EncoderConf):
-    """What both branchformers have: attention beside a multi-layer perceptron with convolutional gating (cgMLP)."""
+    """Keys of both branchformers: attention beside a multi-layer perceptron with convolutional gating (cgMLP)."""
 
     selfattention_layer_type: SelfAttention = Field(
         "rel_selfattn", validation_alias=AliasChoices("selfattention_layer_type", "attention_layer_type")
     )
-    """`attention_layer_type` was its name in WeNet's recipes of 2022 and 2023."""
+    """WeNet's recipes of 2022 and 2023 call this key `attention_layer_type`."""
     num_blocks: Positive = 12
     cgmlp_linear_units: Annotated[int, Field(gt=0, multiple_of=2)] = 2048
-    """Width inside the cgMLP, of which one half gates the other."""
+    """Width of the cgMLP's hidden layer; one half of the channels gates the other half."""
     cgmlp_conv_kernel: Positive = 31
     """Encoder frames."""
     use_linear_after_conv: bool = False
-    """A linear layer behind the convolution of the gate."""
+    """A linear layer after the convolution of the gate."""
     gate_activation: Literal["identity", Activation] = "identity"
     causal: bool = False
-    """The convolutions see no future frames: needed for streaming."""
+    """The convolutions see no future frames; streaming needs this."""
     stochastic_depth_rate: PerBlock = 0.0
-    """Share of the training batches that skip a block; one number, or one for each block."""
+    """Share of the training batches that skip a block; one number for all blocks, or a list with one for each."""
 
     @model_validator(mode="after")
     def _one_for_each_block(self) -> BranchEncoderConf:
@@ -140,27 +140,27 @@ class BranchEncoderConf(EncoderConf):
             if isinstance(value, tuple) and len(value) != self.num_blocks:
                 raise ValueError(f"{name} has {len(value)} numbers for num_blocks {self.num_blocks}")
         if max(self.of_blocks("stochastic_depth_rate")) == 1:
-            raise ValueError("stochastic_depth_rate 1 leaves nothing of a block")
+            raise ValueError("stochastic_depth_rate 1 skips a block in every batch; use a rate below 1")
         odd_or_causal(self.causal, cgmlp_conv_kernel=self.cgmlp_conv_kernel)
         return self
 
     def of_blocks(self, name: str) -> tuple[float, ...]:
-        """The key `name` of each block."""
+        """The value of key `name` for each block."""
         value = getattr(self, name)
         return value if isinstance(value, tuple) else (value,) * self.num_blocks
 
 
 class BranchformerEncoderConf(BranchEncoderConf):
-    """Peng et al. 2022."""
+    """Branchformer (Peng et al. 2022)."""
 
     use_attn: bool = True
     use_cgmlp: bool = True
     merge_method: Literal["concat", "learned_ave", "fixed_ave"] = "concat"
-    """How the branches become one: a projection of both, or of their mean with learned or given weights."""
+    """How to merge the branches: project their concatenation, or their mean with learned or fixed weights."""
     cgmlp_weight: PerBlock = 0.5
-    """fixed_ave: share of the cgMLP; one number, or one for each block."""
+    """fixed_ave: weight of the cgMLP; one number for all blocks, or a list with one for each."""
     attn_branch_drop_rate: PerBlock = 0.0
-    """learned_ave: share of the training batches without the attention; one number, or one for each block."""
+    """learned_ave: share of the training batches that drop the attention branch; one number, or one for each block."""
 
     @model_validator(mode="after")
     def _has_a_branch(self) -> BranchformerEncoderConf:
@@ -170,17 +170,17 @@ class BranchformerEncoderConf(BranchEncoderConf):
 
 
 class EBranchformerEncoderConf(BranchEncoderConf, FeedForwardConf):
-    """Kim et al. 2022."""
+    """E-Branchformer (Kim et al. 2022)."""
 
     activation_type: Activation = "swish"
     use_ffn: bool = True
-    """A feed-forward module behind the branches."""
+    """A feed-forward module after the branches."""
     macaron_style: bool = True
-    """use_ffn: another in front of them; both count half."""
+    """With use_ffn: a second feed-forward module before the branches; the outputs of both are halved."""
     merge_conv_kernel: Positive = 3
-    """Encoder frames of the convolution over both branches."""
+    """Kernel of the convolution over both branches, in encoder frames."""
     conv_bias: bool = True
-    """Read for compatibility: a key of the conformer, which WeNet's e_branchformer takes and does not use."""
+    """Not used: WeNet's e_branchformer accepts this key of the conformer and ignores it."""
 
     @model_validator(mode="after")
     def _merge_kernel_is_centred(self) -> EBranchformerEncoderConf:
@@ -189,13 +189,13 @@ class EBranchformerEncoderConf(BranchEncoderConf, FeedForwardConf):
 
 
 def heads_divide(heads: int, name: str, width: int) -> None:
-    """Raise a ValueError unless `width` can be cut into `heads`."""
+    """Raise a ValueError if `width`, the value of key `name`, is not divisible by `heads`."""
     if width % heads:
         raise ValueError(f"{name} {width} is not divisible by attention_heads {heads}")
 
 
 def odd_or_causal(causal: bool, **kernels: int) -> None:
-    """Raise a ValueError for a kernel without a frame in its middle, unless it looks back alone."""
+    """Raise a ValueError for a kernel of even size, which has no centre frame, unless the convolution is causal."""
     for name, kernel in kernels.items():
         if not causal and kernel % 2 == 0:
             raise ValueError(f"{name} {kernel} is even: without `causal: true` it must be odd")

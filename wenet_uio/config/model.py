@@ -11,9 +11,10 @@ from wenet_uio.config.encoder import AttentionConf, DropoutRate, FeedForwardConf
 
 
 class TransformerDecoderConf(AttentionConf, FeedForwardConf):
-    """One decoder, left to right. Its width is the encoder's output_size."""
+    """A left-to-right decoder. Its width is the encoder's output_size."""
 
     normalize_before: bool = True
+    """Layer normalisation before each module (true) or after it (false)."""
     self_attention_dropout_rate: DropoutRate = 0.0
     src_attention_dropout_rate: DropoutRate = 0.0
     tie_word_embedding: bool = False
@@ -24,26 +25,30 @@ class BiTransformerDecoderConf(TransformerDecoderConf):
     """Two decoders, left to right and right to left (U2++)."""
 
     r_num_blocks: Positive = 3
-    """Blocks of the right-to-left decoder."""
+    """Number of blocks of the right-to-left decoder."""
 
 
 class CtcConf(Section):
+    """Keys of the CTC layer."""
+
     ctc_blank_id: NotNegative = 0
 
 
 class CmvnConf(Section):
+    """Mean and variance statistics of the features."""
+
     cmvn_file: str | None = None
     is_json_cmvn: bool = True
-    """JSON of tools/compute_cmvn_stats.py, or (False) Kaldi's text matrix."""
+    """True: JSON of tools/compute_cmvn_stats.py; false: a Kaldi matrix in text format."""
 
 
 class HybridConf(Section):
-    """What models with an attention decoder beside something else have."""
+    """Keys of every model: each one can train an attention decoder beside its other losses."""
 
     ignore_id: Annotated[int, Field(lt=0)] = -1
-    """Pads the labels of a batch."""
+    """Label that pads a batch."""
     reverse_weight: Probability = 0.0
-    """Share of the right-to-left decoder in the attention loss."""
+    """Weight of the right-to-left decoder in the attention loss."""
     lsm_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Label smoothing."""
     length_normalized_loss: bool = False
@@ -51,14 +56,14 @@ class HybridConf(Section):
 
 
 class ModelConf(HybridConf):
-    """CTC and attention."""
+    """Weights of a model with CTC and attention."""
 
     ctc_weight: Probability = 0.5
-    """Share of the CTC loss; the attention loss has the rest."""
+    """Weight of the CTC loss; the weight of the attention loss is 1 - ctc_weight."""
 
     @property
     def attention_weight(self) -> float:
-        """Share of the attention loss."""
+        """Weight of the attention loss."""
         return 1.0 - self.ctc_weight
 
 

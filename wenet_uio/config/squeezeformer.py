@@ -21,7 +21,7 @@ BlockIndices = NotNegative | tuple[NotNegative, ...]
 
 
 class SqueezeformerEncoderConf(ChunkConf):
-    """Kim et al. 2022, a U-Net in time: from block `reduce_idx` on at half the rate, from `recover_idx` at the full."""
+    """Squeezeformer (Kim et al. 2022): the frame rate is halved at block `reduce_idx` and restored at `recover_idx`."""
 
     encoder_dim: Positive = 256
     """Width of the blocks."""
@@ -29,35 +29,36 @@ class SqueezeformerEncoderConf(ChunkConf):
     attention_heads: Positive = 4
     num_blocks: Positive = 12
     reduce_idx: BlockIndices | None = 5
-    """Block before which every second frame is dropped, or several, each with its `recover_idx`; null: none."""
+    """Number of the block before which the rate is halved, or a list of them; null: never."""
     recover_idx: BlockIndices | None = 11
-    """Block before which the frames come back."""
+    """Number of the block before which the rate is restored; a list has one entry for each `reduce_idx`."""
     time_reduction_layer_type: Literal["conv1d", "stream"] = "conv1d"
-    """What drops frames: a convolution over 5, or (for streaming) over 1."""
+    """Convolution that halves the rate: over 5 frames (conv1d) or over 1 frame (stream, for streaming)."""
     feed_forward_expansion_factor: Positive = 4
-    """Width inside the feed-forward modules, in units of encoder_dim."""
+    """Hidden width of the feed-forward modules, in units of encoder_dim."""
     dw_stride: bool = False
-    """Depthwise second convolution in the input layer."""
+    """The second convolution of the input layer is depthwise."""
     input_dropout_rate: DropoutRate = 0.1
     feed_forward_dropout_rate: DropoutRate = 0.1
     attention_dropout_rate: DropoutRate = 0.1
     dropout: DropoutRate = 0.1
-    """Behind each module."""
+    """After each module."""
     pos_enc_layer_type: Literal["rel_pos"] = "rel_pos"
     do_rel_shift: bool = True
-    """Scores of positions are shifted as in Transformer-XL; they then depend on the padding. False for streaming."""
+    """Shift the scores of positions as in Transformer-XL. The scores then depend on the padding; streaming needs
+    false."""
     cnn_module_kernel: Positive = 31
     """Encoder frames."""
     cnn_norm_type: Literal["batch_norm", "layer_norm"] = "batch_norm"
     causal: bool = False
-    """The convolution sees no future frames: needed for streaming."""
+    """The convolution sees no future frames; streaming needs this."""
     adaptive_scale: bool = True
-    """A learned scale and bias in front of each module."""
+    """A learned scale and bias before each module."""
     activation_type: Activation = "swish"
     normalize_before: bool = False
-    """Layer normalisation in front of each module (True) or behind it."""
+    """Layer normalisation before each module (true) or after it (false)."""
     init_weights: bool = True
-    """Read for compatibility: the bounds it asks for are those that torch initialises with anyway."""
+    """Not used, a key of WeNet: torch initialises weights with the same bounds by default."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> SqueezeformerEncoderConf:
@@ -68,8 +69,8 @@ class SqueezeformerEncoderConf(ChunkConf):
         changes = [*self.reduce_before, *self.recover_before]
         if len(self.reduce_before) != len(self.recover_before) or changes != sorted(set(changes)):
             raise ValueError(
-                f"reduce_idx {self.reduce_idx} and recover_idx {self.recover_idx}: expected as many of one as of the "
-                "other, rising, all reductions in front of all recoveries"
+                f"reduce_idx {self.reduce_idx} and recover_idx {self.recover_idx}: expected two rising lists of the "
+                "same length, with every reduce_idx below every recover_idx"
             )
         if changes and changes[-1] >= self.num_blocks:
             raise ValueError(f"recover_idx {self.recover_idx} is not below num_blocks {self.num_blocks}")
@@ -77,7 +78,7 @@ class SqueezeformerEncoderConf(ChunkConf):
 
     @property
     def blocks(self) -> ConformerEncoderConf:
-        """The modules of a block in the conformer's names."""
+        """The modules of a block, as the section of a conformer."""
         return ConformerEncoderConf(
             output_size=self.encoder_dim,
             attention_heads=self.attention_heads,

@@ -15,14 +15,14 @@ class TokenizerConf(Section):
     symbol_table_path: str | None = None
     """Units file: one `symbol id` a line."""
     split_with_space: bool = False
-    """char: a token is a word between spaces instead of a character."""
+    """char: the tokens are words between spaces instead of characters."""
     bpe_path: str | None = None
     """bpe: the sentencepiece model."""
     non_lang_syms_path: str | None = None
-    """Symbols such as {NOISE} that are one token each, one a line."""
+    """File of non-language symbols such as {NOISE}, one a line. Each symbol is one token."""
     is_multilingual: bool = False
-    """Read for compatibility: a key of WeNet's whisper tokenizer."""
+    """Not used: a key of WeNet's whisper tokenizer."""
     num_languages: Annotated[int, Field(gt=0)] = 1
-    """Read for compatibility: a key of WeNet's whisper tokenizer."""
+    """Not used: a key of WeNet's whisper tokenizer."""
     special_tokens: dict[str, Annotated[int, Field(ge=0)]] | None = None
-    """Ids of <blank>, <unk>, <sos>, <eos>; where absent sos and eos are the last unit."""
+    """Ids of <blank>, <unk>, <sos>, <eos>. Default of <sos> and <eos>: the unit <sos/eos>, else the last id."""

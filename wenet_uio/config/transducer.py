@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -12,10 +13,10 @@ from wenet_uio.config.model import HybridConf
 
 
 class PredictorConf(Section):
-    """What every predictor has."""
+    """Keys of every predictor."""
 
     embed_size: Positive = 256
-    """Width of a token."""
+    """Width of a token's embedding."""
     output_size: Positive = 256
     embed_dropout: DropoutRate = 0.1
 
@@ -27,28 +28,28 @@ class RnnPredictorConf(PredictorConf):
     num_layers: Positive = 2
     bias: bool = True
     rnn_type: Literal["lstm"] = "lstm"
-    """WeNet names gru and rnn too, which fail there."""
+    """WeNet also accepts the names gru and rnn, but fails on them."""
     dropout: DropoutRate = 0.1
     """Between the layers."""
 
 
 class WindowPredictorConf(PredictorConf):
-    """A predictor that sees the last tokens alone."""
+    """A predictor that sees only the last few tokens."""
 
     history_size: NotNegative = 2
-    """Tokens seen beside the newest."""
+    """Number of tokens before the newest token."""
     bias: bool = False
-    layer_norm_epsilon: float = Field(1e-5, gt=0)
+    layer_norm_epsilon: float = Field(default=1e-5, gt=0)
 
     @model_validator(mode="after")
-    def _widths_are_one(self) -> WindowPredictorConf:
+    def _embedding_has_the_width_of_the_output(self) -> WindowPredictorConf:
         if self.embed_size != self.output_size:
             raise ValueError(f"embed_size {self.embed_size} and output_size {self.output_size} must be the same")
         return self
 
 
 class EmbeddingPredictorConf(WindowPredictorConf):
-    """Each token weighs as much as it fits to its place (Botros et al. 2021)."""
+    """Each embedding is weighted by its product with a learned vector of its position (Botros et al. 2021)."""
 
     n_head: Positive = 4
     activation: Activation = "swish"
@@ -61,41 +62,53 @@ class ConvPredictorConf(WindowPredictorConf):
 
 
 class JointConf(Section):
-    """How encoder frames and tokens meet."""
+    """Joint network: combines encoder frames and predictor outputs."""
 
     join_dim: Positive = 512
     enc_output_size: Positive | None = None
-    """The encoder's output_size; derived where absent."""
+    """The encoder's output_size, which is also the default."""
     pred_output_size: Positive | None = None
-    """The predictor's output_size; derived where absent."""
+    """The predictor's output_size, which is also the default."""
     prejoin_linear: bool = True
-    """Project both to join_dim before they are added; without it both must have this width."""
+    """Project both inputs to join_dim before the sum. If false, both inputs must have the width join_dim."""
     postjoin_linear: bool = False
-    """A linear layer behind the sum."""
+    """Apply a linear layer to the sum."""
     joint_mode: Literal["add"] = "add"
     activation: Activation = "tanh"
     hat_joint: bool = False
-    """Blank or not is decided on its own (Variani et al. 2020); blank must then be token 0."""
+    """Predict blank separately from the tokens (Variani et al. 2020); needs ctc_blank_id 0."""
     dropout_rate: DropoutRate = 0.1
-    """Of hat_joint."""
+    """hat_joint only."""
     hat_activation: Activation = "tanh"
+    """hat_joint only."""
 
 
 class TransducerConf(HybridConf):
-    """Shares of the three losses; their sum is 1."""
+    """Weights of the three losses; their sum is 1."""
 
-    transducer_weight: Probability = Field(1.0, gt=0.0, le=1.0)
+    transducer_weight: Probability = Field(default=1.0, gt=0.0, le=1.0)
     ctc_weight: Probability = 0.0
     attention_weight: Probability = 0.0
     enable_k2: Literal[False] = False
-    """k2's pruned loss is not here."""
+    """The pruned loss of k2 is not available."""
 
     @model_validator(mode="after")
-    def _shares_add_up(self) -> TransducerConf:
+    def _weights_sum_to_one(self) -> TransducerConf:
         total = self.transducer_weight + self.ctc_weight + self.attention_weight
         if abs(total - 1) > 1e-6:
             raise ValueError(f"transducer_weight + ctc_weight + attention_weight is {total:g}, expected 1")
         return self
+
+
+@dataclass(frozen=True)
+class TransducerSections:
+    """The parts of a config that only a transducer has."""
+
+    model_conf: TransducerConf
+    predictor: str
+    """Name of the predictor."""
+    predictor_conf: PredictorConf
+    joint_conf: JointConf
 
 
 PREDICTOR_CONFS: dict[str, type[PredictorConf]] = {

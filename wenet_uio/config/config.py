@@ -1,0 +1,220 @@
+"""The whole configuration of a training run: `Config`, and functions that read, check and write a train.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, create_model, field_validator
+
+from wenet_uio.config.base import ConfigError, Section, parse
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.encoder import (
+    BranchformerEncoderConf,
+    ConformerEncoderConf,
+    EBranchformerEncoderConf,
+    EncoderConf,
+    TransformerEncoderConf,
+)
+from wenet_uio.config.mixture import MixtureConf
+from wenet_uio.config.model import (
+    DECODER_CONFS,
+    BiTransformerDecoderConf,
+    CmvnConf,
+    CtcConf,
+    ModelConf,
+    TransformerDecoderConf,
+)
+from wenet_uio.config.names import known_name
+from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
+from wenet_uio.config.text import TokenizerConf
+from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
+from wenet_uio.config.transducer import (
+    JOINT_CONFS,
+    PREDICTOR_CONFS,
+    JointConf,
+    PredictorConf,
+    TransducerConf,
+    TransducerSections,
+)
+from wenet_uio.files import written_aside
+
+ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
+    "transformer": TransformerEncoderConf,
+    "conformer": ConformerEncoderConf,
+    "branchformer": BranchformerEncoderConf,
+    "e_branchformer": EBranchformerEncoderConf,
+    "squeezeformer": SqueezeformerEncoderConf,
+}
+MODEL_CONFS: dict[str, type[ModelConf] | type[TransducerConf]] = {
+    "asr_model": ModelConf,
+    "asrmodel": ModelConf,
+    "transducer": TransducerConf,
+}
+CHOICES: dict[str, Mapping[str, type[Section]]] = {
+    "encoder": ENCODER_CONFS,
+    "decoder": DECODER_CONFS,
+    "predictor": PREDICTOR_CONFS,
+    "joint": JOINT_CONFS,
+    "model": MODEL_CONFS,
+    "optim": OPTIM_CONFS,
+    "scheduler": SCHEDULER_CONFS,
+}
+"""{key: {name: section class}}: the name under `key` selects the class of the section `key`_conf."""
+TRANSDUCER_DEFAULTS = {"predictor": "rnn", "joint": "transducer_joint"}
+KNOWN_NAMES: dict[str, tuple[str, ...]] = {
+    **{key: tuple(sections) for key, sections in CHOICES.items()},
+    "ctc": ("ctc",),
+    "cmvn": ("global_cmvn",),
+    "tokenizer": ("char", "bpe"),
+    "dataset": ("asr",),
+}
+
+
+class Config(TrainKeys):
+    """Everything that defines a training run. The fields are the keys of a train.yaml.
+
+    The name of a part selects the keys of its `_conf` section: `encoder: conformer` gives `encoder_conf` the keys of
+    ConformerEncoderConf. CHOICES lists these pairs. `parse_config` creates sections that the yaml leaves out.
+    """
+
+    encoder: str = "conformer"
+    encoder_conf: EncoderConf | SqueezeformerEncoderConf = ConformerEncoderConf()
+    decoder: str = "bitransformer"
+    decoder_conf: TransformerDecoderConf = BiTransformerDecoderConf()
+    ctc: str = "ctc"
+    ctc_conf: CtcConf = CtcConf()
+    cmvn: str | None = None
+    """`global_cmvn`, or null for features without normalisation."""
+    cmvn_conf: CmvnConf = CmvnConf()
+    predictor: str | None = None
+    """Transducer only: network over the tokens so far; default rnn."""
+    predictor_conf: PredictorConf | None = None
+    """Transducer only."""
+    joint: str | None = None
+    """Transducer only: network that combines encoder frames and predictor outputs; default transducer_joint."""
+    joint_conf: JointConf | None = None
+    """Transducer only."""
+    model: str = "asr_model"
+    model_conf: ModelConf | TransducerConf = ModelConf()
+    tokenizer: str = "char"
+    tokenizer_conf: TokenizerConf = TokenizerConf()
+    dataset: str = "asr"
+    dataset_conf: DatasetConf = DatasetConf()
+    data: str | MixtureConf | None = None
+    """Training data: a data list, a yaml file of sources, or the sources. --train_data overrides this key."""
+    text_weight: float = Field(default=1.0, ge=0)
+    """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes every key of that
+    section to its model."""
+    input_dim: int | None = None
+    """Number of features of a frame; default: `dataset_conf.feature_dim`."""
+    output_dim: int | None = None
+    """Size of the vocabulary; default: the size of the tokenizer's vocabulary."""
+    vocab_size: int | None = None
+    """Second name of output_dim in WeNet's files."""
+
+    @property
+    def feature_dim(self) -> int:
+        """Number of features of a frame: `input_dim`, or the number that `dataset_conf` computes."""
+        return self.input_dim or self.dataset_conf.feature_dim
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Size of the vocabulary: `output_dim` or `vocab_size`. None: take the size of the tokenizer's vocabulary."""
+        return self.output_dim or self.vocab_size
+
+    @property
+    def transducer(self) -> TransducerSections | None:
+        """The sections that only a transducer has; None for other models."""
+        if not isinstance(self.model_conf, TransducerConf):
+            return None
+        assert self.predictor is not None
+        assert self.predictor_conf is not None
+        assert self.joint_conf is not None
+        return TransducerSections(self.model_conf, self.predictor, self.predictor_conf, self.joint_conf)
+
+    @field_validator("encoder", "decoder", "predictor", "joint", "ctc", "cmvn", "model", "tokenizer", "dataset")
+    @classmethod
+    def _is_known(cls, name: str | None, info: Any) -> str | None:
+        return name if name is None else known_name(name, KNOWN_NAMES[info.field_name])
+
+
+def parse_config(values: dict[str, Any], where: str) -> Config:
+    """Check a mapping that has the shape of a train.yaml; error messages begin with `where`.
+
+    Raises:
+        ConfigError: one message that names every unknown key, wrong type and impossible value.
+    """
+    values = _with_transducer_names(values, where)
+    fields: dict[str, Any] = {}
+    for role, sections in CHOICES.items():
+        name = values.get(role, Config.model_fields[role].default)
+        if name is None:
+            continue
+        # The keys of an unknown part cannot be checked: the message is about its name alone.
+        section = sections.get(name, Any) if isinstance(name, str) else Any
+        fields[f"{role}_conf"] = (section, ...)
+        values = {f"{role}_conf": {}, **values}
+    return _with_joint_widths(parse(create_model("Config", __base__=Config, **fields), values, where))
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
+
+    Raises:
+        ConfigError: the file is not yaml, or `parse_config` finds problems.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not yaml: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
+    for override in overrides:
+        _apply(values, override)
+    return parse_config(values, str(path))
+
+
+def save_config(config: Config, path: str | Path) -> None:
+    """Write the config with all defaults; `load_config` restores an equal config."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    with written_aside(path, "w") as file:
+        file.write(text)
+
+
+def _with_transducer_names(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Add the default predictor and joint of a transducer; refuse these keys for other models."""
+    if values.get("model") == "transducer":
+        return values | {key: values.get(key) or default for key, default in TRANSDUCER_DEFAULTS.items()}
+    for key in ("predictor", "predictor_conf", "joint", "joint_conf"):
+        if values.get(key) is not None:
+            raise ConfigError(f"{where}: {key}: only a transducer has this key; add `model: transducer` or remove it")
+    return values
+
+
+def _with_joint_widths(config: Config) -> Config:
+    """Fill `enc_output_size` and `pred_output_size` of a transducer's joint, which WeNet requires in the yaml."""
+    transducer = config.transducer
+    if transducer is None:
+        return config
+    joint = transducer.joint_conf
+    widths = {
+        "enc_output_size": joint.enc_output_size or config.encoder_conf.output_size,
+        "pred_output_size": joint.pred_output_size or transducer.predictor_conf.output_size,
+    }
+    return config.model_copy(update={"joint_conf": joint.model_copy(update=widths)})
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    """Set the value that an override names, in place."""
+    dotted, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError(f"--override_config {override}: expected key.subkey=value")
+    *parents, last = dotted.strip().split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
+    values[last] = yaml.safe_load(text)
