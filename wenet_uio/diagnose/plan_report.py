@@ -139,7 +139,7 @@ def _order_correlation(plan: EpochPlan, seed: int, epoch: int) -> float:
     """Between the batches that samples fall into in this epoch and the next; 0 for a mixture, which reads others."""
     if plan.num_batches < 2 or plan.corpus.in_pass(epoch + 1) is not plan.corpus:
         return 0.0
-    following = EpochPlan(plan.corpus, plan.measure, seed=seed, epoch=epoch + 1, lanes=plan.lanes)
+    following = plan.of_epoch(seed, epoch + 1)
     starts = np.concatenate([[0], np.cumsum(plan.corpus.samples.astype(np.int64))])
     places = np.zeros((2, plan.corpus.num_samples))
     for row, one in enumerate((plan, following)):
