@@ -4,6 +4,7 @@
 import argparse
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import yaml
@@ -38,14 +39,16 @@ def main() -> None:
         columns.append((rows.seconds[kept], rows.text_length[kept]))
     seconds, tokens = (np.concatenate(column) for column in zip(*columns, strict=True))
     if tokenizer is None:
-        bins = duration_bins(seconds, args.num_bins)
+        ends = [round(end, 3) for end in duration_bins(seconds, args.num_bins)]
+        max_tps = ()
     else:
         bins = token_bins(seconds, tokens, args.num_bins, args.num_token_bins)
         print(f"{bins.outliers} of {len(seconds)} utterances are outliers of tokens per second", file=sys.stderr)
-    ends = [round(end, 3) if isinstance(end, float) else [round(end[0], 3), end[1]] for end in bins.ends]
-    batch_conf = {"batch_type": "bucket", "bucket_duration_bins": ends}
-    if bins.max_tps:
-        batch_conf["max_tps"] = [math.ceil(100 * limit) / 100 for limit in bins.max_tps]
+        ends = [[round(end, 3), most] for end, most in bins.ends]
+        max_tps = bins.max_tps
+    batch_conf: dict[str, Any] = {"batch_type": "bucket", "bucket_duration_bins": ends}
+    if max_tps:
+        batch_conf["max_tps"] = [math.ceil(100 * limit) / 100 for limit in max_tps]
     print(yaml.safe_dump({"batch_conf": batch_conf}, sort_keys=False, default_flow_style=None), end="")
     print("  # bucket_batch_size: [...]   utterances of a batch, one number a bin")
 

@@ -2,7 +2,7 @@ import pickle
 
 import torch
 
-from wenet_uio.dataset.batch_memory import empty_tensors, pack, unpack
+from wenet_uio.dataset.batch_memory import empty_tensors, from_buffers, to_buffers
 
 SHAPES = {
     "a": ((2, 3), torch.float32),
@@ -28,11 +28,11 @@ def test_tensors_of_one_buffer_do_not_overlap():
     assert len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) == 1
 
 
-def test_what_is_packed_is_one_buffer_and_comes_back():
+def test_tensors_survive_pickling_and_a_shared_buffer_is_pickled_once():
     tensors = filled()
     strange = {"turned": tensors["a"].T, "part": tensors["b"][1:4], "apart": torch.ones(3)}
-    buffers, places = pickle.loads(pickle.dumps(pack({**tensors, **strange})))
+    buffers, places = pickle.loads(pickle.dumps(to_buffers({**tensors, **strange})))
     assert len(buffers) == 2
-    found = unpack(buffers, places)
+    found = from_buffers(buffers, places)
     assert found.keys() == {**tensors, **strange}.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in {**tensors, **strange}.items())

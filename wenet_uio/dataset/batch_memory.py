@@ -1,6 +1,7 @@
-"""The memory of a batch: one buffer for all its tensors, in shared memory where a worker fills it.
+"""The memory of a batch: all its tensors lie in one buffer, which a worker allocates in shared memory and fills once.
 
-A tensor costs a file descriptor and some system calls to cross processes; so all of a batch go as one.
+Every buffer that crosses processes costs a file descriptor and some system calls, so a batch has one buffer only. A
+batch with deferred features has two: the waveforms and the tensors that belong to them lie in a second buffer.
 """
 
 from __future__ import annotations
@@ -13,28 +14,32 @@ import torch
 from torch.utils.data import get_worker_info
 
 ALIGNMENT = 64
-"""Bytes: a cache line."""
+"""Bytes between possible starts of tensors in a buffer: a cache line."""
 
 Place = tuple[int, int, Sequence[int], Sequence[int], torch.dtype]
-"""Of a tensor: number of its buffer, offset in elements, shape, strides, type."""
+"""Place of a tensor: number of its buffer, offset in elements, shape, strides, type."""
 
 
 def empty_tensors(shapes: Mapping[str, tuple[Sequence[int], torch.dtype]]) -> dict[str, torch.Tensor]:
-    """Tensors of these shapes and types, in one buffer, not filled."""
+    """Allocate tensors of the given shapes and types in one buffer, without filling them.
+
+    In a DataLoader worker the buffer is in shared memory.
+    """
     starts, size = {}, 0
     for name, (shape, dtype) in shapes.items():
         starts[name] = size
         size += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
     in_worker = get_worker_info() is not None
     storage = torch.UntypedStorage._new_shared(size) if in_worker else torch.UntypedStorage(size)
-    return {
-        name: torch.empty(0, dtype=dtype).set_(storage, starts[name] // dtype.itemsize, shape)
-        for name, (shape, dtype) in shapes.items()
-    }
+    tensors = {}
+    for name, (shape, dtype) in shapes.items():
+        offset = starts[name] // dtype.itemsize
+        tensors[name] = torch.empty(0, dtype=dtype).set_(storage, offset, shape)  # pyright: ignore[reportCallIssue] - strides are optional
+    return tensors
 
 
-def pack(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Place]]:
-    """The buffers that tensors lie in, each once, and where in them they lie."""
+def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Place]]:
+    """The buffers that hold the tensors, each buffer once, and the place of every tensor; nothing is copied."""
     buffers: dict[int, torch.Tensor] = {}
     places: dict[str, Any] = {}
     for name, tensor in tensors.items():
@@ -46,8 +51,8 @@ def pack(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], dict[
     return list(buffers.values()), places
 
 
-def unpack(buffers: Sequence[torch.Tensor], places: Mapping[str, Place]) -> dict[str, torch.Tensor]:
-    """What was packed."""
+def from_buffers(buffers: Sequence[torch.Tensor], places: Mapping[str, Place]) -> dict[str, torch.Tensor]:
+    """The tensors that `to_buffers` was called with; they share the memory of `buffers`."""
     return {
         name: torch.empty(0, dtype=dtype).set_(buffers[number].untyped_storage(), offset, shape, stride)
         for name, (number, offset, shape, stride, dtype) in places.items()

@@ -7,11 +7,11 @@ import numpy as np
 from wenet_uio.config.dataset import FilterConf
 
 FILTER_FRAMES_PER_SECOND = 100
-"""filter_conf counts frames of 10 ms, whatever the features' frame shift."""
+"""`filter_conf` counts frames of 10 ms; the frame shift of the features does not matter."""
 
 
 def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tuple[str, np.ndarray]]:
-    """Reasons to leave a sample out for the number of its tokens, with whether each holds."""
+    """Filters on the number of tokens: (reason, whether it leaves each sample out)."""
     tokens = np.asarray(tokens)
     return [
         ("token_max_length", tokens > conf.token_max_length),
@@ -22,9 +22,9 @@ def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tupl
 def token_rate_filters(
     conf: FilterConf, tokens: np.ndarray | int, frames: np.ndarray | float
 ) -> list[tuple[str, np.ndarray]]:
-    """Reasons to leave a sample out for its tokens per time, with whether each holds.
+    """Filters on tokens per unit of time: (reason, whether it leaves each sample out).
 
-    `frames` are of 10 ms, of the audio as stored.
+    `frames` are frames of 10 ms of the stored audio, before speed perturbation.
     """
     ratio = np.asarray(tokens) / np.maximum(frames, 1e-6)
     filters = [

@@ -1,4 +1,4 @@
-"""Counting frames: from the number of samples of a waveform to the number of feature frames."""
+"""Count feature frames from the number of samples of a waveform."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wenet_uio.config.dataset import DatasetConf
 
 @dataclass(frozen=True)
 class FrameCount:
-    """Frames that the chain makes of a waveform."""
+    """How many feature frames the chain computes from a waveform."""
 
     sample_rate: int
     """Hz, after resampling."""
@@ -20,11 +20,11 @@ class FrameCount:
     shift: int
     """Samples."""
     snip_edges: bool = True
-    """True: only whole windows; False: one frame a shift."""
+    """True: only windows inside the waveform. False: one frame for each shift."""
     padding: int = 0
-    """Samples of silence behind each waveform."""
+    """Samples of silence appended to each waveform."""
     fixed_samples: int | None = None
-    """Length that every waveform is brought to, where it is."""
+    """Length in samples to which every waveform is padded or trimmed; None keeps the lengths."""
 
     def __call__(self, num_samples: np.ndarray) -> np.ndarray:
         """Frames of waveforms of `num_samples` at `sample_rate`."""
@@ -37,7 +37,7 @@ class FrameCount:
 
 
 def frame_count(conf: DatasetConf) -> FrameCount:
-    """How the features of `conf` count frames."""
+    """The frame count of the features that `conf` selects."""
     rate = conf.resample_conf.resample_rate
     if conf.feats_type == "log_mel_spectrogram":
         mel = conf.log_mel_spectrogram_conf
@@ -49,5 +49,5 @@ def frame_count(conf: DatasetConf) -> FrameCount:
 
 
 def resampled_length(num_samples: np.ndarray, source_rate: np.ndarray | int, target_rate: int) -> np.ndarray:
-    """Samples that resampling leaves: ceil(n * target / source)."""
+    """Number of samples after resampling: ceil(n * target / source)."""
     return -(-num_samples * target_rate // source_rate)

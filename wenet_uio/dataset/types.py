@@ -1,19 +1,17 @@
-"""The types that carry the flow: SampleRef -> Utterance -> Example -> Batch."""
+"""The types of a sample on its way from the plan to training: SampleRef -> Utterance -> Example -> Batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    import torch  # the plan and the tools that pack do without it
-
-    from wenet_uio.dataset.chain.deferred import Deferred, DeferredFeatures
+    import torch  # planning and packing run without torch
 
 
 class SampleRef(NamedTuple):
-    """One planned sample: row `row` of shard `shard`, played at `speed`."""
+    """One planned sample: row `row` of shard `shard`, played at `speed` (1.1 is 10 % faster)."""
 
     shard: int
     row: int
@@ -26,16 +24,56 @@ class Utterance:
 
     key: str
     audio: bytes | memoryview | str | None
-    """Encoded bytes (shard mode) or the path of a file (raw mode); None of what is text alone."""
+    """Encoded bytes (shard mode), the path of a file (raw mode), or None if the sample is text without audio."""
     text: str
     start: float = 0.0
-    """Seconds into the audio."""
+    """First second of the audio to read."""
     end: float | None = None
-    """Seconds; None reads to the end."""
+    """Last second of the audio to read; None reads to the end."""
     source: str | None = None
-    """Of a pair of texts, the one that `text` answers to."""
+    """First text of a pair of texts; `text` is the second."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Every further field or member that came with the sample."""
+    """All other fields of the list, and other members of the tar, that belong to the sample."""
+
+
+class DeferredExample(Protocol):
+    """Replaces the features of an Example that the accelerator will compute; made by `chain.deferred.Defer`."""
+
+    @property
+    def frames(self) -> int:
+        """Number of feature frames of the example."""
+        ...
+
+
+class DeferredFeatures(Protocol):
+    """Replaces the features of a Batch that the accelerator will compute; see `chain.deferred.PaddedWaveforms`."""
+
+    @property
+    def dim(self) -> int:
+        """Features per frame."""
+        ...
+
+    @property
+    def waveforms(self) -> torch.Tensor:
+        """(B, samples), padded with 0."""
+        ...
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """(B,) int64, samples."""
+        ...
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All tensors by name; the first dimension of each is B."""
+        ...
+
+    def with_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> DeferredFeatures:
+        """A copy with other tensors."""
+        ...
+
+    def compute(self, feats_lengths: torch.Tensor, frames: int) -> torch.Tensor:
+        """Features (B, frames, dim) on the device of the tensors."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,12 +83,13 @@ class Example:
     key: str
     text: str
     waveform: torch.Tensor | None
-    """(samples,) float32 on the scale of int16; None once features are computed, and of text alone. Where features are
-    left to the accelerator and no operator of the user's takes part, int16 where it is so stored."""
+    """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
+    computes the features, and the config names no operators of the user. None for text without audio, and after the
+    features are computed."""
     sample_rate: int
     """Hz."""
     random: int
-    """63-bit seed of everything drawn for this sample: a function of (seed, epoch, key) alone."""
+    """63-bit seed of all random draws for this sample. It depends on (seed, epoch, key) only."""
     speed: float = 1.0
     feats: torch.Tensor | None = None
     """(frames, bins) float32."""
@@ -58,10 +97,32 @@ class Example:
     labels: tuple[int, ...] = ()
     source: str | None = None
     source_labels: tuple[int, ...] = ()
-    """Of a pair of texts, those of the first."""
+    """Labels of `source`, the first text of a pair."""
     extra: dict[str, Any] = field(default_factory=dict)
-    deferred: Deferred | None = None
-    """In place of features: what the accelerator is to make of the waveform."""
+    deferred: DeferredExample | None = None
+    """Set instead of `feats` if the accelerator computes the features."""
+
+
+def waveform_of(example: Example) -> torch.Tensor:
+    """The waveform of an example.
+
+    Raises:
+        ValueError: the example is text without audio, or its features are already computed.
+    """
+    if example.waveform is None:
+        raise ValueError(f"{example.key}: no waveform; it is text without audio, or its features are already computed")
+    return example.waveform
+
+
+def feats_of(example: Example) -> torch.Tensor:
+    """The features of an example.
+
+    Raises:
+        ValueError: the features are not computed yet, or the accelerator computes them.
+    """
+    if example.feats is None:
+        raise ValueError(f"{example.key}: no features; compute them before this operator, and in the worker")
+    return example.feats
 
 
 Operator = Callable[[Example], Example]
@@ -70,17 +131,20 @@ Operator = Callable[[Example], Example]
 
 @dataclass(frozen=True)
 class Skipped:
-    """A sample left out while reading, and why."""
+    """A sample left out while reading, and the reason."""
 
     key: str
     reason: str
     detail: str = ""
     filtered: bool = False
-    """True: left out by the user's filters; False: bad data, which counts against max_bad_ratio."""
+    """True: a filter of the user rejects the sample. False: bad data, which counts against max_bad_ratio."""
 
 
-class SkipSample(Exception):  # noqa: N818 - not an error: it carries a decision
-    """Raised by an operator to leave a sample out; any other exception is a bug and stops the run."""
+class SkipSample(Exception):  # noqa: N818 - a decision of an operator, not an error
+    """Raise this in an operator to leave a sample out; any other exception is a bug and stops the run.
+
+    `filtered` says that a filter of the user rejects the sample. Otherwise the sample counts as bad data.
+    """
 
     def __init__(self, reason: str, detail: str = "", *, filtered: bool = False) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -89,11 +153,11 @@ class SkipSample(Exception):  # noqa: N818 - not an error: it carries a decision
 
 @dataclass
 class Batch:
-    """Padded examples of one micro-batch, longest features first."""
+    """Padded examples of one micro-batch, sorted by length, longest first."""
 
     keys: tuple[str, ...]
     feats: torch.Tensor
-    """(B, T, F) float32, padded with 0; T is 0 for a batch of text alone, F is 0 while features are deferred."""
+    """(B, T, F) float32, padded with 0. T is 0 for text without audio. F is 0 until `to` computes deferred features."""
     feats_lengths: torch.Tensor
     """(B,) int64, frames."""
     target: torch.Tensor
@@ -101,65 +165,69 @@ class Batch:
     target_lengths: torch.Tensor
     """(B,) int64."""
     seconds: float = 0.0
-    """Audio in the batch."""
+    """Seconds of audio in the batch."""
     skipped: tuple[Skipped, ...] = ()
-    """Samples planned for this batch that turned out bad."""
+    """Samples that were planned for this batch and left out while reading."""
     planned: int = 0
-    """Samples planned for this batch: those in it and those skipped."""
+    """Number of samples planned for this batch: those in the batch and those skipped."""
     index: int = -1
-    """t: the batch's place in the epoch's plan."""
+    """t: number of the batch in the plan of the epoch."""
     closes_step: bool = True
-    """False for all but the last micro-batch of one step (a batch split to hold its bound)."""
+    """A batch above the bound is split into several micro-batches of one step; False for all but the last of them."""
     texts: tuple[str, ...] = ()
-    """Transcripts as stored, beside `keys`."""
+    """Transcripts as stored, in the order of `keys`."""
     extra: tuple[dict[str, Any], ...] = ()
-    """What else came with each sample: fields of its list, tags of its source."""
+    """Other fields of each sample: those of its list, and the tags of its source."""
     source: torch.Tensor | None = None
-    """(B, S) int64, padded with -1: of pairs of texts, the first."""
+    """(B, S) int64, padded with -1: labels of the first texts of pairs."""
     source_lengths: torch.Tensor | None = None
     """(B,) int64."""
     deferred: DeferredFeatures | None = None
-    """Waveforms, where features are left to the accelerator: `to` computes them."""
+    """Waveforms from which `to` computes the features on its device; None if `feats` holds them."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     @property
     def text_only(self) -> bool:
+        """True for a batch of text without audio."""
         return bool(self.keys) and self.feats.size(1) == 0
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch with its tensors on `device` (non-blocking from pinned memory), its features computed there
-        where they were deferred."""
+        """The batch with its tensors on `device`; deferred features are computed there.
+
+        The copy does not block if the tensors are in pinned memory.
+        """
         moved = self._map(lambda tensor: tensor.to(device, non_blocking=True))
         if moved.deferred is None:
             return moved
         if len(moved):
             feats = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
-        else:  # emptied since
-            feats = moved.feats.new_zeros(0, 0, moved.deferred.recipe.dim)
+        else:  # all utterances were removed after padding
+            feats = moved.feats.new_zeros(0, 0, moved.deferred.dim)
         return replace(moved, feats=feats, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
-        """Some of its utterances, padded to their own longest."""
+        """A batch of some of the utterances, padded to the longest of them."""
         tensors = {name: tensor[rows] for name, tensor in self._tensors().items()}
         for name in {"feats", "target", "source"} & tensors.keys():
             tensors[name] = tensors[name][:, : int(tensors[f"{name}_lengths"].max())]
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
-        whole = {"seconds": self.seconds * share, "skipped": (), "planned": len(named["keys"])}
-        return replace(self._with(tensors), **whole, **named)
+        return replace(
+            self._with(tensors), seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named
+        )
 
     def pin_memory(self) -> Batch:
-        """Called by the DataLoader's pinning thread."""
+        """The batch in pinned memory; the pinning thread of the DataLoader calls this."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        """Tensors that share one memory cross processes as one."""
-        from wenet_uio.dataset.batch_memory import pack
+        """Pickle each shared buffer once, so that a batch crosses processes as few file descriptors."""
+        from wenet_uio.dataset.batch_memory import to_buffers  # imports torch
 
         tensors = self._tensors()
-        return _unpacked, (self._with(dict.fromkeys(tensors)).__dict__, *pack(tensors))
+        return _from_pickle, (self._with(dict.fromkeys(tensors)).__dict__, *to_buffers(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         names = ("feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
@@ -168,18 +236,18 @@ class Batch:
             found.update((f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items())
         return found
 
-    def _with(self, tensors: dict[str, torch.Tensor | None]) -> Batch:
-        own = {name: tensor for name, tensor in tensors.items() if "." not in name}
+    def _with(self, tensors: Mapping[str, torch.Tensor | None]) -> Batch:
+        changes: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if "." not in name}
         if self.deferred is not None:
             others = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if "." in name}
-            own["deferred"] = replace(self.deferred, **others)
-        return replace(self, **own)
+            changes["deferred"] = self.deferred.with_tensors(others)
+        return replace(self, **changes)
 
     def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         return self._with({name: function(tensor) for name, tensor in self._tensors().items()})
 
 
-def _unpacked(values: dict[str, Any], *packed: Any) -> Batch:
-    from wenet_uio.dataset.batch_memory import unpack
+def _from_pickle(values: dict[str, Any], *in_buffers: Any) -> Batch:
+    from wenet_uio.dataset.batch_memory import from_buffers  # imports torch
 
-    return Batch(**values)._with(unpack(*packed))
+    return Batch(**values)._with(from_buffers(*in_buffers))

@@ -141,7 +141,7 @@ def _order_correlation(plan: EpochPlan, seed: int, epoch: int) -> float:
     """Correlation between the batch numbers of the same samples in this epoch and in the next."""
     if plan.num_batches < 2:
         return 0.0
-    following = EpochPlan(plan.corpus, plan.measure, seed=seed, epoch=epoch + 1, lanes=plan.lanes)
+    following = plan.of_epoch(seed, epoch + 1)
     starts = np.concatenate([[0], np.cumsum(plan.corpus.samples.astype(np.int64))])
     places = np.zeros((2, plan.corpus.num_samples))
     for row, one in enumerate((plan, following)):

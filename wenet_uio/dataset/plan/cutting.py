@@ -1,24 +1,29 @@
-"""Cutting sorted samples into batches of equal padded cost: number of samples times the largest units among them."""
+"""Cut sorted samples into batches of nearly equal padded cost: number of samples times the largest units among them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import overload
 
 import numpy as np
 
+Run = tuple[int, int]
+"""First sample of a batch, and one past the last."""
+
 
 def fewest_batches(units: np.ndarray, bound: int) -> int:
-    """Batches that samples of rising `units` need at least, none above `bound` unless a single sample is."""
+    """The fewest batches that hold samples of rising `units` when only batches of one sample may exceed `bound`."""
     return len(_runs(units.tolist(), bound)) if len(units) else 0
 
 
-def cut(units: np.ndarray, count: int, bound: int) -> list[tuple[int, int]]:
-    """Cut samples of rising `units` into exactly `count` runs whose largest padded cost is as small as can be.
+def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
+    """Cut samples of rising `units` into exactly `count` runs, so that the largest padded cost is minimal.
 
-    No run is above `bound` where `count` runs can hold that. With fewer samples than `count` the last runs are empty.
+    The minimum is found to one part in a thousand. No run exceeds `bound` if `count` runs within the bound exist. If
+    there are fewer samples than `count`, the last runs are empty.
 
-    Returns:
-        (first, last) of each run.
+    Raises:
+        ValueError: there are samples, and `count` is not positive.
     """
     values = units.tolist()
     if count >= len(values):
@@ -45,14 +50,22 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[tuple[int, int]]:
     return best
 
 
-def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[tuple[int, int]] | None:
-    """Longest runs from the left that cost at most `cap` each; None where that takes more than `at_most`."""
+@overload
+def _runs(values: list[int], cap: int) -> list[Run]: ...
+
+
+@overload
+def _runs(values: list[int], cap: int, at_most: int) -> list[Run] | None: ...
+
+
+def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] | None:
+    """Cut from the left into the longest runs of cost `cap` or less; None if that takes more than `at_most` runs."""
     runs = []
     first, end = 0, len(values)
     while first < end:
         if len(runs) == at_most:
             return None
-        # One longer than the longest run: cost(last) = (last - first) * values[last - 1] rises with last.
+        # Bisect for the first run that costs too much: cost(last) = (last - first) * values[last - 1] rises with last.
         reach = min(end, first + cap // values[first])
         last = bisect_left(range(first + 1, reach + 1), True, key=lambda n: (n - first) * values[n - 1] > cap) + first
         last = max(last, first + 1)
@@ -61,8 +74,8 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[tuple
     return runs
 
 
-def _split_dearest(runs: list[tuple[int, int]], values: list[int]) -> None:
-    """Halve, in place, the dearest run that has more than one sample."""
+def _split_dearest(runs: list[Run], values: list[int]) -> None:
+    """Halve, in place, the run of the highest cost that has more than one sample."""
     dearest = max(
         (number for number, (first, last) in enumerate(runs) if last - first > 1),
         key=lambda number: (runs[number][1] - runs[number][0]) * values[runs[number][1] - 1],

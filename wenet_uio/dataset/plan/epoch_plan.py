@@ -1,17 +1,18 @@
-"""The plan: every batch of an epoch, in order, as a pure function of (index, policy, seed, epoch).
+"""The plan: every batch of an epoch, in order, as a pure function of (index, batch policy, seed, epoch).
 
-    order    the shards, permuted by key
-    lanes    L cuts of that stream, equal in cost; each lane has the same number of rows, by definition
-    groups   runs of shards within a lane; a group's share of its lane's rows telescopes to the lane's total
-    batches  a group's samples, dealt into blocks, sorted by length, cut into exactly as many runs as it has rows
-    batch t  lane t mod L, row t div L
+    order    the shards, permuted by a key
+    lanes    L cuts of that stream, of equal cost; all lanes have the same number of rows by definition
+    groups   runs of shards within a lane, with their share of the rows of the lane
+    batches  the samples of a group, dealt into random blocks, sorted by length, cut into one batch for each row
+    batch t  row t div L of lane t mod L
 
-Only the group that holds a row is planned to find it, so any t is reached at once and memory does not grow with the
-corpus. A corpus of no more than WHOLE_CORPUS utterances is one lane of one group: a full shuffle.
+To find a batch, only its group is planned: every t is reached at once, and memory does not grow with the corpus. A
+corpus of up to WHOLE_CORPUS utterances is one lane with one group: all its samples are shuffled together.
 """
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,31 +21,51 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.plan.groups import GroupPlanner
-from wenet_uio.dataset.plan.lanes import Group, Lanes, shards_of_a_group
+from wenet_uio.dataset.plan.lanes import Group, Lanes, ShardCosts, shards_of_a_group
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Batches, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
 WHOLE_CORPUS = 1 << 18
-"""Utterances up to which a corpus is planned at once, in a third of a second."""
+"""Largest number of utterances of a corpus that is planned as a whole, which takes about 0.3 s."""
 LEAST_LANES = 8
+"""Smallest number of lanes of a larger corpus, if it has enough shards."""
 
 
 class EpochPlan:
-    """All batches of one epoch, planned a group at a time."""
+    """All batches of one epoch, planned one group at a time."""
 
     def __init__(
         self, corpus: Corpus, measure: Measure, *, seed: int, epoch: int, lanes: int, same_length: bool = False
     ) -> None:
-        """`same_length` gives plans of every seed and epoch as many batches; else a small corpus gets the fewest."""
-        self.corpus, self.measure, self.lanes = corpus, measure, lanes
-        key = key_of(seed, epoch)
-        self._lanes = Lanes(corpus, measure, key=key, lanes=lanes)
-        self._planner = GroupPlanner(corpus, measure, key=key)
+        """Plan an epoch.
+
+        Args:
+            corpus: one pass over the data.
+            measure: filters, speeds and the batch policy.
+            seed: of the run.
+            epoch: number of the epoch; epochs differ in everything that is random.
+            lanes: see `choose_lanes`.
+            same_length: plans of all seeds and epochs have the same number of batches. Otherwise a small corpus has
+                as few batches as the bound allows.
+        """
+        self.corpus, self.measure, self.lanes, self.same_length = corpus, measure, lanes, same_length
+        self._costs = ShardCosts(corpus, measure)
+        self._start(key_of(seed, epoch))
+
+    def of_epoch(self, seed: int, epoch: int) -> EpochPlan:
+        """The plan of another seed and epoch; it shares the costs of the shards with this plan."""
+        other = copy.copy(self)
+        other._start(key_of(seed, epoch))
+        return other
+
+    def _start(self, key: int) -> None:
+        self._lanes = Lanes(self._costs, key=key, lanes=self.lanes)
+        self._planner = GroupPlanner(self.corpus, self.measure, key=key)
         self._planned: dict[int, tuple[Group, Batches]] = {}
-        if lanes == 1 and corpus.num_samples <= WHOLE_CORPUS:
-            members = tuple((shard, 0, int(count)) for shard, count in enumerate(corpus.samples))
-            batches = self._planner.plan(0, members, 0, self._lanes.rows if same_length else None)
+        if self.lanes == 1 and self.corpus.num_samples <= WHOLE_CORPUS:
+            members = tuple((shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples))
+            batches = self._planner.plan(0, members, 0, self._lanes.rows if self.same_length else None)
             self.rows = len(batches)
             self._planned[0] = (Group(0, self.rows, members), batches)
         else:
@@ -52,6 +73,7 @@ class EpochPlan:
 
     @property
     def num_batches(self) -> int:
+        """Batches of the epoch, of all lanes together."""
         return self.lanes * self.rows
 
     def steps_from(self, position: int, world_size: int) -> int:
@@ -69,9 +91,9 @@ class EpochPlan:
         return PlannedBatch(index, batches[row - group.first_row])
 
     def step(self, position: int, world_size: int, rank: int) -> PlannedBatch:
-        """What `rank` runs in the step that starts at batch `position`.
+        """The batch of `rank` in the step that starts at batch `position`.
 
-        The last step of an epoch may hold fewer batches than ranks: its largest are halved until each rank has one.
+        The last step of an epoch may have fewer batches than ranks: its largest are halved until every rank has one.
         """
         if position + world_size <= self.num_batches:
             return self.batch(position + rank)
@@ -80,10 +102,14 @@ class EpochPlan:
         return PlannedBatch(min(position + rank, self.num_batches - 1), shares[rank])
 
     def shards_ahead(self, position: int, lanes: Sequence[int]) -> Iterator[tuple[int, int, np.ndarray]]:
-        """What batches from `position` on of some lanes are read from, in the order in which it is needed.
+        """The shards that batches from `position` on are read from, in the order in which they are needed.
+
+        Args:
+            position: number of a batch.
+            lanes: the lanes whose shards are wanted.
 
         Yields:
-            first batch and one past the last of each group, and its shards.
+            (first batch, one past the last batch, shards) of each group.
         """
         row = position // self.lanes
         if 0 in self._planned and self._planned[0][0].last_row == self.rows and self.lanes == 1:
@@ -100,12 +126,16 @@ class EpochPlan:
                 heapq.heappush(coming, (group.last_row, lane))
 
     def filtered(self) -> Counter[str]:
-        """Samples that the filters leave out, by reason."""
+        """Number of samples that the filters leave out, by reason."""
         return self.measure.filtered(self.corpus)
 
 
 def choose_lanes(corpus: Corpus, world_size: int) -> int:
-    """Lanes for a first run: a multiple of the world size where there are shards enough, one for a small corpus."""
+    """Number of lanes for a new run: one for a small corpus, otherwise a multiple of the world size that is LEAST_LANES
+    or more; fewer if there are too few shards.
+
+    The number is part of the state of a run. It stays when a later run has another world size.
+    """
     if corpus.num_samples <= WHOLE_CORPUS:
         return 1
     lanes = -(-LEAST_LANES // world_size) * world_size

@@ -1,4 +1,4 @@
-"""From the shards of a group to its batches: dealt into blocks, sorted by length, cut."""
+"""Plan a group: deal its samples into random blocks, sort each block by length, cut the blocks into batches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out
 from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
 
 BLOCK_BATCHES = 256
-"""Batches that are cut from one sorted block: more pad less, fewer shuffle more."""
+"""Number of batches cut from one sorted block. Larger blocks pad less, smaller blocks shuffle more."""
 JITTER = 0.01
-"""Share of its length by which a sample's place in the sorted order is moved at most, so that mates change."""
+"""Largest random change of a length before sorting, as a share of the length, so that epochs group samples anew."""
 
 
 class GroupPlanner:
@@ -26,7 +26,14 @@ class GroupPlanner:
         self._sources = sources_of(corpus)
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
-        """Batches of a group, in the order of its rows; `count` None makes as few as the bound allows."""
+        """Batches of a group, in the order of its rows.
+
+        Args:
+            lane: number of the lane.
+            members: the samples of the group.
+            first_row: number of the first row that the group fills.
+            count: number of batches; None makes as few as the bound allows.
+        """
         samples, keys = self._gather(members)
         batches = [batch for block, share in self._deal(samples, keys, count) for batch in self._cut(block, share)]
         batches.sort(key=_mean_frames)
@@ -40,7 +47,7 @@ class GroupPlanner:
         return Batches(self._in_turns(ordered) if self._sources.take_turns else ordered)
 
     def _in_turns(self, batches: list[Pieces]) -> list[Pieces]:
-        """Batches of the sources by turns, each source's spread evenly over the group."""
+        """Reorder batches so that those of each source are spread evenly over the group."""
         firsts = np.asarray([next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int)
         sources = self._sources.numbers(firsts)
         turn = np.zeros(len(batches))
@@ -50,7 +57,7 @@ class GroupPlanner:
         return [batches[number] for number in np.lexsort((sources, turn))]
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
-        """All samples of a group that take part, and the counters of their draws."""
+        """All samples of a group that the filters keep, and the hash of each key, from which everything random is drawn."""
         columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
@@ -71,7 +78,7 @@ class GroupPlanner:
         return samples, keys
 
     def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
-        """Deal the samples into blocks at random, each sorted by length, with its share of `count` batches."""
+        """Deal the samples into random blocks. Each block is sorted by length and gets its share of `count` batches."""
         expected = count if count is not None else int(samples.units.sum()) // self.measure.policy.bound
         number = max(1, round(expected / BLOCK_BATCHES))
         shift = 2 * uniform(key_of(self.key, PLACE), keys) - 1
@@ -89,7 +96,7 @@ class GroupPlanner:
         return blocks
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
-        """Cut a sorted block into `count` batches; one over the bound becomes several pieces."""
+        """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
         numbers = np.unique(block.buckets)
         if len(numbers) > 1:
             pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
@@ -100,7 +107,7 @@ class GroupPlanner:
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
     def _within_bound(self, samples: Piece) -> list[Piece]:
-        """Sorted samples in as few pieces as the bound allows; one, if empty."""
+        """Cut sorted samples into as few pieces as the bound allows; no samples are one empty piece."""
         if samples.cost <= self.measure.policy.bound:
             return [samples]
         units = np.maximum.accumulate(samples.units)

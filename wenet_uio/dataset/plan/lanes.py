@@ -1,9 +1,9 @@
-"""Lanes: equal cuts of the permuted stream of shards, and the groups of shards along each."""
+"""Lanes: cuts of equal cost of the permuted stream of shards, and the groups of shards along each lane."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -15,45 +15,70 @@ from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
 
 GROUP_SHARDS = 8
 GROUP_UTTERANCES = 24_000
-"""Shards and utterances that a group has at least: batches mix as many shards as a shuffle buffer of 10,000 does."""
+"""A group has at least so many shards and utterances. Its batches then mix as many shards as a shuffle buffer of
+10,000 samples does."""
 GROUP_BATCHES = 256
-"""Batches that a group is worth at least: enough to cut a sorted block from."""
+"""A group has at least so many batches: enough to cut them from one sorted block."""
 COST_UNIT = 1 << 12
-"""Costs are integers, in this part of a batch: sums are exact on every machine."""
+"""Costs are integers: so many units are one full batch. Sums of integers are exact on every machine."""
 
 Members = tuple[tuple[int, int, int], ...]
-"""Runs of samples: shard, first sample, one past the last."""
+"""Runs of samples: (shard, first sample, one past the last sample)."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive shards of a lane and the rows they fill."""
+    """Consecutive shards of a lane and the rows that they fill: `first_row` up to, but not including, `last_row`."""
 
     first_row: int
     last_row: int
     members: Members
 
 
-class Lanes:
-    """The lanes of one epoch, each of the same number of rows; groups are found without keeping the order of shards."""
+class ShardCosts:
+    """Cost of each shard of a corpus. All epochs share the array, which is computed at first use."""
 
-    def __init__(self, corpus: Corpus, measure: Measure, *, key: int, lanes: int) -> None:
-        self.corpus, self.measure, self.key, self.lanes = corpus, measure, key, lanes
+    def __init__(self, corpus: Corpus, measure: Measure) -> None:
+        self.corpus, self.measure = corpus, measure
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        """(shards,) uint32, in units of COST_UNIT per full batch."""
+        corpus, policy = self.corpus, self.measure.policy
+        costs = np.empty(corpus.num_shards, np.uint32)
+        unit = COST_UNIT / (policy.bound * policy.fill)
+        for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
+            part = slice(first, first + SHARDS_AT_ONCE)
+            costs[part] = np.minimum(np.ceil(self.measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max)
+            release_pages(corpus.samples)
+        return costs
+
+
+class Lanes:
+    """The lanes of one epoch, which all have the same number of rows.
+
+    A group is computed from its row, without storing the order of the shards.
+    """
+
+    def __init__(self, costs: ShardCosts, *, key: int, lanes: int) -> None:
+        self.corpus, self.key, self.lanes = costs.corpus, key, lanes
+        self._costs = costs
 
     @cached_property
     def rows(self) -> int:
-        """Batches of each lane."""
+        """Number of batches in each lane."""
         return -(-self._stream.total // (self.lanes * COST_UNIT))
 
     @cached_property
     def _stream(self) -> ShardStream:
-        return ShardStream(shard_costs(self.corpus, self.measure), key_of(self.key, SHUFFLE))
+        return ShardStream(self._costs.array, key_of(self.key, SHUFFLE))
 
     def group_at(self, lane: int, row: int) -> Group:
         """The group that fills a row of a lane.
 
-        Group edges lie on a grid of positions; the rows before position p are rows * cost(p) // cost(lane), so that the
-        rows of all groups add up to the lane's. A group that would have no row joins the next.
+        The edges of groups lie on a grid of positions. Before position p of the lane there are
+        rows * cost(p) // cost(lane) rows, so that the rows of all groups add up to the rows of the lane. A group that
+        would have no row is merged with the next one.
         """
         stream = self._stream
         start, end = (stream.total * number // self.lanes for number in (lane, lane + 1))
@@ -74,7 +99,7 @@ class Lanes:
             """First edge at or after a position."""
             return origin + max(0, -(-(position - origin) // width)) * width
 
-        no_edge = edge_from(last - width + 1)  # the first on the grid that would leave too small a group behind it
+        no_edge = edge_from(last - width + 1)  # the grid ends here: the rest is too small for a group
         high = min(edge_from(first_position_after(row + 1)), no_edge)
         low = high - width
         passed = rows_before(low) if low >= origin else 0
@@ -86,13 +111,13 @@ class Lanes:
         return Group(passed, last_row, self._members(low, high, start, end))
 
     def _containing(self, cost: int) -> int:
-        """Position of the shard in which the stream's cost passes `cost`; the stream's length at its end."""
+        """Position of the shard in which the summed cost exceeds `cost`; the length of the stream for the total cost."""
         if cost >= self._stream.total:
             return len(self._stream)
         return self._stream.position_of(cost + 1) - 1
 
     def _members(self, low: int, high: int, start: int, end: int) -> Members:
-        """Runs of samples between two positions of the lane that goes from cost `start` to cost `end`."""
+        """Runs of samples between two positions of the lane that extends from cost `start` to cost `end`."""
         members = []
         for position in range(low, min(high + 1, len(self._stream))):
             shard = self._stream.shard_at(position)
@@ -106,7 +131,7 @@ class Lanes:
         return tuple(members)
 
     def _sample_at(self, position: int, cost: int) -> int:
-        """Sample of the shard at `position` at which the stream's cost passes `cost`; 0 where that is before it."""
+        """Sample of the shard at `position` at which the summed cost reaches `cost`; 0 if earlier shards reach it."""
         before, after = (self._stream.cost_before(edge) for edge in (position, position + 1))
         if cost <= before:
             return 0
@@ -114,18 +139,6 @@ class Lanes:
         return int(np.searchsorted(seconds, seconds[-1] * ((cost - before) / (after - before)), side="left"))
 
 
-@lru_cache(maxsize=2)
-def shard_costs(corpus: Corpus, measure: Measure) -> np.ndarray:
-    """Batches that each shard is worth, in parts of COST_UNIT: the same for every epoch; uint32."""
-    costs = np.empty(corpus.num_shards, np.uint32)
-    unit = COST_UNIT / (measure.policy.bound * measure.policy.fill)
-    for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
-        part = slice(first, first + SHARDS_AT_ONCE)
-        costs[part] = np.minimum(np.ceil(measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max)
-        release_pages(corpus.samples)
-    return costs
-
-
 def shards_of_a_group(corpus: Corpus) -> int:
-    """Shards that batch-mates are drawn from at least."""
+    """Smallest number of shards in a group."""
     return max(GROUP_SHARDS, -(-GROUP_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)))

@@ -1,4 +1,4 @@
-"""From the columns of an index to what a plan needs: who takes part, and how many frames each has."""
+"""What a plan computes from the columns of an index: which samples the filters keep, and the length of each sample."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
 from wenet_uio.dataset.plan.policies import DurationBucketPolicy, Lengths, Policy, StaticPolicy, policy_of
 
 SHARDS_AT_ONCE = 1 << 18
-"""Shards whose rows of the shard table are worked on together, to bound the memory that takes."""
+"""Shards whose rows of the shard table are processed together; this bounds the memory."""
 SAMPLED_SHARDS = 20
-"""Shards, spread over the corpus, that say how long its utterances are."""
+"""Number of shards, spread over the corpus, from which the lengths of its utterances are estimated."""
 
 
 class Stored(NamedTuple):
-    """The part of an index that lengths come from; `Rows` has the same columns."""
+    """The columns of an index that lengths are computed from; `Rows` has the same columns."""
 
     num_samples: np.ndarray
     sample_rate: np.ndarray
@@ -34,27 +34,30 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """Which samples take part in an epoch, and what each costs."""
+    """Which samples take part in an epoch, and the cost of each.
+
+    `digest` hashes the `repr`: names and order of the fields must not change.
+    """
 
     policy: Policy
     frame_count: FrameCount
     filter: FilterConf | None = None
-    """None keeps every sample: evaluation leaves nothing out."""
+    """None keeps every sample, as evaluation does."""
     speeds: tuple[float, ...] = (1.0,)
-    """Drawn from for each sample and epoch."""
+    """One speed is drawn for each sample in each epoch."""
     text_length_is_tokens: bool = False
-    """True where the index counts tokens, so that bounds on tokens can be checked while planning."""
+    """True if the index counts tokens. Bounds on tokens are then checked while planning."""
     noise: float | None = None
-    """Semi-sorted batching: share of the range of lengths; None cuts sorted blocks."""
+    """Semi-sorted batching: width of the noise as a share of the range of lengths; None sorts without this noise."""
     length_order: str = "synced"
     """synced, random or rising."""
 
     def digest(self) -> str:
-        """Of everything here: a plan is only resumed under the policy it was made with."""
+        """Hash of all fields; a plan with another hash is not resumed."""
         return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
     def keep(self, rows: Rows | Stored) -> tuple[np.ndarray, Counter[str]]:
-        """Which rows take part (bool), and how many the others are by reason."""
+        """Whether each row takes part (bool), and the number of the other rows by reason."""
         kept = np.ones(len(rows.num_samples), bool)
         reasons: Counter[str] = Counter()
         for reason, bad in self._filters(rows):
@@ -73,10 +76,10 @@ class Measure:
         return Lengths(frames, -(-played * 1000 // rate), tokens, text_only)
 
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
-        """Units of a part of the shards after the filters, float64.
+        """Summed units of each shard of a part of the corpus, after the filters; float64.
 
-        From the shard table where that can tell; shards that the filters may touch, and all under policies that are
-        not linear in length, are looked into.
+        They come from the shard table if the policy is linear in the length. The index of a shard is read only if the
+        policy is not, or if the filters may leave out some of its samples.
         """
         stretch = float(np.mean(1 / np.asarray(self.speeds)))
         seconds = corpus.seconds[part] * stretch
@@ -89,9 +92,9 @@ class Measure:
         return units
 
     def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
-        """Samples that the filters leave out of every `step`-th shard from `first` on, by reason.
+        """Number of samples by reason that the filters leave out of every `step`-th shard, starting at `first`.
 
-        Reads the index of those shards whose row of the shard table does not rule it out.
+        The index of a shard is read only if its row of the shard table shows that the filters may apply.
         """
         reasons: Counter[str] = Counter()
         for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
@@ -102,9 +105,10 @@ class Measure:
         return reasons
 
     def _must_look_into(self, corpus: Corpus, part: slice) -> np.ndarray:
-        """Whether each shard may hold samples that `keep` leaves out, or units that its row of the table cannot tell.
+        """Whether the index of each shard must be read to know its filtered samples and its units.
 
-        Every filter is monotone in length and in text, under policies that are, so that the corners tell.
+        Policies with `table_units` are monotone in length and text, and so are the filters. So it suffices to test the
+        extremes: the shortest and the longest audio with the shortest and the longest text.
         """
         columns = (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
         shortest, longest, shortest_text, longest_text = (column[part] for column in columns)
@@ -151,13 +155,17 @@ class Measure:
 
 
 def needs_token_counts(conf: DatasetConf) -> bool:
-    """Whether batches or filters look at tokens in a way that must be planned, so that they have to be counted."""
+    """Whether the batch policy or the filters need the number of tokens, which must then be counted before planning."""
     tps = conf.filter_conf.max_tps is not None or conf.filter_conf.min_tps > 0
     return tps or policy_of(conf.batch_conf).needs_tokens
 
 
 def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
-    """The measure that `dataset_conf` asks for; evaluation filters nothing, perturbs nothing and drops no bucket."""
+    """The measure that `dataset_conf` describes.
+
+    Evaluation has no filters and no speed perturbation. Buckets of duration, which drop samples that fit no bucket, are
+    replaced by their smallest batch size.
+    """
     policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
         if isinstance(policy, DurationBucketPolicy):
@@ -175,7 +183,10 @@ def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool
 
 
 def utterance_seconds(corpus: Corpus) -> dict[str, float]:
-    """Seconds of the utterances: median, 95th percentile (`most`) and longest; zeros where there is only text."""
+    """Seconds of the utterances: median, 95th percentile (`most`) and longest; zeros for a corpus of text only.
+
+    They are estimated from SAMPLED_SHARDS shards.
+    """
     shards = np.unique(np.linspace(0, corpus.num_shards - 1, SAMPLED_SHARDS).astype(int))
     rows = [corpus.rows(int(shard)) for shard in shards]
     seconds = np.concatenate([each.seconds[each.sample_rate != TEXT_ONLY] for each in rows])

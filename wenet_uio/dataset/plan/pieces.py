@@ -1,4 +1,4 @@
-"""What a plan is made of: pieces of samples, and batches of pieces."""
+"""Parts of a plan: batches, and the pieces that a batch above the bound is split into."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Piece:
-    """Samples that go through the model together, sorted by length."""
+    """Samples that the model processes together, sorted by length; one row per sample."""
 
     shards: np.ndarray
     rows: np.ndarray
@@ -19,9 +19,9 @@ class Piece:
     frames: np.ndarray
     units: np.ndarray
     buckets: np.ndarray
-    """Samples of different buckets do not share a piece; NO_BUCKET where all may."""
+    """Samples of different buckets share no piece; NO_BUCKET may share a piece with all."""
     seeds: np.ndarray
-    """Of all that is drawn for each sample while it is read."""
+    """Seed of all random draws for each sample while it is read."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -36,20 +36,21 @@ class Piece:
 
     @property
     def padded_frames(self) -> int:
+        """Frames of the padded features."""
         return len(self) * int(self.frames.max(initial=0))
 
 
 Pieces = tuple[Piece, ...]
-"""Of one batch: one, or several where one would exceed the bound."""
+"""The pieces of one batch: several if the whole batch would exceed the bound."""
 
 
 class Batches:
-    """Batches one after the other, kept in a few arrays: an object for each piece takes more than what it holds."""
+    """Consecutive batches, stored in a few arrays: one object per piece would take more memory than its samples."""
 
     def __init__(self, batches: Sequence[Pieces]) -> None:
         pieces = [piece for batch in batches for piece in batch]
-        columns = zip(*([getattr(piece, column.name) for column in fields(Piece)] for piece in pieces), strict=True)
-        self._samples = Piece(*map(np.concatenate, columns)) if pieces else None
+        columns = [[getattr(piece, column.name) for piece in pieces] for column in fields(Piece)]
+        self._samples = Piece(*(np.concatenate(column) if column else np.empty(0, int) for column in columns))
         self._samples_before = np.cumsum([0, *map(len, pieces)])
         self._pieces_before = np.cumsum([0, *map(len, batches)])
 
@@ -64,7 +65,7 @@ class Batches:
         return tuple(self._samples[slice(*edge)] for edge in itertools.pairwise(bounds))
 
     def shards_from(self, number: int) -> np.ndarray:
-        """Shard of each sample of batch `number` and all behind it."""
+        """Shard of each sample in batch `number` and all later batches."""
         return self._samples.shards[self._samples_before[self._pieces_before[number]] :]
 
 
@@ -80,12 +81,13 @@ class PlannedBatch:
 
     @property
     def cost(self) -> int:
+        """Padded cost of all pieces in units of the policy."""
         return sum(piece.cost for piece in self.pieces)
 
 
 def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
-    """Make exactly `count` batches of pieces: the cheapest are put together, or the largest halved."""
-    batches = [(piece,) for piece in pieces]
+    """Make exactly `count` batches of the pieces: merge the cheapest batches, or halve the largest pieces."""
+    batches: list[Pieces] = [(piece,) for piece in pieces]
     while len(batches) > count:
         batches.sort(key=lambda batch: sum(piece.cost for piece in batch), reverse=True)
         batches[-2:] = [batches[-2] + batches[-1]]

@@ -1,119 +1,117 @@
 """Batch policies: how much of a batch each sample fills.
 
-A policy gives each sample a number of *units*; the padded cost of a batch is its number of samples times the largest
-units among them, and no batch costs more than the policy's bound. One planner serves every policy.
+A policy gives each sample a number of *units*. The padded cost of a batch is its number of samples times the largest
+units among them, and no batch costs more than the policy's bound. The planner is the same for all policies.
+
+Plans are resumed only under the same policy, which is recognised by the hash of its `repr`: names of classes and
+fields, and the order of fields, must not change.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
 
 import numpy as np
 
-from wenet_uio.config.dataset import BatchConf
+from wenet_uio.config.batch import BatchConf
 
 WHOLE = 1 << 30
-"""Bound where a policy counts utterances: a sample's units are this over the batch size of its kind."""
+"""Bound of policies that count utterances: the units of a sample are WHOLE divided by the batch size of its kind."""
 DEFAULT_BATCH_SIZE = 16
 ANY_TOKENS = int(np.iinfo(np.int64).max)
+"""End of a bucket that any number of tokens fits."""
 NO_BUCKET = -1
+"""Bucket of samples that may share a batch with any other sample."""
 TEXT_BUCKET = 1 << 20
-"""Bucket of all that is text alone."""
-
-
-def no_buckets(lengths: Lengths) -> np.ndarray:
-    """What `buckets` says of samples that may share a batch with any other."""
-    return np.full(len(lengths.frames), NO_BUCKET)
+"""Bucket of text without audio."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of samples as they will be played; one row a sample."""
+    """Lengths of samples after speed perturbation; one row per sample."""
 
     frames: np.ndarray
     milliseconds: np.ndarray
     tokens: np.ndarray
-    """Or characters, where the tokenizer does not make one token of each."""
+    """Tokens if the index counts tokens, otherwise characters."""
     text_only: np.ndarray
-    """bool: samples without audio; their frames are their tokens, so that they are sorted by those."""
+    """bool: samples without audio. Their frames are their tokens, so that they are sorted by tokens."""
 
 
-class Policy(Protocol):
-    """What the planner asks of a policy."""
+class Policy(ABC):
+    """What the planner needs to know of a policy. Subclasses are frozen dataclasses."""
 
     bound: int
     """Largest padded cost of a batch."""
-    fill: ClassVar[float]
-    """Share of the bound that a batch is to fill where its group is planned unseen; more would split batches."""
-    needs_tokens: bool
-    """Whether `units` looks at tokens."""
+    fill: float = 0.94
+    """Planned fill of a batch, as a share of the bound, for groups whose batches are counted before they are cut. A
+    higher share would split more batches."""
+    needs_tokens: bool = False
+    """Whether `units` reads the number of tokens."""
 
+    @abstractmethod
     def units(self, lengths: Lengths) -> np.ndarray:
-        """Units of each sample, int64; more than the bound for one that no batch may hold."""
-        ...
+        """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample where batches keep buckets apart, else NO_BUCKET."""
-        ...
+        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all."""
+        return np.full(len(lengths.frames), NO_BUCKET)
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
-        """Units of whole shards from their totals; None where the samples must be looked at."""
-        ...
+        """Units of whole shards from their totals; None if the units of each sample must be added up."""
+        return None
 
 
 @dataclass(frozen=True)
-class StaticPolicy:
-    """A number of utterances."""
+class StaticPolicy(Policy):
+    """A fixed number of utterances."""
 
     batch_size: int
-    fill: ClassVar[float] = 0.99
-    needs_tokens: ClassVar[bool] = False
+    fill = 0.99
 
     @property
     def bound(self) -> int:
+        """Utterances."""
         return self.batch_size
 
     def units(self, lengths: Lengths) -> np.ndarray:
+        """One unit per utterance."""
         return np.ones(len(lengths.frames), np.int64)
 
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        return no_buckets(lengths)
-
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+        """The number of samples."""
         return samples.astype(np.float64)
 
 
 @dataclass(frozen=True)
-class FramesPolicy:
-    """Padded frames."""
+class FramesPolicy(Policy):
+    """A bound on padded frames."""
 
     bound: int
-    fill: ClassVar[float] = 0.94
-    needs_tokens: ClassVar[bool] = False
 
     def units(self, lengths: Lengths) -> np.ndarray:
+        """Frames."""
         return np.maximum(lengths.frames, 1).astype(np.int64)
 
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        return no_buckets(lengths)
-
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+        """The number of frames."""
         return frames
 
 
 @dataclass(frozen=True)
-class DurationPolicy:
-    """Padded milliseconds, with a quadratic term and a limit of utterances where asked for (NeMo's batch_duration)."""
+class DurationPolicy(Policy):
+    """A bound on padded milliseconds (`batch_duration` of NeMo), optionally with a quadratic term and a limit of
+    utterances.
+    """
 
     bound: int
     quadratic: int | None = None
-    """Milliseconds at which an utterance counts twice."""
+    """Duration in milliseconds at which the quadratic term equals the linear term."""
     batch_size: int | None = None
-    fill: ClassVar[float] = 0.94
-    needs_tokens: ClassVar[bool] = False
 
     def units(self, lengths: Lengths) -> np.ndarray:
+        """Milliseconds d, or d + d² / quadratic; with `batch_size` at least so much that no more utterances fit."""
         units = np.maximum(lengths.milliseconds, 1).astype(np.int64)
         if self.quadratic is not None:
             units = units + units * units // self.quadratic
@@ -121,51 +119,43 @@ class DurationPolicy:
             units = np.maximum(units, self.bound // (self.batch_size + 1) + 1)
         return units
 
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        return no_buckets(lengths)
-
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+        """Milliseconds, if units are linear in the duration."""
         return 1000 * seconds if self.quadratic is None and self.batch_size is None else None
 
 
 @dataclass(frozen=True)
-class BucketPolicy:
-    """A number of utterances for each range of lengths in frames; beyond the last end there is one bucket more."""
+class BucketPolicy(Policy):
+    """A number of utterances for each range of lengths in frames; one more bucket holds the longest utterances."""
 
     ends: tuple[int, ...]
     """Frames, exclusive."""
     sizes: tuple[int, ...]
     bound: int = WHOLE
-    fill: ClassVar[float] = 0.94
-    needs_tokens: ClassVar[bool] = False
 
     def units(self, lengths: Lengths) -> np.ndarray:
+        """A share of WHOLE; units never fall with length."""
         units = np.maximum.accumulate(WHOLE // np.asarray(self.sizes, np.int64))
         return units[np.searchsorted(self.ends, lengths.frames, side="right")]
 
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        return no_buckets(lengths)
-
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
-        return None
-
 
 @dataclass(frozen=True)
-class DurationBucketPolicy:
-    """A number of utterances for each bin of duration, or of duration and tokens (Lhotse's and NeMo's buckets)."""
+class DurationBucketPolicy(Policy):
+    """A number of utterances for each bin of duration, or of duration and tokens (buckets of Lhotse and NeMo)."""
 
     ends: tuple[tuple[int, int], ...]
-    """Milliseconds and tokens, inclusive, rising; tokens of the largest integer where only duration counts."""
+    """Milliseconds and tokens, inclusive, rising; tokens are ANY_TOKENS in buckets of duration only."""
     sizes: tuple[int, ...]
-    """One more than the ends where longer samples have a bucket too."""
+    """One size per bucket; one more size if there is a bucket for longer samples."""
     lenient: bool = False
+    """In two dimensions: False looks only at the first bin of duration that fits, True at all bins."""
     max_tps: tuple[float, ...] | None = None
-    """Tokens per second that each duration keeps, in the order of the ends."""
+    """Largest tokens per second of each bin of duration, in the order of the ends."""
     bound: int = WHOLE
-    fill: ClassVar[float] = 0.94
 
     @property
     def needs_tokens(self) -> bool:
+        """True for buckets in two dimensions, and with `max_tps`."""
         return self._two_dimensions or self.max_tps is not None
 
     @property
@@ -173,10 +163,11 @@ class DurationBucketPolicy:
         return any(tokens != ANY_TOKENS for _, tokens in self.ends)
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        return self.bucket_of(lengths) if self._two_dimensions else no_buckets(lengths)
+        """In two dimensions samples of different buckets share no piece of a batch."""
+        return self.bucket_of(lengths) if self._two_dimensions else super().buckets(lengths)
 
     def bucket_of(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample; the number of sizes where none fits."""
+        """Bucket of each sample; the number of sizes for a sample that no bucket fits."""
         milliseconds, tokens = (np.asarray(column) for column in zip(*self.ends, strict=True))
         fits = (lengths.milliseconds[:, None] <= milliseconds) & (lengths.tokens[:, None] <= tokens)
         if not self.lenient:
@@ -191,51 +182,55 @@ class DurationBucketPolicy:
         return np.where(found, fits.argmax(axis=1), beyond)
 
     def units(self, lengths: Lengths) -> np.ndarray:
+        """A share of WHOLE; more than the bound for a sample that no bucket fits."""
         units = np.append(WHOLE // np.asarray(self.sizes, np.int64), WHOLE + 1)
         return units[self.bucket_of(lengths)]
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
-        return None
-
 
 @dataclass(frozen=True)
-class TextPolicy:
-    """A number of padded tokens for what is text alone, and another policy for what has audio; no batch holds both."""
+class TextPolicy(Policy):
+    """A bound on padded tokens for text without audio, and another policy for audio; no batch holds both."""
 
     audio: Policy
     batch_tokens: int
     quadratic: int | None = None
-    """Tokens at which a text counts twice."""
-    needs_tokens: ClassVar[bool] = True
+    """Tokens at which the quadratic term equals the linear term."""
+    needs_tokens = True
 
     @property
     def bound(self) -> int:
+        """The bound of the audio policy; units of text are scaled to this bound."""
         return self.audio.bound
 
     @property
     def fill(self) -> float:
+        """The fill of the audio policy."""
         return self.audio.fill
 
     def units(self, lengths: Lengths) -> np.ndarray:
+        """For text its tokens n, or n + n² / quadratic, as a share of `batch_tokens`."""
         tokens = np.maximum(lengths.tokens, 1)
         if self.quadratic is not None:
             tokens = tokens + tokens * tokens // self.quadratic
         return np.where(lengths.text_only, -(-tokens * self.bound // self.batch_tokens), self.audio.units(lengths))
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
+        """One bucket for all text, besides those of the audio policy."""
         return np.where(lengths.text_only, TEXT_BUCKET, self.audio.buckets(lengths))
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+        """As the audio policy says; shards of text are always read."""
         return self.audio.table_units(samples, seconds, frames)
 
 
 def policy_of(conf: BatchConf) -> Policy:
-    """The policy that `batch_conf` asks for."""
+    """The policy that `batch_conf` describes."""
     policy = _audio_policy_of(conf)
     return policy if conf.batch_tokens is None else TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
 
 
 def _audio_policy_of(conf: BatchConf) -> Policy:
+    """The policy for samples with audio."""
     if conf.batch_type == "static":
         return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
     if conf.batch_type == "dynamic":
@@ -243,9 +238,14 @@ def _audio_policy_of(conf: BatchConf) -> Policy:
             return FramesPolicy(conf.max_frames_in_batch)
         quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
         return DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size)
-    if conf.bucket_duration_bins is None:
-        return BucketPolicy(conf.bucket_boundaries, conf.bucket_batch_sizes)
-    ends = tuple(end if isinstance(end, tuple) else (end, ANY_TOKENS) for end in conf.bucket_duration_bins)
+    return duration_bucket_policy_of(conf) or BucketPolicy(conf.bucket_boundaries, conf.bucket_batch_sizes)
+
+
+def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
+    """The policy of `bucket_duration_bins`, whatever `batch_type` is; None without such bins."""
+    if conf.bucket_duration_bins is None or conf.bucket_batch_size is None:
+        return None
+    ends = [end if isinstance(end, tuple) else (end, ANY_TOKENS) for end in conf.bucket_duration_bins]
     return DurationBucketPolicy(
         tuple((round(1000 * seconds), tokens) for seconds, tokens in ends),
         conf.bucket_batch_size,

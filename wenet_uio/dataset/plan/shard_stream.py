@@ -1,27 +1,27 @@
-"""The shards of an epoch in their permuted order, found by position or by cost without keeping that order."""
+"""The shards of an epoch in permuted order, looked up by position or by cost without storing that order."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 
 from wenet_uio.dataset.randomness import Permutation
 
 CHUNK = 1 << 16
-"""Positions whose order and costs are worked out together; only the totals of chunks are kept."""
+"""Positions whose order and costs are computed together. Only the total cost of every chunk is stored."""
+KEPT_CHUNKS = 4
+"""Chunks that stay in memory after their last use."""
 
 
 class ShardStream:
     """A keyed permutation of shards of known cost.
 
-    Memory is that of the costs (4 bytes a shard, shared between epochs) and of a few chunks.
+    It holds the costs in memory (4 bytes per shard, shared between epochs) and a few chunks.
     """
 
     def __init__(self, costs: np.ndarray, key: int) -> None:
-        """`costs` of each shard, unsigned integers."""
+        """Permute shards of `costs` (shards,), unsigned integers."""
         self._costs, self._permutation = costs, Permutation(max(1, len(costs)), key)
-        self.chunk = lru_cache(maxsize=4)(self._work_out)
+        self._chunks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         totals = [int(self._costs_of(first).sum()) for first in range(0, len(costs), CHUNK)]
         self._before_chunk = np.concatenate([[0], np.cumsum(totals, dtype=np.int64)])
 
@@ -30,25 +30,25 @@ class ShardStream:
 
     @property
     def total(self) -> int:
-        """Cost of all shards."""
+        """Total cost of all shards."""
         return int(self._before_chunk[-1])
 
     def shard_at(self, position: int) -> int:
         """The shard at a position of the stream."""
-        return int(self.chunk(position // CHUNK)[0][position % CHUNK])
+        return int(self._chunk(position // CHUNK)[0][position % CHUNK])
 
     def cost_before(self, position: int) -> int:
-        """Cost of all shards before a position."""
+        """Total cost of the shards before a position."""
         if position >= len(self):
             return self.total
-        return int(self.chunk(position // CHUNK)[1][position % CHUNK])
+        return int(self._chunk(position // CHUNK)[1][position % CHUNK])
 
     def position_of(self, cost: int) -> int:
-        """First position with at least `cost` before it; the length of the stream for the cost of all."""
+        """First position whose preceding shards cost at least `cost`; the length of the stream for the total cost."""
         number = int(np.searchsorted(self._before_chunk, cost, side="left")) - 1
         if number < 0:
             return 0
-        inside = int(np.searchsorted(self.chunk(number)[1], cost, side="left"))
+        inside = int(np.searchsorted(self._chunk(number)[1], cost, side="left"))
         return min(number * CHUNK + inside, len(self))
 
     def _order_of(self, first: int) -> np.ndarray:
@@ -57,8 +57,14 @@ class ShardStream:
     def _costs_of(self, first: int) -> np.ndarray:
         return self._costs[self._order_of(first)].astype(np.int64)
 
-    def _work_out(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Shards of a chunk, and the cost of the stream before each."""
-        order = self._order_of(number * CHUNK)
-        costs = self._costs[order].astype(np.int64)
-        return order, self._before_chunk[number] + np.cumsum(costs) - costs
+    def _chunk(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Shards of a chunk, and the cost of the stream before each; the chunks used last are kept."""
+        found = self._chunks.pop(number, None)
+        if found is None:
+            order = self._order_of(number * CHUNK)
+            costs = self._costs[order].astype(np.int64)
+            found = order, self._before_chunk[number] + np.cumsum(costs) - costs
+            if len(self._chunks) == KEPT_CHUNKS:
+                del self._chunks[next(iter(self._chunks))]
+        self._chunks[number] = found  # the last in the order of insertion
+        return found

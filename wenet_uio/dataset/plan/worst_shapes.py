@@ -1,4 +1,4 @@
-"""The largest batch shape that each bucket of a corpus can ask for: its longest audio with its longest text."""
+"""The largest batch shape of each bucket of a corpus: its longest audio together with its longest text."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wenet_uio.config.dataset import BatchConf
+from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.plan.duration_bins import duration_bins
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy, Lengths, policy_of
+from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy, Lengths, duration_bucket_policy_of
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the utterances of a bucket are padded to at most."""
+    """Largest padded shape of the utterances of a bucket."""
 
     utterances: int
-    """In the bucket; with speed perturbation, at any of the speeds."""
+    """Utterances in the bucket. With speed perturbation every speed of an utterance counts as an utterance."""
     frames: int
     tokens: int
 
@@ -27,24 +27,26 @@ class Shape:
 def worst_shapes(
     corpus: Corpus, measure: Measure, conf: BatchConf, num_bins: int
 ) -> tuple[DurationBucketPolicy, list[Shape | None]]:
-    """Buckets and the shape of each, None of one without utterances; one bucket more where some are longer than all.
+    """The buckets, and the largest shape of each; None for a bucket without utterances.
+
+    If utterances are longer than all buckets, the list of shapes has one more entry for them.
 
     Args:
-        corpus: of one pass; its rows count tokens.
-        measure: its filters and speeds count, its policy does not.
-        conf: its bucket_duration_bins are the buckets; without, at most `num_bins` that hold equal amounts of audio.
+        corpus: one pass over the data, whose index counts tokens.
+        measure: its filters and speeds apply; its policy is ignored.
+        conf: its bucket_duration_bins are the buckets.
+        num_bins: without bucket_duration_bins, largest number of buckets, which hold equal amounts of audio.
 
     Raises:
         ValueError: the filters leave no audio.
     """
     lengths = _lengths(corpus, measure)
     if not len(lengths.frames):
-        raise ValueError(f"{corpus.data_list}: no audio is left by dataset_conf.filter_conf")
-    if conf.bucket_duration_bins is None:
-        ends = duration_bins(lengths.milliseconds, num_bins).ends
+        raise ValueError(f"{corpus.data_list}: no audio is left by dataset_conf.filter_conf; relax its bounds")
+    policy = duration_bucket_policy_of(conf)
+    if policy is None:
+        ends = duration_bins(lengths.milliseconds, num_bins)
         policy = DurationBucketPolicy(tuple((int(end), ANY_TOKENS) for end in ends), (1,) * len(ends))
-    else:
-        policy = policy_of(conf.model_copy(update={"batch_type": "bucket", "batch_tokens": None}))
     number = policy.bucket_of(lengths)
     shapes: list[Shape | None] = []
     for bucket in range(len(policy.ends) + 1):
@@ -55,7 +57,7 @@ def worst_shapes(
 
 
 def _lengths(corpus: Corpus, measure: Measure) -> Lengths:
-    """Of what has audio, at every speed."""
+    """Lengths of all samples with audio, at every speed."""
     parts = []
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)

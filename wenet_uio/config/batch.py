@@ -1,0 +1,93 @@
+"""`batch_conf` of `dataset_conf`: how samples become batches."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from wenet_uio.config.base import Section
+
+Positive = Annotated[int, Field(gt=0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class BatchConf(Section):
+    """How samples become batches; `batch_type` decides which of the keys apply."""
+
+    batch_type: Literal["static", "dynamic", "bucket"] = "static"
+    batch_size: Positive | None = None
+    """static: utterances of a batch, 16 by default. dynamic with `batch_duration`: largest number of utterances."""
+    max_frames_in_batch: Positive = 12000
+    """dynamic: padded frames of a batch, which are its longest utterance times its number of utterances."""
+    batch_duration: Seconds | None = None
+    """dynamic: padded seconds of a batch, instead of max_frames_in_batch."""
+    quadratic_duration: Seconds | None = None
+    """With batch_duration: an utterance of d seconds counts as d + d² / quadratic_duration, as attention costs."""
+    bucket_boundaries: tuple[Positive, ...] = (500, 1000, 1500)
+    """bucket: upper ends of the buckets in frames, exclusive. One more bucket holds longer utterances."""
+    bucket_batch_sizes: tuple[Positive, ...] = (128, 64, 32, 16)
+    """bucket: utterances of a batch, one number for each bucket of bucket_boundaries."""
+    bucket_duration_bins: tuple[Seconds, ...] | tuple[tuple[Seconds, Positive], ...] | None = None
+    """bucket: upper ends of the buckets in seconds or (seconds, tokens), inclusive, instead of bucket_boundaries."""
+    bucket_batch_size: tuple[Positive, ...] | None = None
+    """Utterances of a batch, one number for each bucket of bucket_duration_bins. Bins of seconds may have one more
+    number for utterances longer than all bins."""
+    max_tps: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    """Largest tokens per second, one number for each duration of the bins; utterances above them are left out."""
+    bucket_choice: Literal["strict", "lenient"] = "strict"
+    """Buckets of (seconds, tokens): strict searches only the buckets of the smallest duration that fits, lenient takes
+    the first bucket that fits both."""
+    batch_tokens: Positive | None = None
+    """Padded tokens of a batch of text without audio; required for sources of type txt and txt_pair."""
+    quadratic_factor: Positive | None = None
+    """With batch_tokens: a text of n tokens counts as n + n² / quadratic_factor."""
+    use_semi_sorted_batching: bool = False
+    """Sort all samples by length plus noise, instead of sorting random blocks by length. US patent 11915685 B2 covers
+    this method: check that you may use it before you switch it on."""
+    randomization_factor: Probability = 0.1
+    """Semi-sorted batching: width of the noise as a share of the range of lengths."""
+    length_order: Literal["synced", "random", "rising"] = "synced"
+    """Order of batches by length over the epoch. synced: random, but similar for all ranks of a step. random: random in
+    each lane. rising: from short to long."""
+
+    @model_validator(mode="after")
+    def _frame_buckets_fit(self) -> BatchConf:
+        boundaries, sizes = self.bucket_boundaries, self.bucket_batch_sizes
+        if len(sizes) != len(boundaries) + 1:
+            raise ValueError(
+                f"bucket_batch_sizes needs {len(boundaries) + 1} numbers for {len(boundaries)} bucket_boundaries, "
+                f"found {len(sizes)}"
+            )
+        _require_rising("bucket_boundaries", boundaries)
+        return self
+
+    @model_validator(mode="after")
+    def _duration_buckets_fit(self) -> BatchConf:
+        bins, sizes = self.bucket_duration_bins, self.bucket_batch_size
+        if (bins is None) != (sizes is None):
+            raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
+        ends = bins or ()
+        if sizes is not None:
+            in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)
+            if len(sizes) - len(ends) not in (0, 0 if in_two_dimensions else 1):
+                raise ValueError(f"bucket_batch_size has {len(sizes)} numbers for {len(ends)} bucket_duration_bins")
+        durations = {end[0] if isinstance(end, tuple) else end for end in ends}
+        if self.max_tps is not None and len(self.max_tps) != len(durations):
+            raise ValueError(f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the bins")
+        _require_rising("bucket_duration_bins", ends)
+        return self
+
+    @model_validator(mode="after")
+    def _quadratic_terms_have_a_bound(self) -> BatchConf:
+        if self.batch_duration is None and self.quadratic_duration is not None:
+            raise ValueError("quadratic_duration goes with batch_duration")
+        if self.batch_tokens is None and self.quadratic_factor is not None:
+            raise ValueError("quadratic_factor goes with batch_tokens")
+        return self
+
+
+def _require_rising(name: str, ends: tuple) -> None:
+    if sorted(set(ends)) != list(ends):
+        raise ValueError(f"{name} must rise, found {list(ends)}")
