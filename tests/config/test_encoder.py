@@ -143,5 +143,7 @@ def test_a_saved_transducer_says_the_widths_that_meet(tmp_path):
 
 @pytest.mark.parametrize("key", ["predictor", "predictor_conf", "joint_conf"])
 def test_a_predictor_without_a_transducer_is_refused(key):
-    with pytest.raises(ConfigError, match=f"{key}: only a transducer has this key; add `model: transducer` or remove it"):
+    with pytest.raises(
+        ConfigError, match=f"{key}: only a transducer has this key; add `model: transducer` or remove it"
+    ):
         parse_config({key: "rnn" if key == "predictor" else {}}, "test.yaml")

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.loader import Loader
+from wenet_uio.dataset.reader import BatchReader
 
 PLAN, READ, DECODE, PAD, DEVICE = "plan", "read", "decode", "pad and the rest", "features on the device"
 ADVICE = {

@@ -17,8 +17,7 @@ from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.chain.waveform import Resample
-from wenet_uio.dataset.types import Operator
-from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.dataset.types import Example, Operator, SkipSample
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search.decode import decode
