@@ -1,16 +1,32 @@
 #!/usr/bin/env bash
-# Installs the packages of the tests, then runs ruff, shellcheck and pytest. Arguments are passed to pytest:
+# Installs the packages of the tests, then runs ruff, basedpyright, shellcheck and pytest. Arguments are passed to pytest:
 #
 #   bash tests/run.sh
 #   bash tests/run.sh tests/dataset -k plan
+#   bash tests/run.sh --quick       # an answer within a minute: lint, types, and tests without processes and audio
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ./path.sh
 need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt
 
+lint() {
+  ruff check . &&
+    ruff format --check . &&
+    shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
+}
+
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # small models in several parallel processes
-ruff check .
-ruff format --check .
-shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
+if [[ ${1:-} == --quick ]]; then
+  shift
+  basedpyright &
+  types=$!
+  status=0
+  lint || status=1
+  python -m pytest -q --hypothesis-profile quick "$@" $(<tests/quick.txt) || status=1
+  wait "$types" || status=1
+  exit "$status"
+fi
+lint
+basedpyright
 python -m pytest -n 2 --dist loadfile "$@"

@@ -24,7 +24,7 @@ def modules() -> dict[str, Path]:
 
 
 def room_of(name: str, path: Path) -> str:
-    """The package of a module. Modules directly in wenet_uio and in wenet_uio.dataset count as packages of their own."""
+    """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a package of its own."""
     parent = name if path.name == "__init__.py" else name.rpartition(".")[0]
     return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
 
@@ -50,7 +50,7 @@ def _is_typing(node: ast.AST) -> bool:
 
 
 def graph() -> Graph:
-    """The imports between packages. The public face of the dataset is left out: it hands names on, when they are used."""
+    """The imports between packages, without those of the public face of the dataset: it loads names when they are used."""
     names, found = modules(), defaultdict(lambda: defaultdict(list))
     for name, path in names.items():
         if name == "wenet_uio.dataset":
