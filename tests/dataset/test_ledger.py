@@ -25,7 +25,7 @@ def test_an_account_says_where_everything_went():
 @pytest.mark.parametrize("name", sorted(COUNTS.keys() - {"planned"}))
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_one_utterance_too_many_or_too_few_is_a_bug(name, difference):
-    with pytest.raises(RuntimeError, match="does not add up, which is a bug in wenet_uio"):
+    with pytest.raises(RuntimeError, match="do not add up, which is a bug in wenet_uio"):
         reconciled(Counter({**COUNTS, name: COUNTS[name] + difference}))
 
 

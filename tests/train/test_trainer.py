@@ -230,7 +230,7 @@ def test_samples_left_out_are_counted_by_reason(tmp_path: Path, caplog: pytest.L
 def test_an_epoch_that_does_not_add_up_stops_the_run(tmp_path: Path) -> None:
     batches = [tiny_batch([4, 3], seed) for seed in range(3)]
     batches[1].planned = 3
-    with pytest.raises(RuntimeError, match=r"does not add up, which is a bug .*'planned': 7, 'read': 6"):
+    with pytest.raises(RuntimeError, match=r"do not add up, which is a bug .*'planned': 7, 'read': 6"):
         make_trainer(tmp_path, ListLoader(batches), max_epoch=1).run()
 
 

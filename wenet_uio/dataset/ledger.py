@@ -1,4 +1,4 @@
-"""Where the utterances of an epoch went: bad ones by name in a file, all of them by number in an account."""
+"""The account of an epoch: bad samples by name in a file, all samples by number."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines, written_aside
 
 NOT_INDEXED = "not_indexed"
-"""The reason of what an index had to leave out; the details say more."""
+"""Reason of the samples that could not be indexed; the details say why."""
 
 
 class Ledger:
-    """A file with a JSON line for each bad sample that was met; the ranks of a run append to the same one.
+    """A file with one JSON line for each bad sample. All ranks of a run append to the same file.
 
-    A line says in which list, pass over the data and batch it was met, its key, the reason and the details.
+    A line holds the data list, the pass over the data, the batch, the key, the reason and the details:
+
+        ledger = Ledger("exp/conformer/bad_samples.jsonl")
+        loader = build_loader(..., options=LoaderOptions(ledger=ledger))
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -31,14 +34,17 @@ class Ledger:
         append_line(self.path, {**place, "key": key, "reason": reason, "detail": detail})
 
     def write_once(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
-        """The same, unless an earlier start of the run wrote this key of the list with this reason."""
+        """Append one line, unless an earlier start of the run wrote the same list, key and reason."""
         if self._before is None:
             self._before = {(line["list"], line["key"], line["reason"]) for line in read_lines(self.path)}
         if (data_list, key, reason) not in self._before:
             self.write(data_list, data_pass, batch, key, reason, detail)
 
     def forget(self, data_list: str, data_pass: int = 0, batch: int = 0) -> None:
-        """Take out what a list said from this place on, which will be read again; for one rank, before others write."""
+        """Remove the lines of a list from this position on, as its samples are read again.
+
+        One rank calls this before any rank writes.
+        """
         if not self.path.exists():
             return
         kept = "".join(
@@ -52,7 +58,7 @@ class Ledger:
 
 
 def tally(batches: Iterable[Batch]) -> Counter[str]:
-    """Samples of some batches: `planned`, `read`, and what was left out as `filtered/reason` and `bad/reason`."""
+    """Count the samples of batches: `planned`, `read`, and those left out as `filtered/reason` and `bad/reason`."""
     counts: Counter[str] = Counter()
     for batch in batches:
         counts["planned"] += batch.planned
@@ -63,7 +69,7 @@ def tally(batches: Iterable[Batch]) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Account:
-    """An epoch over all ranks; read + filtered + bad = all."""
+    """Number of samples of an epoch over all ranks; read + filtered + bad = all."""
 
     all: int
     read: int
@@ -73,7 +79,7 @@ class Account:
     """By reason."""
 
     def scalars(self) -> dict[str, float]:
-        """Points for TensorBoard."""
+        """The numbers by name, for TensorBoard."""
         parts = {"filtered": self.filtered, "bad": self.bad}
         totals = {part: sum(reasons.values()) for part, reasons in parts.items()}
         by_reason = {f"{part}_{reason}": count for part, reasons in parts.items() for reason, count in reasons.items()}
@@ -88,10 +94,10 @@ class Account:
 
 
 def reconciled(counts: Mapping[str, int]) -> Account:
-    """The account of an epoch, from the counts of all ranks: `tally` of its batches, and `Loader.left_out` at its end.
+    """Make the account of an epoch from the counts of all ranks: `tally` of the batches plus `Loader.left_out`.
 
     Raises:
-        RuntimeError: the totals do not agree, so that an utterance was lost or came twice: a bug in this project.
+        RuntimeError: the totals differ: a sample was lost or came twice, which is a bug in this project.
     """
     parts = {
         part: {name.split("/", 1)[1]: count for name, count in counts.items() if name.startswith(f"{part}/") and count}
@@ -99,5 +105,7 @@ def reconciled(counts: Mapping[str, int]) -> Account:
     }
     account = Account(counts.get("all", counts["planned"]), counts["read"], **parts)
     if account.all != account.read + sum(account.filtered.values()) + sum(account.bad.values()):
-        raise RuntimeError(f"an epoch does not add up, which is a bug in wenet_uio; please report it: {dict(counts)}")
+        raise RuntimeError(
+            f"the counts of an epoch do not add up, which is a bug in wenet_uio; please report it: {dict(counts)}"
+        )
     return account
