@@ -134,8 +134,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
     """Wait until no other run packs into a folder; the workers of one that was killed count until they are gone."""
     lock = folder / RECEIPTS / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    lock.touch()
-    with locked(str(lock)):
+    with locked(lock, create=True):
         yield
 
 

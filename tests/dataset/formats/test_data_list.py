@@ -69,7 +69,7 @@ def test_a_shard_may_have_its_texts_in_a_manifest(tmp_path):
         ("{broken", "not JSON"),
         ("[1]", "expected an object"),
         ('{"key": "a", "wav": "a.wav"}', "lacks txt"),
-        ('{"wav": "a", "txt": "b", "start": "x"}', "are seconds"),
+        ('{"wav": "a", "txt": "b", "start": "x"}', "must be seconds"),
     ],
 )
 def test_a_bad_line_says_what_is_wrong(line, message):

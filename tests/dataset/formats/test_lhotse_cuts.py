@@ -87,8 +87,8 @@ def test_cuts_that_are_more_than_a_piece_of_a_recording_are_listed(tmp_path, rec
         "a MixedCut",
         "its recording has transforms",
         "no supervision with a text",
-        "2 channels in one cut; cut each channel on its own",
-        "a source of type command for channel 0 of recording mono; files and URLs are read",
+        "2 channels in one cut; make a cut for each channel",
+        "a source of type command for channel 0 of recording mono; expected a file or a URL",
     ]
 
 
@@ -125,7 +125,7 @@ def test_a_manifest_cut_short_keeps_what_is_whole(tmp_path, recordings):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     corpus = open_list(list_of_cuts(str(path)), "raw")
     assert 100 < corpus.num_samples < 1900
-    assert "breaks off" in corpus.bad[-1][1]
+    assert "cut short or damaged" in corpus.bad[-1][1]
 
 
 @pytest.fixture
@@ -174,4 +174,4 @@ def test_shar_cuts_without_audio_and_audio_without_a_cut_are_listed(shar):
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
     corpus = open_shar(shar)
     assert [u.key for u in everything(corpus)] == ["a.1", "c"]
-    assert corpus.bad == [("other", "no audio in the tar of recordings"), ("b", f"no cut of {path} names it")]
+    assert corpus.bad == [("other", "its audio is not in the tar of recordings"), ("b", f"no cut of {path} names it")]

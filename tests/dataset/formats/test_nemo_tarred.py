@@ -75,7 +75,7 @@ def test_manifests_may_be_compressed(whole):
     (whole.folder / "all.json.gz").write_bytes(gzip.compress(manifest.read_bytes()))
     assert whole.open(manifests="all.json.gz").num_samples == 3
     (whole.folder / "half.json.gz").write_bytes(gzip.compress(manifest.read_bytes())[:-20])
-    with pytest.raises(ListError, match="half.json.gz: breaks off"):
+    with pytest.raises(ListError, match="half.json.gz: cut short or damaged"):
         whole.open(manifests="half.json.gz")
 
 
@@ -144,7 +144,7 @@ def test_entries_of_a_shard_that_is_not_listed_are_counted(whole):
     manifest = f"{whole.folder}/tarred_audio_manifest.json"
     assert whole.open().bad == [
         (manifest, "1 entries of shard 5, whose tar is not in the list"),
-        (f"{manifest}:5", "no shard_id to say which tar holds its audio"),
+        (f"{manifest}:5", "no shard_id, so that the tar with its audio is unknown"),
     ]
 
 

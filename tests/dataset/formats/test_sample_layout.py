@@ -125,7 +125,7 @@ def test_times_in_json_cut_no_audio(open_tar):
         ([("bad.wav", wav()), ("bad.txt", b"\xff\xfe")], "is not UTF-8"),
         ([("bad.wav", wav()), ("bad.json", "{")], "member json is not JSON"),
         ([("bad.wav", wav()), ("bad.json", '{"speaker": "x"}')], "no text among its members"),
-        ([("bad.wav", wav()), ("bad.wav", wav()), ("bad.txt", "x")], "member wav is there twice"),
+        ([("bad.wav", wav()), ("bad.wav", wav()), ("bad.txt", "x")], "two members with the field wav"),
     ],
 )
 def test_a_sample_that_cannot_be_used_is_named_and_the_others_read(open_tar, members, reason):

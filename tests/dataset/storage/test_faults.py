@@ -240,7 +240,7 @@ def is_running(number):
 
 
 def test_a_download_killed_on_the_way_is_gone_on_with(store, cache_folder):
-    script = "import sys; from wenet_uio.dataset import cache; cache.fetch(sys.argv[1])"
+    script = "import sys; from wenet_uio.dataset.storage import cache; cache.fetch(sys.argv[1])"
     with serving(store, fault=lambda path, number: "slow") as server:
         uri = f"{server.url}/shards_000000000.tar"
         process = subprocess.Popen([sys.executable, "-c", script, uri], env=environment())

@@ -28,7 +28,7 @@ def test_local_files_are_read_where_they_are(folder):
     path = str(folder / "one two;touch x.txt")
     for uri in (path, f"file://{path}", f"file://{path.replace(' ', '%20')}"):
         assert not objects.is_remote(uri)
-        assert objects.local_path(uri) == path
+        assert objects.HeldPaths().path_of(uri) == path
         assert objects.read_bytes(uri) == b"content"
         assert objects.exists(uri)
     assert not objects.exists(f"{path}.none")
@@ -40,7 +40,7 @@ def test_remote_objects_are_read_from_their_copy(folder):
             assert objects.is_remote(uri)
             assert objects.exists(uri)
             assert not objects.exists(uri.replace("one", "none"))
-            assert objects.read_bytes(uri) == open(objects.local_path(uri), "rb").read() == b"content"
+            assert objects.read_bytes(uri) == open(objects.HeldPaths().path_of(uri), "rb").read() == b"content"
             with pytest.raises(OSError, match="none"):
                 objects.read_bytes(uri.replace("one", "none"))
 
