@@ -86,7 +86,7 @@ def test_a_segment_is_cut_at_its_samples_in_memory_and_on_disk(kind, tmp_path):
 
 @pytest.mark.parametrize(("start", "end"), [(-1.0, None), (float("nan"), None), (0.0, float("inf")), (2.0, 3.0)])
 def test_a_segment_without_audio_is_refused(start, end):
-    with pytest.raises(AudioError, match="no segment|no samples between"):
+    with pytest.raises(AudioError, match="not a segment|no samples between"):
         read_audio(wav(), start, end)
 
 
@@ -96,7 +96,7 @@ def test_one_channel_is_chosen_or_all_are_mixed(kind):
     assert set(read_audio(stereo, channel=1)[0].tolist()) == {2.0}
     assert set(read_audio(stereo, channel="mix")[0].tolist()) == {1.5}
     for channel in (2, -1, "left"):  # some are from data
-        with pytest.raises(AudioError, match=f"channel {channel} asked for, the audio has 2"):
+        with pytest.raises(AudioError, match=f"channel {channel} .counted from 0. requested, the audio has 2"):
             read_audio(stereo, channel=channel)
 
 
@@ -222,7 +222,7 @@ def test_each_of_the_real_files_decodes_as_its_index_says_or_is_refused_with_a_r
     raws = {name for name in index if name.endswith(".raw")}
     no_audio = {"awful.wav", "bad.wav", "evil.wav", "null.wav"}
     assert refused == raws | {f"pocketsphinx/{name}" for name in no_audio} | {"pydub/test1_empty.wav"}
-    assert all("must be made into wav first" in found[str(folder / name)][0] for name in raws)
+    assert all("must be converted to wav first" in found[str(folder / name)][0] for name in raws)
     for name in index.keys() - refused:
         claimed, decoded, rate, channels = found[str(folder / name)]
         row = index[name]
