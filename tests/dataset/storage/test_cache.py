@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.storage.support.servers import serving
-from wenet_uio.dataset.storage import cache, cache_space
+from wenet_uio.dataset.storage import cache
 from wenet_uio.dataset.storage.versions import StorageError, Version
 
 
@@ -122,13 +122,3 @@ def test_a_failure_is_believed_by_this_run_for_a_while(folder):
             with pytest.raises(OSError, match="HTTP 404"):
                 fetch(server, "none")
         assert server.requests["/none/x.wav"] == 1
-
-
-@pytest.mark.parametrize(("text", "number"), [("10", 10), ("1.5K", 1536), ("2 GiB", 2 << 30), ("3T", 3 << 40)])
-def test_sizes_have_units(text, number):
-    assert cache_space.parse_bytes(text) == number
-
-
-def test_a_size_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="write 500G or the like"):
-        cache_space.parse_bytes("much")
