@@ -1,4 +1,4 @@
-"""Files that are whole or not there, grow by lines, are locked, and known by their digest."""
+"""Writing files atomically, appending lines from several processes, locking files, and digests of files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ def written_aside(path: str | Path, mode: Literal["w"]) -> AbstractContextManage
 
 @contextmanager
 def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
-    """Open a file that becomes `path` when the block ends well, and vanishes when it does not."""
+    """Open a temporary file that is renamed to `path` at the end of the block, or removed if the block raises.
+
+    Parent folders are created. Mode `w` writes UTF-8.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, mode, encoding="utf-8" if mode == "w" else None) as file:
             yield file
@@ -34,26 +38,26 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only their owner reads
-        os.replace(temporary, path)
+        temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Add a line of JSON to a file that several processes add to, and which may not be there yet."""
+    """Append a record as one line of JSON; several processes may append to the file, which is created if missing."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(record, ensure_ascii=False)
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        os.write(file, f"{line}\n".encode())  # one call: lines of several processes do not mix
+        os.write(file, f"{line}\n".encode())  # a single call, so that lines of several processes do not mix
     finally:
         os.close(file)
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """What `append_line` added, but for a line that a kill cut short; nothing where there is no file."""
+    """Read the records that `append_line` wrote. A missing file gives none; a line cut short by a kill is ignored."""
     path, found = Path(path), []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with suppress(json.JSONDecodeError):
@@ -62,16 +66,38 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def locked(path: str | Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; it is released when its owner dies."""
-    with open(path, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def locked(path: str | Path, *, create: bool = False) -> Iterator[None]:
+    """Hold an exclusive lock on a file, waiting for it; the lock ends with the block or with its process.
+
+    Args:
+        create: create the file if it is missing.
+    """
+    with open(path, "ab" if create else "rb") as file:
+        lock(file)
         yield
 
 
-def digest_of(path: str | Path) -> str:
-    """SHA-256 of a file."""
-    state = hashlib.sha256()
+def lock(file: IO, *, shared: bool = False, wait: bool = True) -> bool:
+    """Lock an open file (flock); the lock ends when the file is closed or its process dies.
+
+    Args:
+        shared: other processes may hold shared locks at the same time.
+        wait: wait for the lock; otherwise give up at once.
+
+    Returns:
+        whether the lock was obtained; always true with `wait`.
+    """
+    operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(file, operation if wait else operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def digest_of(path: str | Path, algorithm: str = "sha256") -> str:
+    """Hexadecimal digest of the contents of a file; `algorithm` is a name that hashlib knows."""
+    state = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb") as file:
         while chunk := file.read(1 << 20):
             state.update(chunk)

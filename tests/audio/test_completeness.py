@@ -18,7 +18,7 @@ def encoded(kind, subtype):
 
 
 @pytest.mark.parametrize(("kind", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("MP3", "MPEG_LAYER_III")])
-def test_audio_that_ends_before_its_header_says_is_refused(kind, subtype):
+def test_audio_that_ends_before_the_length_in_its_header_is_refused(kind, subtype):
     whole = encoded(kind, subtype)
     require_whole(whole)
     with pytest.raises(AudioError, match="cut short"):
@@ -26,7 +26,7 @@ def test_audio_that_ends_before_its_header_says_is_refused(kind, subtype):
 
 
 @pytest.mark.parametrize("claim", [0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF - 36])
-def test_a_wav_written_to_a_pipe_does_not_know_its_length(claim):
+def test_a_wav_that_was_written_to_a_pipe_is_not_taken_for_cut_short(claim):
     data = bytearray(encoded("WAV", "PCM_16"))
     data[40:44] = claim.to_bytes(4, "little")
     require_whole(bytes(data))

@@ -20,23 +20,23 @@ def test_lossless_encodings_give_back_every_sample(encoding):
         np.testing.assert_array_equal(samples, stereo[:, channel])
 
 
-def test_full_scale_does_not_wrap_when_encoded():
+def test_samples_beyond_full_scale_are_clipped_and_do_not_wrap():
     loud = np.array([40000.0, 32768.0, -40000.0, 12.4], np.float32)[:, None]
     assert read_audio(encode_audio(loud, 16000, "wav"))[0].tolist() == [32767.0, 32767.0, -32768.0, 12.0]
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 48000])
-def test_opus_keeps_rate_length_and_sound(rate):
+def test_opus_keeps_the_rate_the_length_and_the_signal(rate):
     waveform, found = read_audio(encode_audio(TONE, rate, "opus"))
     assert (len(waveform), found) == (16000, rate)
     assert np.corrcoef(waveform, TONE[:, 0])[0, 1] > 0.99
 
 
-def test_opus_is_the_same_bytes_every_time():
+def test_opus_encoding_is_reproducible():
     assert encode_audio(TONE, 16000, "opus") == encode_audio(TONE, 16000, "opus")
 
 
-def test_checksums_of_pages_are_those_of_libogg():
+def test_checksums_of_pages_equal_those_of_libogg():
     buffer = io.BytesIO()
     with soundfile.SoundFile(buffer, "w", 16000, 1, format="OGG", subtype="OPUS") as file:
         file.write(TONE / 32768)
@@ -68,7 +68,7 @@ def ogg_crc(page):
     return state.to_bytes(4, "little")
 
 
-def test_what_an_encoding_cannot_hold_is_refused():
+def test_a_rate_or_number_of_channels_that_an_encoding_cannot_store_is_refused():
     with pytest.raises(AudioError, match="opus stores 8000, 12000, .* Hz, not 44100"):
         encode_audio(TONE, 44100, "opus")
     with pytest.raises(AudioError, match="9 channels at 16000 Hz as flac"):

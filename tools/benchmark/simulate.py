@@ -41,7 +41,7 @@ from wenet_uio.dataset.corpus.base import RemoteObject
 from wenet_uio.dataset.corpus.index import Rows
 from wenet_uio.dataset.plan.epoch_plan import choose_lanes
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.dataset.storage.cache_space import parse_bytes
+from wenet_uio.dataset.storage.settings import parse_bytes
 from wenet_uio.dataset.storage.versions import Version
 
 SECONDS = 6.0

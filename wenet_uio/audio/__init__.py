@@ -1,1 +1,1 @@
-"""Audio files: headers, decoding, encoding, completeness."""
+"""Reading and writing audio: headers, decoding, encoding, and the check for completeness."""

@@ -1,4 +1,4 @@
-"""Whether encoded audio is all there, asked before it is packed: cut audio is less than its text says."""
+"""Check that encoded audio is complete before it is packed: audio that is cut short does not match its text."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import soundfile
 from wenet_uio.audio.read import AudioError
 
 NEAR_END = 0.98
-"""Part of the samples that must be there; headers of mp3 are off by up to a hundredth."""
+"""Share of the samples that must be present; headers of mp3 are wrong by up to one percent."""
 STREAMED = 0x7FFF0000
-"""Bytes of samples from which a header only says that its length was not known when it was written."""
+"""Bytes of samples. A header that claims as many or more was written before the length was known."""
 
 
 def require_whole(audio: bytes) -> None:
-    """Refuse audio that ends before its header says; only what lies near the end is decoded.
+    """Refuse audio that ends before the end that its header claims; only a block near the end is decoded.
 
-    Ogg has no length in its header, and what libsndfile does not read is not looked at.
+    Ogg, which has no length in its header, and formats that libsndfile does not read are not checked.
 
     Raises:
-        AudioError: more than 2 % are missing.
+        AudioError: more than 2 % of the samples are missing.
     """
     if audio[:4] == b"RIFF":
         claimed, there = _wav_bytes(audio)
         if there < NEAR_END * claimed < NEAR_END * STREAMED:
-            raise AudioError(f"cut short: its header says {claimed} bytes of samples, {there} are there")
+            raise AudioError(f"cut short: the header claims {claimed} bytes of samples, the file has {there}")
         return
     try:
         file = soundfile.SoundFile(io.BytesIO(audio))
@@ -39,11 +39,11 @@ def require_whole(audio: bytes) -> None:
         except soundfile.LibsndfileError as error:
             raise AudioError(f"cut short or damaged near its end: {error.error_string}") from None
         if not found:
-            raise AudioError(f"cut short: its header says {file.frames} samples, and the last of them are missing")
+            raise AudioError(f"cut short: the header claims {file.frames} samples, the last of them are missing")
 
 
 def _wav_bytes(audio: bytes) -> tuple[int, int]:
-    """Bytes of samples that a wav claims to have, and those that follow; 0 and 0 where it has none."""
+    """Bytes of samples that a wav claims, and bytes that it has; 0 and 0 without a data chunk."""
     place = 12
     while place + 8 <= len(audio):
         name, length = struct.unpack_from("<4sI", audio, place)

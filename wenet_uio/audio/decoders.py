@@ -1,4 +1,4 @@
-"""Decoders: audio that has been opened, cut and brought to one channel, block by block."""
+"""Decoders for opened audio. They read a segment of one channel, block by block."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import numpy as np
 import soundfile
 
 INT16_SCALE = 32768.0
-"""Kaldi's features take samples on the scale of int16; libsndfile gives -1 to 1."""
+"""Factor from the scale of libsndfile, -1 to 1, to that of int16, which Kaldi's features expect."""
 MOST_SAMPLES = 2**32 - 1
-"""Of one channel: what an index has room for; a day at 48 kHz."""
+"""Samples of one channel: the largest number that an index can store; a day at 48 kHz."""
 LOUDEST = 1000 * INT16_SCALE
-"""Floating point audio beyond this, or not a number, is damaged."""
+"""Floating point audio with louder samples, or with samples that are not numbers, is damaged."""
 SAMPLES_A_BYTE = 8192
-"""More than any codec makes of silence."""
+"""Samples per byte of a file; no codec reaches that, even for silence."""
 BLOCK = 1 << 22
-"""Samples of all channels that are decoded at a time."""
+"""Samples of all channels together that are decoded at a time."""
 
 Channel = int | Literal["mix"]
-"""Number of a channel, from 0, or the mean of all."""
+"""Number of a channel, counted from 0, or the mean of all channels."""
 
 
 class AudioError(ValueError):
-    """Audio that cannot be read; the message says why."""
+    """Audio cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
 class AudioInfo:
-    """What a header says."""
+    """Length and format of audio, from its header."""
 
     num_samples: int
     """Of one channel."""
@@ -42,30 +42,38 @@ class AudioInfo:
     channels: int
 
 
-class Cut(NamedTuple):
-    """What is wanted of a recording."""
+class Segment(NamedTuple):
+    """The part of a recording to read."""
 
     start: float
+    """Seconds."""
     end: float | None
+    """Seconds; None is the end of the audio."""
     channel: Channel
     keep_int16: bool = False
-    """True: samples stored with 16 bits stay so."""
+    """Return int16 if the audio is stored with 16 bits."""
 
     def samples(self, sample_rate: int, num_samples: int = MOST_SAMPLES) -> tuple[int, int]:
-        """First sample and one past the last."""
+        """First sample, and one past the last."""
         return segment_samples(num_samples, sample_rate, self.start, self.end)
 
     def of(self, block: np.ndarray) -> np.ndarray:
-        """(samples, channels) to (samples,) float32, or int16 where that is kept."""
+        """Convert a block (samples, channels) to (samples,) of the channel, as float32 or as int16."""
         if self.channel == "mix":
             return block.mean(axis=1, dtype=np.float32)
         if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
-            raise AudioError(f"channel {self.channel} asked for, the audio has {block.shape[1]} (counted from 0)")
+            raise AudioError(
+                f"channel {self.channel} (counted from 0) requested, the audio has {block.shape[1]} channel(s)"
+            )
         dtype = np.int16 if self.keep_int16 and block.dtype == np.int16 else np.float32
         return block[:, self.channel].astype(dtype)
 
     def joined(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
-        """Blocks (samples, channels) of int16, or of floats of -1 to 1, to (samples,) on the scale of int16."""
+        """Convert and join blocks (samples, channels) of int16 or of floats from -1 to 1.
+
+        Returns:
+            the waveform (samples,) on the scale of int16.
+        """
         parts = [self.of(block) for block in blocks]
         waveform = parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.float32)])
         if waveform.dtype == np.float32:
@@ -74,64 +82,83 @@ class Cut(NamedTuple):
 
 
 class Decoder(Protocol):
-    """Audio that has been opened."""
+    """Opened audio."""
 
     sample_rate: int
+    """Hz."""
 
-    def info(self) -> AudioInfo: ...
-    def read(self, cut: Cut) -> np.ndarray: ...
-    def close(self) -> None: ...
+    def info(self) -> AudioInfo:
+        """Length and format."""
+        ...
+
+    def read(self, segment: Segment) -> np.ndarray:
+        """The waveform (samples,) of a segment on the scale of int16, as float32 or int16."""
+        ...
+
+    def close(self) -> None:
+        """Free the resources of the decoder; the file belongs to the caller."""
+        ...
 
 
 class WavDecoder:
-    """16-bit PCM in a RIFF file: nothing to decode."""
+    """Reads 16-bit PCM in a RIFF file, which needs no decoding."""
 
     def __init__(self, encoded: memoryview | BinaryIO, sample_rate: int, channels: int, offset: int, size: int) -> None:
-        """`size` bytes of samples begin at `offset`."""
+        """`size` bytes of samples begin at byte `offset`."""
         self.sample_rate, self._encoded, self._channels, self._offset = sample_rate, encoded, channels, offset
         self._num_samples = size // (2 * channels)
 
     def info(self) -> AudioInfo:
+        """Length and format."""
         return AudioInfo(self._num_samples, self.sample_rate, self._channels)
 
-    def read(self, cut: Cut) -> np.ndarray:
-        first, last = cut.samples(self.sample_rate, self._num_samples)
+    def read(self, segment: Segment) -> np.ndarray:
+        """The waveform (samples,) of a segment."""
+        first, last = segment.samples(self.sample_rate, self._num_samples)
         offset, count = self._offset + 2 * self._channels * first, self._channels * (last - first)
         if isinstance(self._encoded, memoryview):
             samples = np.frombuffer(self._encoded, "<i2", count, offset)
         else:
             self._encoded.seek(offset)
             samples = np.fromfile(self._encoded, "<i2", count)
-        return cut.of(samples.reshape(-1, self._channels))
+        return segment.of(samples.reshape(-1, self._channels))
 
     def close(self) -> None:
-        return
+        """Nothing to free."""
 
 
 class SndfileDecoder:
-    """What libsndfile reads."""
+    """Reads the formats of libsndfile."""
 
     def __init__(self, stream: BinaryIO, size: int) -> None:
-        # A file is read by its number: libsndfile then needs no call of Python for each piece.
+        # With a file descriptor, libsndfile does not call Python for each block.
         file = stream if isinstance(stream, io.BytesIO) else stream.fileno()
         self._file = soundfile.SoundFile(file, closefd=False)
         self.sample_rate = self._file.samplerate
         self.is_believable = self._file.frames <= SAMPLES_A_BYTE * size
+        """Whether a file of this size can hold as many samples as the header claims."""
 
     def info(self) -> AudioInfo:
+        """Length and format, as the header claims."""
         return AudioInfo(self._file.frames, self.sample_rate, self._file.channels)
 
-    def read(self, cut: Cut) -> np.ndarray:
-        whole = cut.keep_int16 and self._file.subtype == "PCM_16" and cut.channel != "mix"
-        span = cut.samples(self.sample_rate, self._file.frames)
-        waveform = cut.joined(self._blocks(*span, "int16" if whole else "float32"))
-        return sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
+    def read(self, segment: Segment) -> np.ndarray:
+        """The waveform (samples,) of a segment.
+
+        Raises:
+            AudioError: the audio is damaged, or does not have the channel.
+        """
+        as_stored = segment.keep_int16 and self._file.subtype == "PCM_16" and segment.channel != "mix"
+        span = segment.samples(self.sample_rate, self._file.frames)
+        waveform = segment.joined(self._blocks(*span, "int16" if as_stored else "float32"))
+        return _sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
 
     def close(self) -> None:
+        """Close libsndfile's handle."""
         self._file.close()
 
-    def _blocks(self, first: int, last: int, dtype: str) -> Iterator[np.ndarray]:
-        """Blocks (samples, channels) of what there is between two samples."""
+    def _blocks(self, first: int, last: int, dtype: Literal["int16", "float32"]) -> Iterator[np.ndarray]:
+        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the data."""
         if first:
             self._file.seek(first)
         size = max(1, BLOCK // self._file.channels)
@@ -147,48 +174,57 @@ class SndfileDecoder:
 
 
 class AvDecoder:
-    """What FFmpeg's libraries read, through PyAV. `info` or `read` is called, once: both run through the audio."""
+    """Reads the formats of FFmpeg through PyAV. Call either `info` or `read`, once: both consume the audio."""
 
     def __init__(self, stream: BinaryIO, container: str) -> None:
-        """`container` is FFmpeg's name of the format.
+        """`container` is the name of the format in FFmpeg.
 
         Raises:
-            AudioError: PyAV is not installed, or does not read it.
+            AudioError: PyAV is not installed, or cannot read the audio.
         """
         try:
             import av
+            import av.error
         except ImportError:
             raise AudioError(f"{container} audio needs PyAV: pip install av") from None
-        self._error = av.FFmpegError
+        self._error = av.error.FFmpegError
         try:
-            self._container = av.open(stream, format=container, metadata_errors="ignore")
-        except av.FFmpegError as error:
+            self._container = av.open(stream, "r", format=container, metadata_errors="ignore")
+        except av.error.FFmpegError as error:
             raise AudioError(f"{container}: {error.strerror}") from None
         if not self._container.streams.audio:
             raise AudioError(f"{container}: no audio in it")
         self._resampler = av.AudioResampler(format="fltp")
         self._frames = self._decoded()
-        self._first = next(self._frames, None)
-        if self._first is None:
+        first = next(self._frames, None)
+        if first is None:
             raise AudioError(f"{container}: no samples")
-        self.sample_rate, self._channels = self._first[0], len(self._first[1])
+        self._first = first
+        self.sample_rate, self._channels = first[0], len(first[1])
 
     def info(self) -> AudioInfo:
-        return AudioInfo(
-            sum(len(block) for block in self._blocks(0, MOST_SAMPLES + 1)), self.sample_rate, self._channels
-        )
+        """Length and format, after decoding all of the audio."""
+        num_samples = sum(len(block) for block in self._blocks(0, MOST_SAMPLES + 1))
+        return AudioInfo(num_samples, self.sample_rate, self._channels)
 
-    def read(self, cut: Cut) -> np.ndarray:
-        return sane(cut.joined(self._blocks(*cut.samples(self.sample_rate))))
+    def read(self, segment: Segment) -> np.ndarray:
+        """The waveform (samples,) of a segment, after decoding the audio before it.
+
+        Raises:
+            AudioError: the audio is damaged, or does not have the channel.
+        """
+        return _sane(segment.joined(self._blocks(*segment.samples(self.sample_rate))))
 
     def close(self) -> None:
+        """Close FFmpeg's handle."""
         self._container.close()
 
     def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
+        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the audio."""
         place = 0
         for rate, samples in itertools.chain([self._first], self._frames):
             if (rate, len(samples)) != (self.sample_rate, self._channels):
-                raise AudioError("its sample rate or number of channels changes on the way")
+                raise AudioError("the sample rate or the number of channels changes within the audio")
             block = samples.T[max(0, first - place) : max(0, last - place)]
             if len(block):
                 yield block
@@ -197,34 +233,34 @@ class AvDecoder:
                 return
 
     def _decoded(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Sample rate and (channels, samples) of each frame."""
+        """Sample rate and samples (channels, samples) of each frame."""
         try:
             for frame in itertools.chain(self._container.decode(audio=0), [None]):
                 for converted in self._resampler.resample(frame):
                     yield converted.sample_rate, converted.to_ndarray()
         except self._error as error:
-            raise AudioError(f"not decodable: {error.strerror}") from None
+            raise AudioError(f"cannot be decoded: {error.strerror}") from None
 
 
-def sane(waveform: np.ndarray) -> np.ndarray:
-    """A waveform that was floating point, unless it is damaged.
+def _sane(waveform: np.ndarray) -> np.ndarray:
+    """Return a waveform that was stored as floating point, after a check for damage.
 
     Raises:
-        AudioError: it holds what is not a number, or is far above full scale.
+        AudioError: a sample is not a number, or is far above full scale.
     """
     peak = np.abs(waveform).max(initial=0.0)
     if not peak <= LOUDEST:
-        raise AudioError(f"samples of {peak / INT16_SCALE:g} times full scale: damaged, or not scaled to -1 to 1")
+        raise AudioError(f"samples of {peak / INT16_SCALE:g} times full scale: damaged, or not on the scale of -1 to 1")
     return waveform
 
 
 def segment_samples(num_samples: int, sample_rate: int, start: float, end: float | None) -> tuple[int, int]:
-    """First sample and one past the last of the segment `start` to `end` (seconds), within the audio.
+    """First sample, and one past the last, of the segment from `start` to `end` (seconds), limited to the audio.
 
     Raises:
-        AudioError: times that are no times.
+        AudioError: a time is negative or not finite.
     """
     if not (math.isfinite(start) and start >= 0 and (end is None or math.isfinite(end))):
-        raise AudioError(f"no segment: from {start} s to {end} s")
+        raise AudioError(f"not a segment: from {start} s to {end} s")
     last = num_samples if end is None else min(num_samples, round(end * sample_rate))
     return min(round(start * sample_rate), last), last

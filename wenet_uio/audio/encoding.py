@@ -1,4 +1,4 @@
-"""Audio as it is stored in a shard: 16-bit wav, flac or opus, the same bytes for the same samples."""
+"""Encoding audio for a shard as 16-bit wav, flac or opus. The same samples always give the same bytes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from wenet_uio.audio.read import INT16_SCALE, AudioError
 
 Encoding = Literal["wav", "flac", "opus"]
 FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS")}
+"""Names of format and subtype in libsndfile."""
 OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
-"""Hz."""
+"""Sample rates that opus stores, in Hz."""
 BLOCK_SECONDS = 60
-"""Written at a time; libsndfile keeps a block on its stack."""
+"""Seconds written at a time; libsndfile keeps a block on its stack."""
 BIT_REVERSED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
+"""Every byte with its bits in reverse order."""
 
 
 def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding) -> bytes:
-    """Encode samples (samples, channels) on the scale of int16; what is louder than full scale is clipped.
+    """Encode samples (samples, channels) on the scale of int16; louder samples are clipped.
 
     Raises:
-        AudioError: the encoding has no such rate or number of channels.
+        AudioError: the encoding does not support the sample rate or the number of channels.
     """
     if encoding == "opus" and sample_rate not in OPUS_RATES:
         raise AudioError(f"opus stores {', '.join(map(str, OPUS_RATES))} Hz, not {sample_rate}; resample it")
@@ -44,7 +46,7 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding) -> b
 
 
 def _with_serial_zero(ogg: bytes) -> bytes:
-    """An Ogg stream under serial number 0: libsndfile draws one at random, and no two files would be the same.
+    """Set the serial number of an Ogg stream to 0. libsndfile draws a random number, so that equal files would differ.
 
     Source: RFC 3533, section 6.
     """
@@ -62,6 +64,6 @@ def _with_serial_zero(ogg: bytes) -> bytes:
 
 
 def _ogg_checksum(page: bytes) -> bytes:
-    """Ogg's CRC-32, from the most significant bit and without inversions; zlib's is the same the other way round."""
+    """CRC-32 of Ogg: most significant bit first, without inversions. zlib computes it on bytes with reversed bits."""
     value = zlib.crc32(page.translate(BIT_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return value.to_bytes(4, "big").translate(BIT_REVERSED)

@@ -1,8 +1,8 @@
 """The one place where audio is opened: headers and waveforms of encoded audio, as numpy arrays.
 
-Plain wav is read as it lies; libsndfile reads wav of every kind, flac, ogg, opus, mp3, aiff, au, sphere, …; what it
-cannot, m4a, aac, wma, webm and amr, PyAV does where it is installed. The content decides, not the name of the file.
-A header is believed only as far as the data bears it out: memory and time go with what there is, not what is claimed.
+The content of a file decides how it is read, not its name. Plain 16-bit wav needs no decoding. libsndfile decodes
+other wav, flac, ogg, opus, mp3, aiff, au, caf, w64 and sphere. PyAV, if it is installed, decodes m4a, aac, wma, webm,
+amr, and flac that was written to a pipe. Memory and time depend on the data in the file, not on what a header claims.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from wenet_uio.audio.decoders import (
     AudioInfo,
     AvDecoder,
     Channel,
-    Cut,
     Decoder,
+    Segment,
     SndfileDecoder,
     WavDecoder,
     segment_samples,
@@ -36,17 +36,17 @@ from wenet_uio.audio.decoders import (
 __all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "read_audio", "segment_samples"]
 
 Source = bytes | memoryview | str
-"""Encoded audio, or the path of a file of it."""
+"""Encoded audio, or the path of an audio file."""
 
 SAMPLE_RATES = (1_000, 768_000)
-"""Hz; a header that says less or more is damaged."""
+"""Lowest and highest sample rate in Hz; a header with another rate is damaged."""
 HEAD = 4096
-"""Bytes in which the samples of a plain wav file begin."""
+"""Bytes; a plain wav file whose samples begin later is left to libsndfile."""
 WAVE_FORMAT_PCM = 1
 MOST_CHANNELS = 1024
-"""As libsndfile has it."""
+"""The limit of libsndfile."""
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of opening a file that say nothing about the file."""
+"""Errors of opening a file that are not the fault of the file."""
 AV_CONTAINERS = (
     (4, b"ftyp", "mov"),  # m4a, mp4, 3gp
     (0, b"\x1a\x45\xdf\xa3", "matroska"),  # webm
@@ -54,41 +54,46 @@ AV_CONTAINERS = (
     (0, b"\xff\xf1", "aac"),
     (0, b"\xff\xf9", "aac"),
     (0, b"#!AMR", "amr"),
-    (0, b"OggS", "ogg"),  # with what libsndfile does not decode
-    (0, b"fLaC", "flac"),  # written to a pipe, which does not say how long it is
+    (0, b"OggS", "ogg"),  # with a codec that libsndfile does not decode
+    (0, b"fLaC", "flac"),  # written to a pipe, without its length
 )
-"""Where which bytes of a file name the demuxer of FFmpeg that reads it; no other is let near it."""
+"""Offset and bytes that identify a format, and the FFmpeg demuxer for it. No other demuxer is ever used."""
 
 
 def audio_info(source: Source) -> AudioInfo:
-    """Number of samples, sample rate and channels; decodes only what does not say how long it is.
+    """Number of samples, sample rate and channels. Audio is decoded only if its header does not tell its length.
 
     Raises:
-        AudioError: not audio that can be read, or without samples.
+        AudioError: the audio cannot be read, or has no samples.
     """
     with _decoder(source) as decoder:
         info = decoder.info()
         if info.num_samples <= 0:
             raise AudioError(f"no samples ({info.sample_rate} Hz, {info.channels} channel(s))")
         if info.num_samples > MOST_SAMPLES:
-            raise AudioError(f"more than {MOST_SAMPLES} samples; cut it into shorter files")
+            raise AudioError(f"more than {MOST_SAMPLES} samples; split it into shorter files")
         return info
 
 
 def read_audio(
     source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
 ) -> tuple[np.ndarray, int]:
-    """Decode one channel, or the mean of all, between two times (seconds; `end` None is the end).
+    """Decode a segment of one channel, or of the mean of all channels.
+
+    Args:
+        start: seconds.
+        end: seconds; None is the end of the audio.
+        channel: number from 0, or `mix`.
+        keep_int16: return int16 if the audio is stored with 16 bits.
 
     Returns:
-        the waveform (samples,) float32 on the scale of int16, and its sample rate in Hz; with `keep_int16` it is int16
-        where it is so stored.
+        the waveform (samples,) as float32 on the scale of int16, and its sample rate in Hz.
 
     Raises:
-        AudioError: unreadable, empty, damaged, or without that channel.
+        AudioError: the audio cannot be read, is empty or damaged, or does not have the channel.
     """
     with _decoder(source) as decoder:
-        waveform = decoder.read(Cut(start, end, channel, keep_int16))
+        waveform = decoder.read(Segment(start, end, channel, keep_int16))
         if not len(waveform):
             raise AudioError(f"no samples between {start} s and {f'{end} s' if end is not None else 'the end'}")
         return waveform, decoder.sample_rate
@@ -96,11 +101,11 @@ def read_audio(
 
 @contextmanager
 def _decoder(source: Source) -> Iterator[Decoder]:
-    """Open audio; what goes wrong with it, then and later, is an AudioError that names its path."""
+    """Open audio for a block. Errors of opening and of the block become AudioError with the path of the file."""
     where = f"{source}: " if isinstance(source, str) else ""
     try:
         if isinstance(source, str):
-            if not stat.S_ISREG(os.stat(source).st_mode):
+            if not stat.S_ISREG(os.stat(source).st_mode):  # noqa: PTH116 - runs for every file that is read
                 raise AudioError("not a file")
             opened = open(source, "rb")  # noqa: SIM115 - closed below
         else:
@@ -140,19 +145,24 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         decoder.close()
     except soundfile.LibsndfileError as error:
         reason = error.error_string
-    for place, mark, container in AV_CONTAINERS:
-        if head[place : place + len(mark)] == mark:
-            stream.seek(0)
-            return AvDecoder(stream, container)
+    container = next((name for place, mark, name in AV_CONTAINERS if head[place : place + len(mark)] == mark), None)
+    if container:
+        stream.seek(0)
+        return AvDecoder(stream, container)
+    raise AudioError(_with_advice(reason, head))
+
+
+def _with_advice(reason: str, head: bytes) -> str:
+    """Why audio cannot be read, and what to do about it where that is known."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
-        reason = "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"
-    elif reason.startswith("Format not recognised"):
-        reason = "no known format; samples without a header must be made into wav first"
-    raise AudioError(reason)
+        return "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"
+    if reason.startswith("Format not recognised"):
+        return "no known format; samples without a header must be converted to wav first"
+    return reason
 
 
 def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDecoder | None:
-    """A decoder for 16-bit PCM whose header is short and sound; None leaves the audio to libsndfile."""
+    """A decoder for 16-bit PCM with a short and valid header; None leaves the audio to libsndfile."""
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
     channels = rate = 0

@@ -13,7 +13,6 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import index_shard
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
-from wenet_uio.dataset.corpus.shard_index import is_plain
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import Member, read_members
@@ -85,7 +84,7 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
         if not lost[shard] and not index_shard(str(files), corpus.data_list, DEFAULT_LAYOUT)[1]:
             lines.append(f"{files}\n")
             continue
-        if files.manifest or not is_plain(files):
+        if files.manifest or not files.is_plain:
             raise ListError(
                 f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at its source"
             )

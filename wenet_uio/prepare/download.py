@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import http.client
-import random
 import sys
 import tarfile
 import time
@@ -17,6 +14,9 @@ from shutil import rmtree
 from typing import IO
 
 from tqdm import tqdm
+
+from wenet_uio.dataset.storage.backoff import Backoff
+from wenet_uio.files import digest_of, locked
 
 CHUNK = 1 << 20
 SILENCE_SECONDS = 60.0
@@ -56,8 +56,7 @@ def download(
     path = Path(path)
     part = path.with_name(path.name + ".part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(path.name + ".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(path.with_name(path.name + ".lock"), create=True):
         if not path.exists():
             _fetch(url, part, attempts, pause)
             _check(part, url, size, sha256)
@@ -116,7 +115,7 @@ def _harmless(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
     """Append to `part` until the body of `url` is whole; an attempt that brought something resets the count."""
-    tried = 0
+    backoff = Backoff(pause, LONGEST_PAUSE_SECONDS)
     while True:
         before = part.stat().st_size if part.exists() else 0
         try:
@@ -128,11 +127,13 @@ def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
             problem = f"{error.code} {error.reason}"
         except (OSError, http.client.HTTPException) as error:
             problem = str(error) or type(error).__name__
-        tried = 1 if part.exists() and part.stat().st_size > before else tried + 1
-        if tried >= attempts:
+        if part.exists() and part.stat().st_size > before:
+            backoff.reset()
+        seconds = backoff.next_pause()
+        if backoff.failures >= attempts:
             raise OSError(f"{url}: gave up after {attempts} attempts ({problem}); run again to resume")
         print(f"{url}: {problem}; trying again", file=sys.stderr)
-        time.sleep(min(pause * 2 ** (tried - 1), LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0))
+        time.sleep(seconds)
 
 
 def _fetch_rest(url: str, part: Path) -> None:
@@ -175,10 +176,7 @@ def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
         path.unlink()
         raise ValueError(f"{url}: expected {size} bytes, found {found}; {path} is removed")
     if sha256 is not None:
-        with open(path, "rb") as file:
-            digest = hashlib.sha256()
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-        if digest.hexdigest() != sha256:
+        digest = digest_of(path)
+        if digest != sha256:
             path.unlink()
-            raise ValueError(f"{url}: expected sha256 {sha256}, found {digest.hexdigest()}; {path} is removed")
+            raise ValueError(f"{url}: expected sha256 {sha256}, found {digest}; {path} is removed")

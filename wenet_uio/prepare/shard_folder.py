@@ -19,8 +19,7 @@ def only_run_in(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder; wait for another run, or for workers of a killed run, that still write there."""
     lock = folder / RECEIPTS / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    lock.touch()
-    with locked(str(lock)):
+    with locked(lock, create=True):
         yield
 
 

@@ -11,21 +11,15 @@ from uuid import uuid4
 
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import ListError, read_shard_list
+from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.objects import is_remote
-from wenet_uio.dataset.storage.transports import driver
+from wenet_uio.dataset.storage.settings import describe_store
 from wenet_uio.dataset.storage.versions import DriverError, StorageError, shown
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 
 ATTEMPTS = 5
 """At a request to S3, with growing pauses; other drivers have their own."""
-ENVIRONMENT = {
-    "s3": ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
-    "oss": ("OSS_ENDPOINT", "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET"),
-    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
-    "hdfs": ("HADOOP_HOME", "CLASSPATH"),
-}
-"""Variables that say where a store is and who may write to it, by scheme; drivers know files and services besides."""
 
 
 def try_store(target: str) -> None:
@@ -99,15 +93,6 @@ def _told(uri: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        scheme = uri.partition("://")[0]
-        goes_by = ", ".join(_value_of(name) for name in ENVIRONMENT.get(scheme, ()))
-        said = f"; in the environment: {goes_by}" if goes_by else ""
+        variables = describe_store(uri.partition("://")[0])
+        said = f"; in the environment: {variables}" if variables else ""
         raise StorageError(f"{shown(uri)}: cannot be written: {reason}{said}") from error
-
-
-def _value_of(variable: str) -> str:
-    """A variable's value where it names a place, and only whether it is set where it may be secret."""
-    value = os.environ.get(variable)
-    if value and "ENDPOINT" in variable:
-        return f"{variable}={shown(value)}"
-    return f"{variable} {'set' if value else 'not set'}"

@@ -10,12 +10,12 @@ from wenet_uio.dataset.formats.data_list import (
 )
 
 
-def test_our_names_and_every_other_field_are_kept():
+def test_our_names_are_read_and_all_other_fields_are_kept():
     line = parse_raw_line('{"key": "a", "wav": "a.wav", "txt": "hello", "lang": "en"}')
     assert line == RawLine("a", "a.wav", "hello", extra={"lang": "en"})
 
 
-def test_a_line_written_is_the_line_read():
+def test_a_written_line_is_read_back_unchanged():
     line = RawLine("a", "a.wav", "你好", 0.5, 1.5, {"speaker": "b"})
     assert parse_raw_line(line.to_json()) == line
 
@@ -25,14 +25,14 @@ def test_nemo_names_are_read():
     assert (line.key, line.wav, line.start, line.end) == ("a_2", "x/a.wav", 2.0, 3.5)
 
 
-def test_a_duration_ends_the_first_segment_of_a_recording_too():
+def test_a_duration_ends_a_segment_that_starts_at_0():
     line = parse_raw_line('{"audio_filepath": "a.wav", "text": "hi", "offset": 0.0, "duration": 1.5}')
     assert (line.key, line.start, line.end) == ("a", 0.0, 1.5)
     whole = parse_raw_line('{"audio_filepath": "a.wav", "text": "hi", "duration": 1.5}')
     assert (whole.start, whole.end) == (0.0, None)
 
 
-def test_a_line_written_keeps_its_own_audio_text_and_segment_whatever_else_it_has():
+def test_other_fields_do_not_replace_audio_text_and_segment_of_a_written_line():
     line = RawLine("a", "a.wav", "hi", extra={"start": 3, "wav": "b.wav", "x": 1})
     read = parse_raw_line(line.to_json())
     assert (read.wav, read.start, read.end, read.extra) == ("a.wav", 0.0, None, {"x": 1})
@@ -46,7 +46,7 @@ def test_the_text_may_have_another_name():
 
 
 @pytest.mark.parametrize(("mark", "reason"), [("true", "left out: _skipme is set"), ('"noisy"', "noisy"), ("0", None)])
-def test_a_line_may_say_that_it_is_to_be_left_out(mark, reason):
+def test_a_line_with_a_skip_mark_gives_its_reason(mark, reason):
     assert reason_to_skip(parse_raw_line(f'{{"wav": "a.wav", "txt": "x", "_skipme": {mark}}}')) == reason
 
 
@@ -69,10 +69,10 @@ def test_a_shard_may_have_its_texts_in_a_manifest(tmp_path):
         ("{broken", "not JSON"),
         ("[1]", "expected an object"),
         ('{"key": "a", "wav": "a.wav"}', "lacks txt"),
-        ('{"wav": "a", "txt": "b", "start": "x"}', "are seconds"),
+        ('{"wav": "a", "txt": "b", "start": "x"}', "must be seconds"),
     ],
 )
-def test_a_bad_line_says_what_is_wrong(line, message):
+def test_the_error_of_a_bad_line_says_what_is_wrong(line, message):
     with pytest.raises(ListError, match=message):
         parse_raw_line(line)
 

@@ -45,7 +45,7 @@ def decoded(utterance):
     return read_audio(utterance.audio, utterance.start, utterance.end, channel)[0].tolist()
 
 
-def test_a_cut_is_an_utterance_with_its_segment_channel_and_texts(tmp_path, recordings):
+def test_a_cut_becomes_an_utterance_with_its_segment_channel_and_texts(tmp_path, recordings):
     cuts = [
         cut(recordings["mono"], "whole"),
         cut(recordings["mono"], "part", ("two", "texts"), start=0.25, duration=0.5),
@@ -68,7 +68,7 @@ def test_a_cut_is_an_utterance_with_its_segment_channel_and_texts(tmp_path, reco
         assert decoded(utterance) == pytest.approx(theirs, abs=1e-3)
 
 
-def test_cuts_that_are_more_than_a_piece_of_a_recording_are_listed(tmp_path, recordings):
+def test_cuts_that_are_not_a_segment_of_one_recording_are_reported(tmp_path, recordings):
     mono = cut(recordings["mono"], "mono")
     cuts = [
         mono,
@@ -87,8 +87,8 @@ def test_cuts_that_are_more_than_a_piece_of_a_recording_are_listed(tmp_path, rec
         "a MixedCut",
         "its recording has transforms",
         "no supervision with a text",
-        "2 channels in one cut; cut each channel on its own",
-        "a source of type command for channel 0 of recording mono; files and URLs are read",
+        "2 channels in one cut; make a cut for each channel",
+        "a source of type command for channel 0 of recording mono; expected a file or a URL",
     ]
 
 
@@ -109,7 +109,7 @@ def test_the_list_is_made_once_and_read_without_lhotse(tmp_path, recordings, mon
         list_of_cuts(path)
 
 
-def test_lines_that_are_no_cuts_are_listed(tmp_path, recordings):
+def test_lines_that_are_not_cuts_are_reported(tmp_path, recordings):
     path = tmp_path / "cuts.jsonl"
     lhotse.CutSet.from_cuts([cut(recordings["mono"], "a")]).to_file(str(path))
     supervision = '{"id": "s", "recording_id": "r", "start": 0, "duration": 1}\n'
@@ -119,13 +119,13 @@ def test_lines_that_are_no_cuts_are_listed(tmp_path, recordings):
     assert [key for key, _ in corpus.bad] == [f"{path}:{number}" for number in (1, 2, 3)]
 
 
-def test_a_manifest_cut_short_keeps_what_is_whole(tmp_path, recordings):
+def test_a_manifest_that_is_cut_short_gives_its_complete_cuts(tmp_path, recordings):
     open_cuts(tmp_path, [cut(recordings["mono"], f"{number}") for number in range(2000)])
     path = tmp_path / "cuts.jsonl.gz"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     corpus = open_list(list_of_cuts(str(path)), "raw")
     assert 100 < corpus.num_samples < 1900
-    assert "breaks off" in corpus.bad[-1][1]
+    assert "cut short or damaged" in corpus.bad[-1][1]
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def open_shar(folder):
     return open_list(str(folder.parent / "shar.list"), "shard")
 
 
-def test_shar_is_read_by_offset_like_lhotse_reads_it(shar):
+def test_a_shar_gives_the_same_audio_as_lhotse(shar):
     corpus = open_shar(shar)
     assert corpus.samples.tolist() == [2, 1]
     found = everything(corpus)
@@ -167,11 +167,11 @@ def test_an_indexed_shar_is_read_without_lhotse(shar, monkeypatch):
     assert len(everything(open_shar(shar))) == 3
 
 
-def test_shar_cuts_without_audio_and_audio_without_a_cut_are_listed(shar):
+def test_shar_cuts_without_audio_and_audio_without_a_cut_are_reported(shar):
     path = shar / "cuts.000000.jsonl.gz"
     lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     lines[1]["id"] = "other"
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
     corpus = open_shar(shar)
     assert [u.key for u in everything(corpus)] == ["a.1", "c"]
-    assert corpus.bad == [("other", "no audio in the tar of recordings"), ("b", f"no cut of {path} names it")]
+    assert corpus.bad == [("other", "its audio is not in the tar of recordings"), ("b", f"no cut of {path} names it")]

@@ -56,7 +56,7 @@ def whole(tmp_path):
 
 
 @pytest.mark.parametrize("manifests", ["tarred_audio_manifest.json", SHARDED])
-def test_one_manifest_and_sharded_ones_are_the_same(whole, manifests):
+def test_one_manifest_for_all_tars_and_one_for_each_give_the_same_samples(whole, manifests):
     corpus = whole.open(manifests=manifests)
     assert corpus.samples.tolist() == [2, 1]
     assert [(u.key, u.text, u.end) for u in everything(corpus)] == [
@@ -75,11 +75,11 @@ def test_manifests_may_be_compressed(whole):
     (whole.folder / "all.json.gz").write_bytes(gzip.compress(manifest.read_bytes()))
     assert whole.open(manifests="all.json.gz").num_samples == 3
     (whole.folder / "half.json.gz").write_bytes(gzip.compress(manifest.read_bytes())[:-20])
-    with pytest.raises(ListError, match="half.json.gz: breaks off"):
+    with pytest.raises(ListError, match="half.json.gz: cut short or damaged"):
         whole.open(manifests="half.json.gz")
 
 
-def test_segments_of_one_member_are_cut_by_offset(tmp_path):
+def test_segments_of_one_member_are_found_by_their_offset(tmp_path):
     audio = wav(2.0)
     data = Set(
         tmp_path / "set",
@@ -105,7 +105,7 @@ def test_segments_of_one_member_are_cut_by_offset(tmp_path):
     assert read_audio(utterance.audio, utterance.start, utterance.end)[0].tolist() == samples[4000:12000].tolist()
 
 
-def test_a_tar_and_a_manifest_that_do_not_match_are_listed_entry_by_entry(tmp_path):
+def test_differences_between_a_tar_and_its_manifest_are_reported_entry_by_entry(tmp_path):
     data = Set(
         tmp_path / "set",
         [
@@ -138,13 +138,13 @@ def test_a_tar_and_a_manifest_that_do_not_match_are_listed_entry_by_entry(tmp_pa
     )
 
 
-def test_entries_of_a_shard_that_is_not_listed_are_counted(whole):
+def test_entries_of_a_shard_that_is_not_in_the_list_are_reported(whole):
     with open(whole.folder / "tarred_audio_manifest.json", "a") as file:
         file.write(json.dumps(entry("x.wav", shard_id=5)) + "\n" + json.dumps(entry("y.wav")) + "\n")
     manifest = f"{whole.folder}/tarred_audio_manifest.json"
     assert whole.open().bad == [
         (manifest, "1 entries of shard 5, whose tar is not in the list"),
-        (f"{manifest}:5", "no shard_id to say which tar holds its audio"),
+        (f"{manifest}:5", "no shard_id, so that the tar with its audio is unknown"),
     ]
 
 
@@ -154,14 +154,14 @@ def test_the_text_may_have_another_name(tmp_path):
     assert [u.text for u in everything(data.open())] == ["x"]
 
 
-def test_a_manifest_that_changes_is_read_anew(whole):
+def test_a_changed_manifest_is_read_again(whole):
     assert whole.open().num_samples == 3
     whole.write("tarred_audio_manifest.json", [entry("c.wav", "four", shard_id=1)])
     (whole.folder / "nemo.list.idx").unlink()
     assert [(u.key, u.text) for u in everything(whole.open())] == [("c", "four")]
 
 
-def test_numbers_of_tars_and_manifests_must_fit(whole):
+def test_the_numbers_of_tars_and_manifests_must_fit(whole):
     with pytest.raises(ListError, match="nemo.list:1: 2 tars and 3 manifests"):
         whole.open(manifests="sharded_manifests/manifest_{0..2}.json")
     with pytest.raises(ListError, match="not found, the first is .*manifest_9.json"):

@@ -30,13 +30,13 @@ def seconds(corpus):
     return [len(samples) / rate for samples, rate in (read_audio(utterance.audio) for utterance in everything(corpus))]
 
 
-def test_dots_in_keys_of_wenet_are_part_of_the_key(open_tar):
+def test_a_key_of_wenet_may_contain_dots(open_tar):
     names = [f"BAC009.S{number}" for number in range(3)]
     members = [item for name in names for item in ((f"{name}.txt", name), (f"{name}.wav", wav()))]
     assert keys_and_texts(open_tar(members)) == [(name, name) for name in names]
 
 
-def test_fields_of_webdataset_begin_at_the_first_dot(open_tar):
+def test_a_field_of_webdataset_begins_at_the_first_dot(open_tar):
     members = [
         *(("d.1/a.audio.wav", wav()), ("d.1/a.text.txt", "one"), ("d.1/a.spk.txt", "x")),
         *(("d.1/b.audio.wav", wav()), ("d.1/b.text.txt", "two"), ("d.1/b.spk.txt", "y")),
@@ -52,11 +52,11 @@ AMBIGUOUS = (("a.b.txt", "one"), ("a.b.wav", wav()), ("c.b.txt", "two"), ("c.b.w
 @pytest.mark.parametrize(
     ("key_ends", "keys"), [("auto", ["a.b", "c.b"]), ("last", ["a.b", "c.b"]), ("first", ["a", "c"])]
 )
-def test_what_may_be_either_is_read_as_ours_unless_the_user_says_otherwise(open_tar, key_ends, keys):
+def test_an_ambiguous_name_ends_its_key_at_the_last_dot_unless_the_user_chooses(open_tar, key_ends, keys):
     assert keys_and_texts(open_tar(AMBIGUOUS, key_ends=key_ends)) == list(zip(keys, ("one", "two"), strict=True))
 
 
-def test_a_member_that_only_webdataset_can_place_decides(open_tar):
+def test_a_member_that_only_fits_webdataset_decides_the_layout(open_tar):
     members = [("a.wav", wav()), ("a.txt", "one"), ("a.meta.json", '{"lang": "en"}')]
     corpus = open_tar(members)
     assert keys_and_texts(corpus) == [("a", "one")]
@@ -81,7 +81,7 @@ def test_shards_that_webdataset_writes_are_read(tmp_path):
     assert [utterance.extra for utterance in everything(corpus)] == [{"n": number} for number in range(5)]
 
 
-def test_a_class_is_a_text(open_tar):
+def test_a_class_is_read_as_text(open_tar):
     assert keys_and_texts(open_tar([("a.cls", "7"), ("a.wav", wav())])) == [("a", "7")]
 
 
@@ -93,7 +93,7 @@ def test_plain_text_is_preferred_to_json_and_json_to_a_class(open_tar):
     assert extra == {"cls": "7", "text": "json"}
 
 
-def test_of_several_audio_fields_the_plain_one_is_taken_or_the_one_asked_for(open_tar):
+def test_the_plain_audio_field_is_taken_unless_the_user_chooses_another(open_tar):
     members = [("a.far.wav", wav(0.2)), ("a.txt", "x"), ("a.wav", wav(0.3)), ("a.near.wav", wav(0.4))]
     assert seconds(open_tar(members)) == [0.3]
     assert seconds(open_tar(members, audio_field="near.wav")) == [0.4]
@@ -106,7 +106,7 @@ def test_the_text_may_have_another_name(open_tar):
     assert keys_and_texts(open_tar(members)) == [("a", "x")]
 
 
-def test_times_in_json_cut_no_audio(open_tar):
+def test_times_in_json_do_not_select_a_segment(open_tar):
     corpus = open_tar([("a.json", '{"text": "x", "start": 0.1, "end": 0.2, "duration": 9}'), ("a.wav", wav(0.5))])
     assert seconds(corpus) == [0.5]
     assert everything(corpus)[0].end is None
@@ -125,10 +125,10 @@ def test_times_in_json_cut_no_audio(open_tar):
         ([("bad.wav", wav()), ("bad.txt", b"\xff\xfe")], "is not UTF-8"),
         ([("bad.wav", wav()), ("bad.json", "{")], "member json is not JSON"),
         ([("bad.wav", wav()), ("bad.json", '{"speaker": "x"}')], "no text among its members"),
-        ([("bad.wav", wav()), ("bad.wav", wav()), ("bad.txt", "x")], "member wav is there twice"),
+        ([("bad.wav", wav()), ("bad.wav", wav()), ("bad.txt", "x")], "two members with the field wav"),
     ],
 )
-def test_a_sample_that_cannot_be_used_is_named_and_the_others_read(open_tar, members, reason):
+def test_a_bad_sample_is_reported_and_the_others_are_read(open_tar, members, reason):
     around = [("a.txt", "one"), ("a.wav", wav())], [("z.txt", "two"), ("z.wav", wav())]
     corpus = open_tar([*around[0], *members, *around[1]])
     assert keys_and_texts(corpus) == [("a", "one"), ("z", "two")]

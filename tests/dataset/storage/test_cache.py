@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.storage.support.servers import serving
-from wenet_uio.dataset.storage import cache, cache_space
+from wenet_uio.dataset.storage import cache
 from wenet_uio.dataset.storage.versions import StorageError, Version
 
 
@@ -29,21 +29,21 @@ def fetch(server, name):
     return cache.fetch(f"{server.url}/{name}/x.wav")
 
 
-def test_objects_of_one_base_name_do_not_collide(folder):
+def test_objects_with_the_same_base_name_do_not_collide(folder):
     with serving(folder) as server:
         for name in "abcd":
             with fetch(server, name) as file:
                 assert file.read() == name.encode() * 1000
 
 
-def test_what_is_in_the_cache_is_not_asked_for_again(folder):
+def test_a_cached_object_is_downloaded_once(folder):
     with serving(folder) as server:
         for _ in range(3):
             fetch(server, "a").close()
         assert server.requests == {"/a/x.wav": 1}
 
 
-def test_an_object_that_changed_is_fetched_anew(folder, monkeypatch):
+def test_a_changed_object_is_downloaded_again(folder, monkeypatch):
     with serving(folder) as server:
         fetch(server, "a").close()
         (folder / "a/x.wav").write_bytes(b"new")
@@ -53,14 +53,14 @@ def test_an_object_that_changed_is_fetched_anew(folder, monkeypatch):
         assert fetch(server, "a").read() == b"new"
 
 
-def test_a_change_that_the_transfer_finds_is_fetched_anew(folder):
+def test_a_change_noticed_during_the_transfer_is_downloaded_again(folder):
     with serving(folder) as server:
         cache.current_version(f"{server.url}/a/x.wav")
         (folder / "a/x.wav").write_bytes(b"new")
         assert fetch(server, "a").read() == b"new"
 
 
-def test_what_was_used_longest_ago_makes_room(folder, tmp_path, monkeypatch):
+def test_the_least_recently_used_copy_is_evicted(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "3300")
     with serving(folder) as server:
         for name in "abc":
@@ -71,7 +71,7 @@ def test_what_was_used_longest_ago_makes_room(folder, tmp_path, monkeypatch):
     assert copies(tmp_path) == {"a", "c", "d"}
 
 
-def test_what_is_open_is_not_evicted_and_a_cache_full_of_it_is_an_error(folder, tmp_path, monkeypatch):
+def test_open_copies_are_not_evicted_and_a_cache_full_of_them_is_an_error(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "2200")
     with serving(folder) as server:
         first, second = fetch(server, "a"), fetch(server, "b")
@@ -93,7 +93,7 @@ def test_only_files_of_the_cache_are_evicted(folder, tmp_path, monkeypatch):
     assert copies(tmp_path) == {"p", "b"}
 
 
-def test_what_a_killed_run_left_half_written_makes_room_first(folder, tmp_path, monkeypatch):
+def test_partial_files_of_a_killed_run_are_evicted_first(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "2200")
     with serving(folder) as server:
         fetch(server, "a").close()
@@ -107,7 +107,7 @@ def test_what_a_killed_run_left_half_written_makes_room_first(folder, tmp_path, 
     assert copies(tmp_path) == {"a", "b"}
 
 
-def test_a_wrong_digest_is_no_copy(folder, tmp_path):
+def test_a_download_with_a_wrong_digest_gives_no_copy(folder, tmp_path):
     with serving(folder) as server:
         uri = f"{server.url}/a/x.wav"
         found = cache.current_version(uri)
@@ -116,19 +116,9 @@ def test_a_wrong_digest_is_no_copy(folder, tmp_path):
     assert copies(tmp_path) == set()
 
 
-def test_a_failure_is_believed_by_this_run_for_a_while(folder):
+def test_a_failure_is_remembered_by_this_run_for_a_while(folder):
     with serving(folder) as server:
         for _ in range(3):
             with pytest.raises(OSError, match="HTTP 404"):
                 fetch(server, "none")
         assert server.requests["/none/x.wav"] == 1
-
-
-@pytest.mark.parametrize(("text", "number"), [("10", 10), ("1.5K", 1536), ("2 GiB", 2 << 30), ("3T", 3 << 40)])
-def test_sizes_have_units(text, number):
-    assert cache_space.parse_bytes(text) == number
-
-
-def test_a_size_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="write 500G or the like"):
-        cache_space.parse_bytes("much")

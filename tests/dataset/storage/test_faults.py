@@ -59,7 +59,9 @@ def raw_list(tmp_path, server, utterances):
 
 @pytest.mark.parametrize("fault", [500, 503, "reset", "stall", "short", "long"])
 @pytest.mark.parametrize("data_type", ["shard", "raw"])
-def test_faults_that_pass_lose_nothing(fault, data_type, tmp_path, store, local, utterances, cache_folder, monkeypatch):
+def test_temporary_faults_lose_no_samples(
+    fault, data_type, tmp_path, store, local, utterances, cache_folder, monkeypatch
+):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "5")  # a stall is given up after half a second
     few = utterances if data_type == "shard" else utterances[::5]
     with serving(store) as server:
@@ -74,7 +76,7 @@ def test_faults_that_pass_lose_nothing(fault, data_type, tmp_path, store, local,
     assert_nothing_is_left(cache_folder)
 
 
-def test_indexing_survives_the_same_faults(tmp_path, store, local, cache_folder):
+def test_indexing_survives_temporary_faults(tmp_path, store, local, cache_folder):
     faults = [500, "reset", "short", "long"]
     with serving(store, fault=lambda path, number: faults[number] if number < len(faults) else None) as server:
         server.with_head = False
@@ -82,13 +84,13 @@ def test_indexing_survives_the_same_faults(tmp_path, store, local, cache_folder)
     assert_nothing_is_left(cache_folder)
 
 
-def test_a_server_without_ranges_is_read_all_the_same(tmp_path, store, local):
+def test_a_server_without_byte_ranges_can_be_read(tmp_path, store, local):
     with serving(store, fault=lambda path, number: "short" if number == 1 else None) as server:
         server.with_ranges = False
         assert_same_batches(batches_of(shard_list(tmp_path, server)), batches_of(local))
 
 
-def test_a_server_that_goes_away_for_a_while_is_waited_for(tmp_path, store, local, cache_folder, monkeypatch):
+def test_training_waits_for_a_server_that_is_down_for_a_while(tmp_path, store, local, cache_folder, monkeypatch):
     seconds = float(os.environ.get("WENET_UIO_TEST_OUTAGE", "3"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", str(10 + 2 * seconds))
     with serving(store) as server:
@@ -102,7 +104,7 @@ def test_a_server_that_goes_away_for_a_while_is_waited_for(tmp_path, store, loca
     assert_nothing_is_left(cache_folder)
 
 
-def test_a_shard_that_is_gone_puts_its_samples_into_the_ledger(tmp_path, store, utterances, cache_folder):
+def test_samples_of_a_missing_shard_are_in_the_ledger(tmp_path, store, utterances, cache_folder):
     with serving(store) as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
         server.fault = lambda path, number: 404 if "00002" in path else None
@@ -113,7 +115,7 @@ def test_a_shard_that_is_gone_puts_its_samples_into_the_ledger(tmp_path, store, 
     assert_nothing_is_left(cache_folder)
 
 
-def test_a_shard_that_stays_unreachable_costs_one_deadline_not_one_a_sample(
+def test_an_unreachable_shard_costs_one_deadline_and_not_one_per_sample(
     tmp_path, store, utterances, cache_folder, monkeypatch
 ):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "2")
@@ -126,7 +128,7 @@ def test_a_shard_that_stays_unreachable_costs_one_deadline_not_one_a_sample(
     assert len(keys_read(batches)) == 75
 
 
-def test_raw_files_that_are_gone_are_in_the_ledger_by_name(tmp_path, store, utterances, cache_folder):
+def test_missing_raw_files_are_in_the_ledger_by_name(tmp_path, store, utterances, cache_folder):
     few = utterances[:30]
     gone = {few[3].key, few[17].key}
     with serving(store, fault=lambda path, number: 404 if Path(path).stem in gone else None) as server:
@@ -173,7 +175,9 @@ def keep_going(data_list, data_type):
 
 
 @pytest.mark.parametrize("bound", ["100", "300K"])
-def test_a_cache_too_small_for_the_corpus_is_no_obstacle(bound, tmp_path, store, local, cache_folder, monkeypatch):
+def test_batches_do_not_change_with_a_cache_too_small_for_the_corpus(
+    bound, tmp_path, store, local, cache_folder, monkeypatch
+):
     with serving(store) as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
         monkeypatch.setenv("WENET_UIO_CACHE_BYTES", bound)
@@ -182,7 +186,7 @@ def test_a_cache_too_small_for_the_corpus_is_no_obstacle(bound, tmp_path, store,
     assert_nothing_is_left(cache_folder)
 
 
-def test_a_disk_that_fills_while_a_shard_comes_in_is_no_obstacle(tmp_path, store, local, cache_folder):
+def test_batches_do_not_change_when_the_disk_fills_during_a_download(tmp_path, store, local, cache_folder):
     with serving(store) as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -196,7 +200,7 @@ def test_a_disk_that_fills_while_a_shard_comes_in_is_no_obstacle(tmp_path, store
     assert_nothing_is_left(cache_folder)
 
 
-def test_the_prefetching_killed_on_the_way_loses_nothing(tmp_path, store, local, cache_folder):
+def test_killing_the_prefetch_process_loses_no_samples(tmp_path, store, local, cache_folder):
     with serving(store, fault=lambda path, number: "slow") as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
         one = loader(data_list, "shard", conf={"batch_conf": {"batch_type": "static", "batch_size": 10}})
@@ -215,7 +219,7 @@ def test_the_prefetching_killed_on_the_way_loses_nothing(tmp_path, store, local,
     assert_nothing_is_left(cache_folder)
 
 
-def test_a_loader_killed_takes_its_prefetching_with_it(store):
+def test_the_prefetch_process_ends_when_its_loader_is_killed(store):
     script = """
 import sys
 from wenet_uio.dataset.storage.prefetch import Prefetch
@@ -239,8 +243,8 @@ def is_running(number):
     return psutil.pid_exists(number) and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
 
 
-def test_a_download_killed_on_the_way_is_gone_on_with(store, cache_folder):
-    script = "import sys; from wenet_uio.dataset import cache; cache.fetch(sys.argv[1])"
+def test_a_later_process_resumes_a_partial_download(store, cache_folder):
+    script = "import sys; from wenet_uio.dataset.storage import cache; cache.fetch(sys.argv[1])"
     with serving(store, fault=lambda path, number: "slow") as server:
         uri = f"{server.url}/shards_000000000.tar"
         process = subprocess.Popen([sys.executable, "-c", script, uri], env=environment())
@@ -267,7 +271,7 @@ def test_threads_that_read_one_shard_share_one_download(tmp_path, store):
         assert server.requests["/shards_000000000.tar"] == 1
 
 
-def test_damaged_remote_tars_give_all_that_can_be_had_and_name_the_rest(tmp_path, store, utterances, cache_folder):
+def test_damaged_remote_tars_give_all_intact_samples_and_name_the_others(tmp_path, store, utterances, cache_folder):
     folder = tmp_path / "damaged"
     folder.mkdir()
     for number in range(4):
@@ -293,7 +297,7 @@ def test_damaged_remote_tars_give_all_that_can_be_had_and_name_the_rest(tmp_path
     assert_nothing_is_left(cache_folder)
 
 
-def test_one_bad_line_of_a_remote_raw_list_costs_that_line(tmp_path, store, utterances):
+def test_a_bad_line_of_a_remote_raw_list_loses_only_that_line(tmp_path, store, utterances):
     few = utterances[:5]
     with serving(store) as server:
         data_list = Path(raw_list(tmp_path, server, few))

@@ -24,28 +24,28 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-def test_local_files_are_read_where_they_are(folder):
+def test_local_files_are_read_in_place(folder):
     path = str(folder / "one two;touch x.txt")
     for uri in (path, f"file://{path}", f"file://{path.replace(' ', '%20')}"):
         assert not objects.is_remote(uri)
-        assert objects.local_path(uri) == path
+        assert objects.HeldPaths().path_of(uri) == path
         assert objects.read_bytes(uri) == b"content"
         assert objects.exists(uri)
     assert not objects.exists(f"{path}.none")
 
 
-def test_remote_objects_are_read_from_their_copy(folder):
+def test_remote_objects_are_read_from_their_copies(folder):
     with serving(folder) as http, serving_ftp(folder) as ftp:
         for uri in (f"{http.url}/one%20two;touch%20x.txt?signature=a&b=c", f"{ftp}/one two;touch x.txt"):
             assert objects.is_remote(uri)
             assert objects.exists(uri)
             assert not objects.exists(uri.replace("one", "none"))
-            assert objects.read_bytes(uri) == open(objects.local_path(uri), "rb").read() == b"content"
+            assert objects.read_bytes(uri) == open(objects.HeldPaths().path_of(uri), "rb").read() == b"content"
             with pytest.raises(OSError, match="none"):
                 objects.read_bytes(uri.replace("one", "none"))
 
 
-def test_nothing_of_a_list_is_run_by_a_shell(folder, tmp_path, monkeypatch):
+def test_no_part_of_a_list_is_run_by_a_shell(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.list").write_text(f"{folder}/a.tar;touch x\n")
     with pytest.raises(ValueError, match="1 shard"):
@@ -57,7 +57,7 @@ def test_nothing_of_a_list_is_run_by_a_shell(folder, tmp_path, monkeypatch):
     ("uri", "command"),
     [("oss://bucket/a.tar", "pip install ossfs"), ("gs://bucket/a.tar", "pip install gcsfs")],
 )
-def test_a_missing_driver_is_named_with_its_command(uri, command, monkeypatch):
+def test_a_missing_driver_is_reported_with_the_command_to_install_it(uri, command, monkeypatch):
     def without_driver(*args, **options):
         raise ImportError("no such module")
 
@@ -76,13 +76,13 @@ def test_secrets_are_not_shown():
     assert shown("https://host/a.tar?X-Amz-Signature=secret") == "https://host/a.tar?…"
 
 
-def test_aistore_needs_its_endpoint(monkeypatch):
+def test_aistore_without_an_endpoint_is_refused(monkeypatch):
     monkeypatch.delenv("AIS_ENDPOINT", raising=False)
     with pytest.raises(DriverError, match="set AIS_ENDPOINT"):
         objects.read_bytes("ais://bucket/a.tar")
 
 
-def test_a_packed_tar_that_breaks_off_gives_what_comes_before(make_lists, tmp_path):
+def test_a_packed_tar_that_is_cut_short_gives_the_part_before_the_cut(make_lists, tmp_path):
     tar = open(make_lists(20, per_shard=20)["shard"]).read().strip()
     packed = gzip.compress(open(tar, "rb").read())
     (tmp_path / "whole.tar.gz").write_bytes(packed)
@@ -105,7 +105,9 @@ def test_remote_globs_expand_where_stores_can_list(folder, tmp_path):
         read_shard_list(tmp_path / "shards.list")
 
 
-def test_a_cache_that_cannot_be_written_is_said_when_a_remote_list_is_opened(folder, tmp_path, monkeypatch, make_lists):
+def test_a_cache_that_cannot_be_written_is_reported_when_a_remote_list_is_opened(
+    folder, tmp_path, monkeypatch, make_lists
+):
     make_lists(3)
     (tmp_path / "file").touch()
     with serving(tmp_path) as server:

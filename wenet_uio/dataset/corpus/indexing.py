@@ -17,7 +17,7 @@ from wenet_uio.audio.read import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.corpus.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry, Rows, rows_of, shard_table, summary_of
 from wenet_uio.dataset.corpus.remote_index import Indexed, update_kept_index
-from wenet_uio.dataset.corpus.shard_index import is_plain, shard_index
+from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.formats.data_list import (
     DataType,
     ListError,
@@ -215,9 +215,10 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray
 
 def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
     """Index of one shard of a list, made and kept where it is missing or does not fit any more."""
-    if is_plain(ShardFiles.parse(shard)):
+    files = ShardFiles.parse(shard)
+    if files.is_plain:
         return shard_index(shard, layout)
-    return update_kept_index(ShardFiles.parse(shard), layout, kept_folder(data_list))
+    return update_kept_index(files, layout, kept_folder(data_list))
 
 
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:

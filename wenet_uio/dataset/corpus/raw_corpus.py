@@ -42,6 +42,7 @@ class RawCorpus(LineCorpus):
         columns, meta = read_columns(index_of(data_list, layout))
         self._layout = layout
         self._is_remote = meta.get("remote", False)
+        self._copies = objects.HeldPaths()
         super().__init__(data_list, columns, meta)
 
     @property
@@ -58,7 +59,7 @@ class RawCorpus(LineCorpus):
         if objects.is_plain(path):
             audio: bytes | str = path
         elif line.start or line.end is not None:  # one of many of a long recording
-            audio = objects.local_path(path)
+            audio = self._copies.path_of(path)
         else:
             audio = objects.read_bytes(path)
         return Utterance(line.key, audio, line.text, line.start, line.end, extra=line.extra)

@@ -17,7 +17,7 @@ from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
 from wenet_uio.dataset.corpus.indexing import index_of, kept_folder
 from wenet_uio.dataset.corpus.remote_index import kept_index
-from wenet_uio.dataset.corpus.shard_index import is_plain, shard_index
+from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
@@ -107,7 +107,7 @@ class ShardCorpus(Corpus):
 
     def _open_rows(self, shard: int) -> Rows:
         files = self.files(shard)
-        if is_plain(files):
+        if files.is_plain:
             rows, _ = shard_index(str(files), self._layout)
         else:
             rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))

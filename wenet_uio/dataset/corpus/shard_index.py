@@ -29,11 +29,6 @@ COPY_SECONDS = 60.0
 their size alone does not tell one from another."""
 
 
-def is_plain(files: ShardFiles) -> bool:
-    """Whether a shard is of local files that are read as they are."""
-    return all(map(objects.is_plain, filter(None, files[:2])))
-
-
 def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list[tuple[str, str]]]:
     """Index of a local shard (`str(ShardFiles)`), made and kept beside it where it is missing or its files changed.
 

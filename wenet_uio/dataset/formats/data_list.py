@@ -1,4 +1,12 @@
-"""Data lists: raw lists of JSON lines, and shard lists of one path a line, with the path of a manifest where one is."""
+"""Data lists: raw lists of JSON lines, and shard lists with one tar per line.
+
+Raw list: JSON lines `{"key", "wav", "txt"}` with optional `start`, `end` and `duration` (seconds), `sampling_rate` and
+`channel`. Other fields are kept with the sample. NeMo's names `audio_filepath`, `text`, `offset` and `duration` are
+read too, with paths relative to the list. A line with `_skipme` is left out and reported.
+
+Shard list: one path or URI of a tar per line, where numeric ranges and globs expand, optionally followed by a tab and
+the manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`).
+"""
 
 from __future__ import annotations
 
@@ -16,15 +24,15 @@ from wenet_uio.dataset.storage import objects
 
 DataType = Literal["raw", "shard"]
 
-# NeMo's names beside ours: what is read, in the order of preference.
+# Names of each field, in the order of preference: ours, then NeMo's.
 KEY, AUDIO, TEXT = ("key",), ("wav", "audio_filepath"), ("txt", "text")
 SKIP = "_skipme"
-"""NeMo's mark of a line to leave out: true, or the reason."""
+"""NeMo's mark of a line that is to be left out: true, or the reason as a string."""
 RANGE = re.compile(r"(?:\{|\(|\[|<|_OP_)(\d+)\.\.(\d+)(?:\}|\)|\]|>|_CL_)")
 
 
 class ListError(ValueError):
-    """A data list, or a line of one, that cannot be used."""
+    """A data list or one of its lines cannot be used; the message says why and where."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +47,10 @@ class RawLine:
     end: float | None = None
     """Seconds; None is the end of the audio."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Every other field."""
+    """All other fields, as they are in the list."""
 
     def to_json(self) -> str:
+        """The line as JSON, with our names; `start` and `end` only where the line is a segment."""
         values: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.text}
         if self.end is not None or self.start or not self.extra.keys().isdisjoint(("start", "end", "offset")):
             values |= {"start": self.start, "end": self.end}
@@ -50,31 +59,37 @@ class RawLine:
 
 
 class ShardFiles(NamedTuple):
-    """One shard of a list: a tar, and what else it takes to read it."""
+    """One shard of a list: a tar, and the manifest that describes it if there is one."""
 
     tar: str
     manifest: str | None = None
-    """NeMo's manifest or Lhotse's cuts; None where the tar has the texts."""
+    """NeMo's manifest or Lhotse's cuts; None if the tar contains the texts."""
     shard_id: int | None = None
-    """Entries of the manifest that are of this tar; None where all are."""
+    """The entries of the manifest with this `shard_id` describe the tar; None: all entries do."""
 
     def __str__(self) -> str:
         return "\t".join(str(part) for part in self if part is not None)
 
     @classmethod
     def parse(cls, text: str) -> ShardFiles:
+        """The shard that `str` wrote: tar, manifest and shard_id, separated by tabs."""
         tar, *rest = text.split("\t")
-        return cls(tar, *rest[:1], *map(int, rest[1:]))
+        return cls(tar, rest[0] if rest else None, int(rest[1]) if len(rest) > 1 else None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether tar and manifest are local files that are read in place: neither remote nor packed."""
+        return all(objects.is_plain(path) for path in (self.tar, self.manifest) if path)
 
 
 def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
-    """Read one JSON line, with our names or NeMo's (`audio_filepath`, `text`, `offset`, `duration`).
+    """Parse one line of a raw list, with our names or NeMo's (`audio_filepath`, `text`, `offset`, `duration`).
 
     Args:
-        text_field: another name of the text.
+        text_field: name of the field with the text, instead of `txt` or `text`.
 
     Raises:
-        ListError: not JSON, or without audio or text; the caller adds list and line number.
+        ListError: not JSON, or audio or text is missing; callers add the list and the line number.
     """
     try:
         values = json.loads(line)
@@ -92,12 +107,12 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     try:
         start, end = _segment(values)
     except (TypeError, ValueError) as error:
-        raise ListError(f"start, end, offset and duration are seconds ({error})") from None
+        raise ListError(f"start, end, offset and duration must be seconds ({error})") from None
     return RawLine(str(key) if key is not None else _key_from(wav, start), wav, text, start, end, values)
 
 
 def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
-    """Start and end in seconds; a duration ends what has a start or an offset, be it 0."""
+    """Start and end in seconds. With a start or offset (0 too), the end is start plus duration if there is no `end`."""
     first, end, duration = _take(values, ("start", "offset")), values.pop("end", None), values.get("duration")
     duration = None if duration is None else float(duration)
     start = float(first or 0.0)
@@ -107,76 +122,82 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
 
 
 def reason_to_skip(line: RawLine) -> str | None:
-    """Why a line that is sound is to be left out, where it says so (`_skipme`)."""
+    """The reason why a valid line is to be left out (`_skipme`); None if the line is to be used."""
     mark = line.extra.get(SKIP)
     return mark if isinstance(mark, str) else f"left out: {SKIP} is set" if mark else None
 
 
 def read_shard_list(path: str | Path) -> list[str]:
-    """Shards of a list, each as `str(ShardFiles)`, of paths or URIs.
+    """Shards of a list, each as `str(ShardFiles)`; tars and manifests are paths or URIs.
 
-    Numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand. After a tab a line may name the manifest that
-    describes its audio: as many as there are tars, or one for all, of which each tar has the entries with its number
-    (`audio_7.tar`) as `shard_id`, or the number after another tab.
+    Numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand. After a tab a line may name manifests: either
+    one for each tar, or one for all tars. In a manifest for all tars, `audio_7.tar` has the entries with `shard_id` 7;
+    a line with one tar may state another shard_id after a second tab.
 
     Raises:
-        ListError: a pattern that matches nothing, or manifests that do not fit their tars, naming the line.
+        ListError: a pattern matches no file, or the manifests do not fit the tars; the message names the line.
     """
     shards: list[str] = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if line.strip():
             try:
-                tars, *manifests = line.strip().split("\t")
-                shards.extend(map(str, _shards_of_line(tars, *manifests)))
+                shards.extend(map(str, _shards_of_line(line.strip().split("\t"))))
             except ListError as error:
                 raise ListError(f"{path}:{number}: {error}") from None
     return shards
 
 
 def expand(pattern: str) -> list[str]:
-    """Paths or URIs that a pattern with numeric ranges and globs stands for.
+    """Expand a pattern with numeric ranges and globs to paths or URIs.
 
     Raises:
-        ListError: a glob that matches nothing.
+        ListError: a glob matches no file.
     """
     paths: list[str] = []
     for name in _expand_ranges(pattern):
         remote = objects.is_remote(name)
-        if not any(mark in name for mark in ("*" if remote else "*?[")):  # URIs have ? and [ of their own
+        if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
             paths.append(name)
             continue
-        matches = objects.matches(name) if remote else sorted(glob.glob(objects.without_scheme(name)))
+        matches = objects.matches(name) if remote else sorted(glob.glob(objects.without_scheme(name)))  # noqa: PTH207 - a pattern may be absolute
         if not matches:
             raise ListError(f"{name} matches no file")
         paths.extend(matches)
     return paths
 
 
-def _shards_of_line(tars: str, manifests: str | None = None, shard_id: str | None = None) -> list[ShardFiles]:
-    if manifests is None:
-        return [ShardFiles(tar) for tar in expand(tars)]
-    if shard_id is None:
-        return pair_manifests(expand(tars), expand(manifests))
-    return [ShardFiles(tars, manifests, int(shard_id))]
+def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
+    """The shards of one line: tars; tars and manifests; or one tar, its manifest and its shard_id."""
+    if len(fields) == 1:
+        return [ShardFiles(tar) for tar in expand(fields[0])]
+    if len(fields) == 2:
+        return pair_manifests(expand(fields[0]), expand(fields[1]))
+    if len(fields) > 3 or not fields[2].isdecimal():
+        raise ListError(f"expected a tar, a manifest and a shard_id (a number), separated by tabs, found {fields}")
+    return [ShardFiles(fields[0], fields[1], int(fields[2]))]
 
 
 def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardFiles]:
-    """Tars with the manifests that describe them: as many of one as of the other, or one manifest for all.
+    """Pair tars with the manifests that describe them: one manifest for each tar, or one for all.
 
     Raises:
-        ListError: their numbers do not fit.
+        ListError: the numbers of tars and manifests do not fit, or a tar has no number.
     """
     if len(manifests) == 1 and len(tars) > 1:
         return [ShardFiles(tar, manifests[0], _number_of(tar)) for tar in tars]
     if len(tars) != len(manifests):
-        raise ListError(f"{len(tars)} tars and {len(manifests)} manifests: give one manifest a tar, or one for all")
+        raise ListError(
+            f"{len(tars)} tars and {len(manifests)} manifests: give one manifest for each tar, or one for all"
+        )
     return [ShardFiles(tar, manifest) for tar, manifest in zip(tars, manifests, strict=True)]
 
 
 def _number_of(tar: str) -> int:
     number = re.search(r"(\d+)[^/\d]*$", tar)
     if number is None:
-        raise ListError(f"{tar} has no number that says which shard_id of the manifest it holds")
+        raise ListError(
+            f"{tar}: its name has no number, which is needed as the shard_id of its entries in the manifest"
+        )
     return int(number[1])
 
 
@@ -203,14 +224,15 @@ def _key_from(wav: str, start: float) -> str:
 
 
 def locate(wav: str, data_list: str | Path) -> str:
-    """Path or remote URI of the audio of a raw line: as it stands, or else relative to the list (NeMo's way)."""
+    """Path or URI of the audio of a raw line: as in the list if that file exists, else relative to the list (NeMo)."""
+    # os.path, because this runs for every sample that is read
     if objects.is_remote(wav):
         return wav
     wav = objects.without_scheme(wav)
-    if os.path.isabs(wav) or os.path.exists(wav):
+    if os.path.isabs(wav) or os.path.exists(wav):  # noqa: PTH110, PTH117
         return wav
-    beside = os.path.join(os.path.dirname(data_list), wav)
-    return beside if os.path.exists(beside) else wav
+    beside = os.path.join(os.path.dirname(data_list), wav)  # noqa: PTH118, PTH120
+    return beside if os.path.exists(beside) else wav  # noqa: PTH110
 
 
 def lines_of(path: str) -> Iterator[tuple[int, bytes]]:

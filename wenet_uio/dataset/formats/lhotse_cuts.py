@@ -1,4 +1,9 @@
-"""Lhotse's cuts as our utterances: read through lhotse once, when they are indexed."""
+"""Lhotse's cuts and Shar as utterances. The package lhotse is needed once, when cuts are indexed.
+
+A cut becomes a segment of one channel of its recording. The texts of its supervisions are joined; speaker, language,
+gender and custom fields are kept. Refused, cut by cut: MixedCut, several channels in one cut, recordings with
+transforms, features without a recording, and recordings that are the output of a command.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +24,18 @@ from wenet_uio.files import written_aside
 
 
 def is_cuts(manifest: str) -> bool:
-    """Whether the manifest of a shard holds Lhotse's cuts (`cuts.000000.jsonl.gz`) and not NeMo's entries."""
-    return os.path.basename(manifest).startswith("cuts.")
+    """Whether the manifest of a shard contains Lhotse's cuts (`cuts.000000.jsonl.gz`) rather than NeMo's entries."""
+    return Path(manifest).name.startswith("cuts.")
 
 
 def folder_beside_shar(cuts_path: str) -> Path:
-    """Where to keep what belongs to a Shar of Lhotse: `x.uio` for the folder `x`."""
-    folder = Path(os.path.abspath(cuts_path)).parent
+    """Folder for the indexes of the Shar in folder `x`: `x.uio`. Lhotse takes every file in `x` for data."""
+    folder = Path(os.path.abspath(cuts_path)).parent  # noqa: PTH100 - resolve() would follow links
     return folder.with_name(f"{folder.name}.uio")
 
 
 def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
-    """The cuts of a manifest (JSONL, also .gz), one after the other; what is none goes to `bad`.
+    """Read the cuts of a manifest (JSONL, also .gz) one after the other; (place, reason) of bad lines go to `bad`.
 
     Raises:
         ListError: lhotse is not installed.
@@ -50,16 +55,16 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
                 if isinstance(cut, lhotse.cut.Cut):
                     yield cut
                 else:
-                    bad.append((f"{path}:{number}", f"no cut ({type(cut).__name__}: {cut})"))
+                    bad.append((f"{path}:{number}", f"not a cut ({type(cut).__name__}: {cut})"))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            bad.append((path, f"breaks off or is damaged ({error})"))
+            bad.append((path, f"cut short or damaged ({error})"))
 
 
 def utterance_of(cut: Any) -> RawLine:
-    """One cut as a line of a raw list; the texts of its supervisions are joined in their order.
+    """Convert a cut to a line of a raw list; the texts of its supervisions are joined in order of time.
 
     Raises:
-        ListError: what makes it more than a piece of one recording with a text.
+        ListError: the cut is not a segment of one channel of a recording, or has no text.
     """
     source, channel = _source(cut)
     extra = _extra(cut, channel)
@@ -69,16 +74,16 @@ def utterance_of(cut: Any) -> RawLine:
 
 
 def list_of_cuts(cuts_path: str) -> str:
-    """Write the raw list of a manifest of cuts beside it, unless it is there; reading that needs no lhotse.
+    """Write the raw list of a manifest of cuts beside the manifest, unless it is up to date.
 
-    Cuts that cannot be used stay in it with their reason.
+    Reading the list does not need lhotse. Cuts that cannot be used are in the list with the reason, as lines to skip.
 
     Returns:
-        the path of the list.
+        the path of the list: `cuts.jsonl.gz.list` for `cuts.jsonl.gz`.
     """
     data_list = f"{cuts_path}.list"
-    made_at = os.stat(cuts_path).st_mtime_ns
-    if os.path.isfile(data_list) and os.stat(data_list).st_mtime_ns == made_at:
+    made_at = Path(cuts_path).stat().st_mtime_ns
+    if Path(data_list).is_file() and Path(data_list).stat().st_mtime_ns == made_at:
         return data_list
     with written_aside(data_list, "w") as file:
         bad: list[tuple[str, str]] = []
@@ -95,10 +100,10 @@ def list_of_cuts(cuts_path: str) -> str:
 def find_cuts(
     members: Sequence[Member], cuts_path: str, info_of: Callable[[Member], AudioInfo]
 ) -> tuple[list[FoundSample], list[tuple[str, str]]]:
-    """Match the cuts of a Shar shard with the members of its `recording` tar, in the order of the cuts.
+    """Match the cuts of a shard of a Shar with the members of its `recording` tar, in the order of the cuts.
 
     Returns:
-        the samples, and (key, reason) of cuts without audio or a plain text, and of audio without a cut.
+        the samples, and (key, reason) of cuts that cannot be used, and of audio without a cut.
     """
     by_key = {key: member for member in members for key, field in [split_name(member.name, "last")] if field != "json"}
     samples: list[FoundSample] = []
@@ -109,7 +114,7 @@ def find_cuts(
             member = by_key.get(cut.id)
             named.add(cut.id)
             if member is None or member.name.endswith(".nodata"):
-                raise ListError("no audio in the tar of recordings")
+                raise ListError("its audio is not in the tar of recordings")
             _check_plain(cut)
             info = info_of(member)
             start, end = _span(cut, info.num_samples / info.sample_rate)
@@ -124,29 +129,32 @@ def find_cuts(
 def _check_plain(cut: Any) -> None:
     kind = type(cut).__name__
     if kind not in ("MonoCut", "MultiCut"):
-        raise ListError(f"a {kind}: save its audio as a recording of its own, as cut.save_audio does")
+        raise ListError(f"a {kind}: save its audio as a recording with cut.save_audio")
     if not cut.has_recording:
-        raise ListError("a cut without a recording: features are computed from audio here")
+        raise ListError("a cut without a recording; stored features cannot be used")
     if cut.recording.transforms:
-        raise ListError("its recording has transforms: save the audio as it shall be, as cut.save_audio does")
+        raise ListError("its recording has transforms: save the transformed audio with cut.save_audio")
 
 
 def _source(cut: Any) -> tuple[str, int | None]:
-    """Path of a cut's audio, and its channel in that file (None when the file has but one)."""
+    """Path of the audio of a cut, and the channel in that file (None if the file has only one)."""
     _check_plain(cut)
     channel = _channel(cut, always=True)
     source = next((source for source in cut.recording.sources if channel in source.channels), None)
     if source is None or source.type not in ("file", "url"):
         found = "no source" if source is None else f"a source of type {source.type}"
-        raise ListError(f"{found} for channel {channel} of recording {cut.recording.id}; files and URLs are read")
+        raise ListError(f"{found} for channel {channel} of recording {cut.recording.id}; expected a file or a URL")
     return str(source.source), None if len(source.channels) == 1 else source.channels.index(channel)
 
 
 def _channel(cut: Any, *, always: bool = False) -> int | None:
-    """Place of a cut's channel among those of its recording (None when there is but one, unless `always`)."""
+    """Index of the channel of a cut among those of its recording (None if there is only one).
+
+    `always` gives the number of the channel instead, as the recording counts it.
+    """
     channels = cut.channel if isinstance(cut.channel, list) else [cut.channel]
     if len(channels) != 1:
-        raise ListError(f"{len(channels)} channels in one cut; cut each channel on its own")
+        raise ListError(f"{len(channels)} channels in one cut; make a cut for each channel")
     recorded = cut.recording.channel_ids
     if always:
         return channels[0]
@@ -154,7 +162,7 @@ def _channel(cut: Any, *, always: bool = False) -> int | None:
 
 
 def _span(cut: Any, seconds: float) -> tuple[float, float | None]:
-    """Start and end of a cut in its audio; 0 and None when it is all of it."""
+    """Start and end of a cut in its audio of `seconds`; 0 and None if the cut is the whole audio."""
     if not cut.start and abs(cut.duration - seconds) * cut.sampling_rate < 1:
         return 0.0, None
     return cut.start, cut.start + cut.duration
@@ -168,7 +176,7 @@ def _text(cut: Any) -> str:
 
 
 def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
-    """Speaker, language and custom fields; of several supervisions, where they agree."""
+    """Speaker, language, gender and custom fields; from several supervisions only values on which they agree."""
     extra: dict[str, Any] = {}
     for name in ("speaker", "language", "gender"):
         values = {getattr(part, name) for part in cut.supervisions}

@@ -1,4 +1,8 @@
-"""NeMo's tarred data sets: audio in `audio_7.tar`, everything else about it in a manifest."""
+"""NeMo's tarred data sets: the tar `audio_7.tar` contains the audio, a manifest describes it.
+
+The manifest is either `manifest_7.json` for this tar alone, or `tarred_audio_manifest.json` for all tars. In a manifest
+for all tars, the `shard_id` of an entry is the last number in the name of its tar.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,9 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 
 SUB = re.compile(r"-sub\d+(?=(\.\w+)?$)")
-"""What NeMo puts into the second and later entries of one member."""
+"""Suffix of the audio name in the second and later entries of one member: `x-sub1.wav` is in `x.wav`."""
 WHOLE_TOLERANCE = 0.2
-"""Seconds by which an entry from the beginning may differ from its member, and still mean all of it (NeMo's leeway)."""
+"""Seconds. An entry without offset means its whole member unless their durations differ by this or more, as in NeMo."""
 
 
 def find_entries(
@@ -34,13 +38,15 @@ def find_entries(
 ) -> tuple[list[FoundSample], list[tuple[str, str]]]:
     """Match the entries of a manifest with the members of their tar, in the order of the manifest.
 
-    Several entries may name one member, each its own segment (`-subN`, `offset`, `duration`).
+    Several entries may name one member; each of them is a segment (`-subN`, `offset`, `duration`).
 
     Args:
-        shard_id: takes the entries of this shard; None takes all, of a manifest for this tar alone.
+        shard_id: use the entries of this shard; None uses all entries of a manifest for this tar alone.
+        info_of: reads the header of a member.
 
     Returns:
-        the samples, and (key, reason) of entries without audio, of audio without an entry, and of what `_skipme` says.
+        the samples, and (key, reason) of entries without audio, of audio without an entry, and of entries that
+        `_skipme` leaves out.
     """
     by_name = {member.name: member for member in members}
     samples: list[FoundSample] = []
@@ -67,18 +73,21 @@ def find_entries(
 
 
 def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[str, str]]:
-    """(manifest, reason) for each shard of a manifest that has no tar among `shard_ids`, and for lines of no shard."""
+    """(place, reason) of each shard of a manifest that is not in `shard_ids`, and of each entry without a shard_id."""
     bad = []
     for shard_id, lines in _by_shard(manifest).items():
         if shard_id is None:
-            bad.extend((f"{manifest}:{number}", "no shard_id to say which tar holds its audio") for number, _ in lines)
+            bad.extend(
+                (f"{manifest}:{number}", "no shard_id, so that the tar with its audio is unknown")
+                for number, _ in lines
+            )
         elif shard_id not in shard_ids:
             bad.append((manifest, f"{len(lines)} entries of shard {shard_id}, whose tar is not in the list"))
     return bad
 
 
 def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
-    """The line with the part of its member that it means, and with a key that raw audio would have."""
+    """The line with start and end in its member, and with the key that the same line has in a raw list."""
     duration = line.extra.get("duration")
     seconds = info.num_samples / info.sample_rate
     whole = duration is None or abs(float(duration) - seconds) < WHOLE_TOLERANCE
@@ -90,10 +99,12 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
 
 
 def _by_shard(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
-    """Numbered lines of a manifest of several tars by `shard_id`; None has those without one."""
+    """Numbered lines of a manifest for several tars, by `shard_id`; lines without a shard_id are under None."""
     return _lines_of_shards(manifest, objects.current_version(manifest))
 
 
+# The shards of a list are indexed one after the other and share this manifest: reading the manifest again for each
+# would take time that grows with the square of its size. A single manifest is kept; the version notices a change.
 @lru_cache(1)
 def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[tuple[int, bytes]]]:
     lines = defaultdict(list)
@@ -112,4 +123,4 @@ def _numbered(manifest: str) -> list[tuple[int, bytes]]:
         with objects.open_whole(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ListError(f"{manifest}: breaks off or is damaged ({error})") from None
+        raise ListError(f"{manifest}: cut short or damaged ({error})") from None

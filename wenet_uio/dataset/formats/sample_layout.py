@@ -1,4 +1,18 @@
-"""Which members of a tar make a sample, and which of them are its audio and its text: WeNet's way and WebDataset's."""
+"""Samples of a tar: which members belong together, and which of them are the audio and the text.
+
+Consecutive members with one key are a sample. Folders are part of the key. A key ends at the last dot of the name, as
+in WeNet and this project (`a.b.wav` is the field `wav` of the key `a.b`), or at the first dot, as in WebDataset (the
+field `b.wav` of the key `a`). For each tar the way is taken that gives more whole samples. If both give as many, the
+way that gives fewer incomplete samples is taken, then the last dot.
+
+| of a sample | comes from |
+|---|---|
+| audio | the member whose field is a suffix of audio (`wav`), before `far.wav`; of several, the first in the tar |
+| text | `txt`, `text`, `transcript`, then `txt`, `text` or `transcript` of a JSON object, then `cls` |
+| other fields | the other values of the JSON object, and other members of up to 4 KB that are UTF-8 text |
+
+Members with two equal fields make a sample bad. Tensors (`audio.pth`) are not audio.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +28,31 @@ from wenet_uio.dataset.formats.tar_members import Member
 AUDIO_SUFFIXES = frozenset(
     ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
 )
-"""What the suffix of an audio member may be."""
+"""Suffixes of audio members."""
 TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "cls")
-"""What the suffix of a member with the text may be, in the order of preference."""
+"""Suffixes of members that contain the text, in the order of preference."""
 JSON_TEXT = (*TEXT, "transcript")
-"""Names that the text may have in a JSON member, in the order of preference."""
+"""Names of the text in a JSON member, in the order of preference."""
 EXTRA_BYTES = 4096
-"""Other members of up to this size are kept with the sample when they are text."""
+"""Other members of up to this size are kept with the sample if they are UTF-8 text."""
 
 KeyEnds = Literal["auto", "first", "last"]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a user says about shards or manifests of another tool; the defaults find out by themselves."""
+    """Options of a user for shards and manifests that another tool made; the defaults detect the layout."""
 
     key_ends: KeyEnds = "auto"
-    """Dot of a member's name at which the key ends: last (ours, WeNet's), first (WebDataset's)."""
+    """Dot in the name of a member at which the key ends: last (WeNet and this project), first (WebDataset), or auto."""
     audio_field: str | None = None
-    """What follows the key in the name of the audio member, where a sample has several: `mic2.wav`."""
+    """Field of the audio, the part of the member's name after the key, for samples with several: `mic2.wav`."""
     text_field: str | None = None
-    """The same for the text; also the name of the text in a JSON member or a manifest."""
+    """Field of the text; also the name of the text in a JSON member or a manifest."""
 
     @property
     def suffix(self) -> str:
-        """What keeps the names of indexes apart that are made with another layout; empty for the default."""
+        """Part of the file name of an index that differs between layouts; empty for the default layout."""
         if self == DEFAULT_LAYOUT:
             return ""
         return f".{hashlib.blake2b(repr(astuple(self)).encode(), digest_size=4).hexdigest()}"
@@ -48,13 +62,13 @@ DEFAULT_LAYOUT = Layout()
 
 
 class FoundSample(NamedTuple):
-    """A sample of a tar before its audio is looked at."""
+    """A sample of a tar whose audio has not been read yet."""
 
     line: RawLine
-    """Its key, text, segment and other fields; `wav` is the member."""
+    """Key, text, segment and other fields; `wav` is the name of the audio member."""
     audio: Member
     text: Member | None
-    """The member that is the text as it stands; None when the text comes from elsewhere."""
+    """The member that contains just the text; None if the text comes from JSON or a manifest."""
 
 
 Fields = dict[str, Member]
@@ -64,13 +78,13 @@ ReadMember = Callable[[Member], bytes]
 def find_samples(
     members: Sequence[Member], layout: Layout, read: ReadMember
 ) -> tuple[list[FoundSample], list[tuple[str, str]]]:
-    """Group the members of a tar into samples.
+    """Group the members of a tar into samples, as the docstring of this module describes.
 
-    Consecutive members of one key are a sample. Where the user does not say at which dot keys end, the way that makes
-    more whole samples is taken, then the one that leaves fewer members over, then the last dot.
+    Args:
+        read: reads the bytes of a member.
 
     Returns:
-        the samples, and (key, reason) of those that lack audio or text.
+        the samples, and (key, reason) of groups that are not a sample: audio or text is missing, or a field is double.
     """
     ways = ("last", "first") if layout.key_ends == "auto" else (layout.key_ends,)
     groups = max((list(_grouped(members, way)) for way in ways), key=_wholeness)
@@ -78,7 +92,7 @@ def find_samples(
     for key, fields, twice in groups:
         try:
             if twice:
-                raise ListError(f"member {twice} is there twice")
+                raise ListError(f"two members with the field {twice}")
             samples.append(_sample(key, fields, layout, read))
         except ListError as error:
             bad.append((key, str(error)))
@@ -86,7 +100,7 @@ def find_samples(
 
 
 def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields, str]]:
-    """Key and fields of each sample, and a field that came twice."""
+    """Key and fields of each group of members, and the name of a field that is double (empty if none is)."""
     key, fields, twice = "", {}, ""
     for member in members:
         own, field = split_name(member.name, way)
@@ -102,13 +116,14 @@ def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields,
 
 
 def split_name(name: str, way: str) -> tuple[str, str]:
-    """Key (with its folders) and field, in lower case, of a member; `way` is first or last."""
+    """Key (with folders) and field (in lower case) of a member; `way` is the dot that ends the key: first or last."""
     folder, slash, base = name.rpartition("/")
     key, field = base.split(".", 1) if way == "first" and "." in base else base.rpartition(".")[::2]
     return f"{folder}{slash}{key}", field.lower()
 
 
 def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:
+    """Number of samples with audio and text, and the negative number of incomplete samples."""
     whole = sum(
         not twice and any(map(is_audio, fields)) and any(_suffix(field) in TEXT_SUFFIXES for field in fields)
         for _, fields, twice in groups
@@ -117,7 +132,7 @@ def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:
 
 
 def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> FoundSample:
-    """Raises: ListError: no audio or no text, or a JSON member that is none."""
+    """Raises: ListError: audio or text is missing, or a JSON member is not JSON."""
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
     text, member = _text(fields, extra, layout, read)
@@ -127,7 +142,7 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
 
 
 def _audio_field(fields: Fields, layout: Layout) -> str:
-    """The field that is asked for; else `wav` before `x.wav`, and what comes first in the tar."""
+    """The field of the layout; else an audio field without a dot before others, and the first in the tar."""
     if layout.audio_field:
         if layout.audio_field not in fields:
             raise ListError(f"no {layout.audio_field} among its members: {', '.join(fields)}")
@@ -139,7 +154,7 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
 
 
 def _text(fields: Fields, extra: dict[str, Any], layout: Layout, read: ReadMember) -> tuple[str | None, Member | None]:
-    """The text and the member that it is, taking what it takes out of `extra`."""
+    """The text, and its member if that contains just the text; removes the text from `extra`."""
     wanted = layout.text_field
     for field in [wanted] if wanted else _by_preference(fields):
         if field in fields and _suffix(field) != "json":
@@ -157,23 +172,27 @@ def _by_preference(fields: Fields) -> list[str]:
 
 
 def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
-    """What comes with a sample: fields of its `json`, other JSON members, and small members that are text."""
+    """Other fields of a sample: values of `json`, other JSON members, and small members that are text."""
     extra: dict[str, Any] = {}
     several = sum(_suffix(field) == "json" for field in fields) > 1
     for field, member in fields.items():
         if _suffix(field) == "json":
-            try:
-                values = json.loads(_decoded(member, read))
-            except ValueError as error:
-                raise ListError(f"member {field} is not JSON ({error})") from None
+            values = _parsed(field, member, read)
             own_name = not isinstance(values, dict) or (several and field != "json")
             extra |= {field: values} if own_name else values
         elif field != audio and not is_audio(field) and member.size <= EXTRA_BYTES:
             try:
                 extra[field] = _decoded(member, read)
             except ListError:
-                continue  # a small binary member: not for the text or its tags
+                continue  # a small binary member
     return extra
+
+
+def _parsed(field: str, member: Member, read: ReadMember) -> Any:
+    try:
+        return json.loads(_decoded(member, read))
+    except ValueError as error:
+        raise ListError(f"member {field} is not JSON ({error})") from None
 
 
 def _decoded(member: Member, read: ReadMember) -> str:
@@ -184,6 +203,7 @@ def _decoded(member: Member, read: ReadMember) -> str:
 
 
 def is_audio(field: str) -> bool:
+    """Whether a field is one of audio by its suffix, such as `wav` or `mic2.flac`."""
     return _suffix(field) in AUDIO_SUFFIXES
 
 

@@ -1,20 +1,26 @@
-"""Walking a tar: every member that can be had, around damage and through links."""
+"""Reading the members of a tar: all that are intact, past damage and through links.
+
+GNU's long names and pax headers are read. A link stands for its target in the same tar. Sparse members, and links to
+files outside the tar, are refused by name. Only damaged samples are lost; scanning resumes at the next valid header. A
+tar without an end mark is reported too, because it may be cut short.
+"""
 
 from __future__ import annotations
 
 import mmap
-import os
 import posixpath
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 BLOCK = tarfile.BLOCKSIZE
 MAGIC, MAGIC_AT = b"ustar", 257
-"""Of a header, and where in it; the tars of before 1988 lack it, and end at their first damage."""
+"""Mark of a header, and its place in it. Tars from before 1988 have no marks and are read up to their first damage."""
 GZIP = b"\x1f\x8b"
+"""First bytes of a gzip file."""
 MAX_SIZE = 2**32 - 1
-"""Bytes of a member: what an index can say."""
+"""Bytes of a member: the largest number that an index can store."""
 
 
 class Member(NamedTuple):
@@ -23,21 +29,22 @@ class Member(NamedTuple):
     name: str
     """As stored, without a leading `./`."""
     offset: int
-    """Of its bytes, from the start of the tar."""
+    """Of the first byte of the file, from the start of the tar."""
     size: int
+    """Bytes."""
 
 
 def read_members(path: str, name: str | None = None) -> tuple[list[Member], list[tuple[str, str]]]:
-    """Members of a plain tar in its order; links stand for the member that they point to.
+    """Members of a plain tar in the order of the tar; a link has the offset and size of its target.
 
-    GNU's long names and pax headers are read. After damage the walk goes on at the next header that is sound.
+    Args:
+        name: name of the tar in problems; its path by default.
 
     Returns:
-        the members, and (name, reason) of each that cannot be used and of each damaged place (under the `name` of the
-        tar, its path by default).
+        the members, and (name, reason) of each member that cannot be used and of each damaged place of the tar.
     """
     name = name or path
-    size = os.path.getsize(path)
+    size = Path(path).stat().st_size
     if not size:
         return [], [(name, "an empty file")]
     found: list[Member | tarfile.TarInfo] = []
@@ -46,14 +53,7 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
         position = 0
         while True:
             infos, stopped, error = _walk(file, position)
-            for info in infos:
-                problem = _problem(info, size)
-                if problem:
-                    bad.append((_printable(info.name), problem))
-                elif info.isreg():
-                    found.append(Member(_plain(info.name), info.offset_data, info.size))
-                elif info.issym() or info.islnk():
-                    found.append(info)
+            found.extend(_usable(infos, size, bad))
             next_header = _next_header(data, stopped)
             damage = _damage(data, stopped, next_header, error)
             if damage:
@@ -67,7 +67,7 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
 
 
 def _walk(file: BinaryIO, start: int) -> tuple[list[tarfile.TarInfo], int, str]:
-    """Headers from `start` on, the place after the last one's data, and what was wrong there, if tarfile says so."""
+    """Headers from `start` on, the place after the data of the last one, and the error there if tarfile raised one."""
     infos: list[tarfile.TarInfo] = []
     file.seek(start)
     try:
@@ -81,8 +81,22 @@ def _walk(file: BinaryIO, start: int) -> tuple[list[tarfile.TarInfo], int, str]:
     return infos, stopped, ""
 
 
+def _usable(
+    infos: list[tarfile.TarInfo], tar_size: int, bad: list[tuple[str, str]]
+) -> Iterator[Member | tarfile.TarInfo]:
+    """Files as members, and links as they are; (name, reason) of those that cannot be used go to `bad`."""
+    for info in infos:
+        problem = _problem(info, tar_size)
+        if problem:
+            bad.append((_printable(info.name), problem))
+        elif info.isreg():
+            yield Member(_plain(info.name), info.offset_data, info.size)
+        elif info.issym() or info.islnk():
+            yield info
+
+
 def _problem(info: tarfile.TarInfo, tar_size: int) -> str:
-    """Why a member cannot be read at its offset; empty when it can."""
+    """Why a member cannot be read at its offset; empty if it can."""
     if info.issparse():
         return "stored as a sparse file; pack it without --sparse"
     if info.isreg() and info.offset_data + info.size > tar_size:
@@ -95,7 +109,7 @@ def _problem(info: tarfile.TarInfo, tar_size: int) -> str:
 
 
 def _next_header(data: mmap.mmap, after: int) -> int | None:
-    """Where the next sound header begins; None when there is none."""
+    """Offset of the next valid header; None if there is none."""
     at = data.find(MAGIC, after + MAGIC_AT + 1)
     while at >= 0:
         start = at - MAGIC_AT
@@ -108,11 +122,11 @@ def _next_header(data: mmap.mmap, after: int) -> int | None:
 
 
 def _damage(data: mmap.mmap, stopped: int, next_header: int | None, error: str) -> str:
-    """What is wrong where a walk stopped; empty at a proper end."""
+    """Description of the damage where a scan stopped; empty at a proper end of the tar."""
     lost = "" if next_header is None else f"; the next member that can be read is at byte {next_header}"
     block = data[stopped : stopped + BLOCK]
     if stopped > len(data):
-        return ""  # the member that ends behind the tar is named on its own
+        return ""  # the last member is cut short, which is reported for the member itself
     if not block:
         return f"ends at byte {stopped} without an end mark: it may be cut short"
     if not any(block):
@@ -121,7 +135,7 @@ def _damage(data: mmap.mmap, stopped: int, next_header: int | None, error: str) 
 
 
 def _without_links(found: list[Member | tarfile.TarInfo], bad: list[tuple[str, str]]) -> list[Member]:
-    """Each link as a member of its own name with the bytes of its target; those without a target go to `bad`."""
+    """The members, with each link as a member that has the place of its target; links without a target go to `bad`."""
     by_name = {item.name if isinstance(item, Member) else _plain(item.name): item for item in found}
     members = []
     for item in found:
@@ -137,7 +151,7 @@ def _without_links(found: list[Member | tarfile.TarInfo], bad: list[tuple[str, s
 
 
 def _followed(link: tarfile.TarInfo, by_name: dict) -> Iterator[Member | tarfile.TarInfo | None]:
-    """What a link leads to, link by link; a circle ends after as many steps as there are names."""
+    """The items that a chain of links leads to, one by one; a circle of links ends after as many steps as names."""
     item: Member | tarfile.TarInfo | None = link
     for _ in range(len(by_name)):
         folder = posixpath.dirname(item.name) if item.issym() else ""

@@ -1,84 +1,82 @@
-"""The node's cache of whole objects: each is fetched once a node, and is whole or not there.
+"""The cache of a node: copies of whole remote objects on a local disk, shared by all processes of the node.
 
-    aa/<uri>-<version>.tar             a copy; readers hold a shared lock on it, and what is locked is not evicted
-    aa/<uri>-<version>.tar.<size>.part a copy on its way, locked by its writer; the next goes on with what one left
-    aa/<uri>.version                   what the store said last about an object; believed for an hour
-    aa/<uri>.failed                    why an object could not be had; believed for two deadlines
-    lock                               held while space is reserved; its text is the bytes reserved so far
+Files below the folder of the cache (`aa` is the start of the hash of the URI):
 
-Locks are flock's, which die with their owner.
+    aa/<uri>-<version>.tar              a complete copy; readers hold a shared lock, and locked copies are not evicted
+    aa/<uri>-<version>.tar.<size>.part  a partial copy, locked by its writer; a later process resumes a partial download
+    aa/<uri>.version                    the last version that the store told; used for an hour
+    aa/<uri>.failed                     the last error of an object; used for two deadlines
+    lock                                locked while space is reserved; contains the number of bytes in use
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import gzip
 import hashlib
 import json
 import os
 import re
-import threading
 import time
 import zlib
 from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
-from wenet_uio.dataset.storage.cache_space import CacheFullError, reserve
+from wenet_uio.dataset.storage.cache_space import CacheFullError
+from wenet_uio.dataset.storage.copies import PartFiles, SpaceWriter, make_copy, open_copy
+from wenet_uio.dataset.storage.settings import cache_folder, deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
-from wenet_uio.dataset.storage.versions import ChangedError, StorageError, Version, deadline, shown
-from wenet_uio.files import written_aside
+from wenet_uio.dataset.storage.versions import ChangedError, StorageError, Version, shown
+from wenet_uio.files import digest_of, written_aside
 
 VERSION_KEPT = 3600.0
-"""Seconds for which a version is believed without asking again."""
-STEP = 1 << 26
-"""Bytes that are reserved at a time where the length is not known."""
+"""Seconds for which a version is used without asking the store again."""
 SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,5}$")
 
-
-_parts: set[Path] = set()
-"""What this process is writing."""
-_begins = threading.Lock()
-"""Held while a part is begun."""
+Result = TypeVar("Result")
 
 
 def directory() -> Path:
-    """The cache's own folder: below WENET_UIO_CACHE, NEMO_DATA_STORE_CACHE_DIR or ~/.cache/wenet_uio."""
-    names = ("WENET_UIO_CACHE", "NEMO_DATA_STORE_CACHE_DIR")
-    given = next((os.environ[name] for name in names if os.environ.get(name)), Path.home() / ".cache" / "wenet_uio")
-    return Path(given) / "uio1"
+    """The folder that belongs to the cache alone, inside the folder of the settings."""
+    return cache_folder() / "uio1"
 
 
 def copy_of(uri: str, version: Version) -> BinaryIO | None:
-    """The cached copy, kept from eviction while it is open; None where there is none."""
-    return _hold(_path(uri, version))
+    """Open the copy of an object, which is not evicted while it is open; None if there is no complete copy."""
+    return open_copy(_path(uri, version))
 
 
-def fetch(uri: str, version: Version | None = None) -> BinaryIO:
-    """The same, fetched first where it is missing; of several processes one does it, the others wait.
+def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = None) -> BinaryIO:
+    """Open the copy of an object; where it is missing, one process downloads it and the others wait.
+
+    Args:
+        version: the version that is wanted; None is the current one.
+        parts: records the partial file, for a process that may exit before the download is complete.
 
     Raises:
-        CacheFullError: there is no room for it.
-        FileNotFoundError, PermissionError, StorageError: it cannot be had.
+        CacheFullError: no space for the copy.
+        FileNotFoundError, PermissionError, StorageError: the object cannot be read, or has another version.
     """
     found = version or current_version(uri)
     try:
-        return _made(_path(uri, found), found.size, lambda file: _download(uri, found, file), uri)
+        return _fetch(uri, found, parts)
     except ChangedError:
         if version is not None:
             raise
-        found = current_version(uri, kept=0.0)  # it changed since we asked
-        return _made(_path(uri, found), found.size, lambda file: _download(uri, found, file), uri)
+        return _fetch(uri, current_version(uri, kept=0.0), parts)  # the object changed since its version was read
 
 
-def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO]) -> BinaryIO:
-    """The unpacked contents of a gzip file that `packed` opens; where it breaks off, what comes before that."""
+def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO], parts: PartFiles | None = None) -> BinaryIO:
+    """Open the unpacked contents of a gzip file that `packed` opens; a damaged file gives the part before the damage.
+
+    Raises:
+        CacheFullError: no space for the contents. OSError: the errors of `packed`.
+    """
 
     def unpack(file: BinaryIO) -> None:
         file.truncate(0)
-        writer = _Writer(file, 0)
+        writer = SpaceWriter(file, directory(), 0)
         with packed() as source, gzip.open(source) as plain:
             try:
                 while chunk := plain.read1(1 << 20):
@@ -86,21 +84,14 @@ def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO]) -> Bina
             except (EOFError, gzip.BadGzipFile, zlib.error):
                 return
 
-    return _made(_path(f"{uri}\nunpacked", version, ".tar"), None, unpack, uri)
-
-
-def abandon() -> None:
-    """Remove what this process has half written, as it is about to exit; nothing is begun after this."""
-    _begins.acquire(timeout=1)
-    for part in list(_parts):
-        part.unlink(missing_ok=True)
+    return _make(_path(f"{uri}\nunpacked", version, ".tar"), None, unpack, uri, parts)
 
 
 def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
-    """The version of a remote object, asked for unless that was done on this node within `kept` seconds.
+    """The version of a remote object; the store is asked unless a process of this node asked within `kept` seconds.
 
     Raises:
-        FileNotFoundError, PermissionError, StorageError: it cannot be had.
+        FileNotFoundError, PermissionError, StorageError: the object cannot be read.
     """
     path = _named(uri, ".version")
     if _age(path) < kept:
@@ -111,13 +102,16 @@ def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
     return version
 
 
-def remembering(uri: str, read: Callable):
-    """Read from a store, unless that failed a short while ago; a failure is remembered on the node.
+def remembering(uri: str, read: Callable[[], Result]) -> Result:
+    """Call a function that reads an object, unless reading it failed a short while ago on this node.
 
-    One object that is gone costs one deadline, however many samples it holds.
+    So a lost object costs one deadline, not one for each of its samples. A new run tries again at once.
+
+    Raises:
+        StorageError: reading failed within the last two deadlines. Otherwise the errors of `read`.
     """
     path = _named(uri, ".failed")
-    run = os.getpgrp()  # what failed in an earlier run may have been mended
+    run = os.getpgrp()  # an error of an earlier run may have been mended
     if _age(path) < 2 * deadline():
         failure = json.loads(path.read_text())
         if failure["run"] == run:
@@ -132,118 +126,46 @@ def remembering(uri: str, read: Callable):
         raise
 
 
+def _fetch(uri: str, version: Version, parts: PartFiles | None) -> BinaryIO:
+    return _make(_path(uri, version), version.size, lambda file: _download(uri, version, file), uri, parts)
+
+
+def _make(
+    path: Path, size: int | None, write: Callable[[BinaryIO], None], uri: str, parts: PartFiles | None
+) -> BinaryIO:
+    return make_copy(path, size, lambda file: remembering(uri, lambda: write(file)), uri, parts)
+
+
 def _download(uri: str, version: Version, file: BinaryIO) -> None:
+    """Download an object into its partial file, from the byte where an earlier process stopped.
+
+    Raises:
+        StorageError: the MD5 differs from the one that the store tells.
+    """
     start = file.seek(0, os.SEEK_END)
-    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    known = version.tag and version.size is not None
-    if not known or start > version.size or os.fstat(file.fileno()).st_mtime < booted:
-        start = file.seek(0)  # after a power cut a file may be long enough and hold nothing
+    if not _can_resume(file, start, version):
+        start = file.seek(0)
     file.truncate(start)
-    writer = _Writer(file, 0 if version.size is None else version.size - start)
+    writer = SpaceWriter(file, directory(), 0 if version.size is None else version.size - start)
     transfer(uri, writer.write, start, version.size, version)
     if version.md5:
-        file.seek(0)
-        found = hashlib.md5(usedforsecurity=False)
-        while chunk := file.read(1 << 20):
-            found.update(chunk)
-        if found.hexdigest() != version.md5:
-            raise StorageError(f"{shown(uri)}: its MD5 is {found.hexdigest()}, the store says {version.md5}")
+        found = digest_of(file.name, "md5")
+        if found != version.md5:
+            raise StorageError(f"{shown(uri)}: its MD5 is {found}, but the store says {version.md5}")
 
 
-class _Writer:
-    """Writes what there is space reserved for, reserving more where the length was not known."""
+def _can_resume(file: BinaryIO, length: int, version: Version) -> bool:
+    """Whether a partial file of `length` bytes holds the beginning of this version of an object.
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file, self._reserved = file, 0
-        self._reserve(size)
-
-    def write(self, data: bytes) -> None:
-        if self._reserved < len(data):
-            self._reserve(max(STEP, len(data)))
-        self._reserved -= len(data)
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
-
-    def _reserve(self, size: int) -> None:
-        if size:
-            reserve(directory(), size, self._file.name)
-            self._reserved += size
-
-
-def _made(path: Path, size: int | None, make: Callable[[BinaryIO], None], uri: str) -> BinaryIO:
-    """The file at `path`, made by `make` under the lock of its part."""
-    part = Path(f"{path}.{size or 0}.part")
-    grown, until = -1, time.monotonic() + 2 * deadline()
-    while True:
-        if copy := _hold(path):
-            return copy
-        with _begins:
-            file = _lock(part)
-            if file is not None:
-                _parts.add(part)
-        if file is None:
-            now = part.stat().st_size if part.exists() else grown
-            if now > grown:
-                grown, until = now, time.monotonic() + 2 * deadline()
-            elif time.monotonic() > until:
-                raise StorageError(f"{shown(uri)}: another process holds {part} and does nothing")
-            time.sleep(0.05)
-            continue
-        with file:
-            try:
-                if not path.exists():
-                    remembering(uri, lambda file=file: make(file))
-                    os.fsync(file.fileno())
-                    os.replace(part, path)
-            except CacheFullError:
-                raise
-            except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                    raise CacheFullError(errno.ENOSPC, f"{path.parent.parent}: {os.strerror(error.errno)}") from None
-                raise
-            finally:
-                part.unlink(missing_ok=True)
-                _parts.discard(part)
-
-
-def _hold(path: Path) -> BinaryIO | None:
-    """Open a copy under a shared lock, which a mapping of it keeps."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return None
-    fcntl.flock(file, fcntl.LOCK_SH)
-    if not _is_at(file, path):  # evicted meanwhile
-        file.close()
-        return None
-    os.utime(file.fileno())
-    return file
-
-
-def _lock(path: Path) -> BinaryIO | None:
-    """Open a file for writing under an exclusive lock; None where another has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(path, "r+b", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))  # noqa: SIM115
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    if not _is_at(file, path):
-        file.close()
-        return None
-    return file
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+    A file from before the last boot is not used: after a power cut it may have its length and not its contents.
+    """
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    is_recent = os.fstat(file.fileno()).st_mtime >= booted
+    return bool(version.tag) and version.size is not None and length <= version.size and is_recent
 
 
 def _age(path: Path) -> float:
+    """Seconds since a file was written; infinite if there is none."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
@@ -256,6 +178,7 @@ def _named(uri: str, suffix: str) -> Path:
 
 
 def _path(uri: str, version: Version, suffix: str = "") -> Path:
+    """Where the copy of a version of an object is; the suffix of the object is kept unless another is given."""
     state = hashlib.blake2b(repr((version.size, version.tag)).encode(), digest_size=8).hexdigest()
     found = SUFFIX.search(uri.split("?")[0])
     return _named(uri, f"-{state}{suffix or (found[0].lower() if found else '')}")

@@ -1,6 +1,6 @@
-"""Where the bytes are: local paths, file:// and remote stores look the same from here on.
+"""Local paths, file:// and remote URIs behind one set of functions. Start here to read a file or an object.
 
-Remote objects are read through the node's cache (cache.py); where it has no room they are read directly.
+Remote objects are read through the cache of the node (`cache.py`); where the cache is full they are read directly.
 """
 
 from __future__ import annotations
@@ -17,18 +17,50 @@ from urllib.parse import unquote
 
 from wenet_uio.dataset.storage import cache, cache_space
 from wenet_uio.dataset.storage.cache_space import CacheFullError
+from wenet_uio.dataset.storage.copies import PartFiles
+from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.transfer import transfer, version_of
-from wenet_uio.dataset.storage.transports import driver
 from wenet_uio.dataset.storage.versions import DriverError, Version, shown
 
 PACKED = (".tar.gz", ".tgz")
-"""What is unpacked before it is read."""
+"""Names of archives that are unpacked into the cache before they are read."""
 HELD_PATHS = 64
-"""Copies that a process keeps from eviction because it was told their paths."""
+"""Copies that `HeldPaths` protects from eviction."""
 
-_held: OrderedDict[str, BinaryIO] = OrderedDict()
-_held_lock = threading.Lock()
-os.register_at_fork(after_in_child=_held.clear)
+
+class HeldPaths:
+    """Gives local paths of objects, and protects the last 64 copies it gave from eviction.
+
+    A forked child protects its own copies only: it closes those of its parent when it asks for its first path.
+    """
+
+    def __init__(self) -> None:
+        self._by_process: dict[int, tuple[threading.Lock, OrderedDict[str, BinaryIO]]] = {}
+
+    def path_of(self, uri: str | Path) -> str:
+        """Path of a local file with the whole contents: the file itself, or a copy that is downloaded and unpacked.
+
+        A copy stays where it is until this object gave the paths of 64 others.
+
+        Raises:
+            OSError: the file or object cannot be read.
+        """
+        if is_plain(uri):
+            return without_scheme(uri)
+        file = open_whole(uri)
+        lock, held = self._of_this_process()
+        with lock:
+            held.pop(file.name, None)
+            held[file.name] = file
+            while len(held) > HELD_PATHS:
+                held.popitem(last=False)[1].close()
+        return file.name
+
+    def _of_this_process(self) -> tuple[threading.Lock, OrderedDict[str, BinaryIO]]:
+        own = self._by_process.setdefault(os.getpid(), (threading.Lock(), OrderedDict()))
+        for process in set(self._by_process) - {os.getpid()}:
+            self._by_process.pop(process, None)
+        return own
 
 
 def is_remote(uri: str | Path) -> bool:
@@ -37,61 +69,57 @@ def is_remote(uri: str | Path) -> bool:
 
 
 def is_plain(uri: str | Path) -> bool:
-    """Whether `uri` is a local file that is read as it is: neither remote nor packed."""
+    """Whether `uri` is a local file that is read in place: neither remote nor packed."""
     return not is_remote(uri) and not _is_packed(str(uri))
-
-
-def local_path(uri: str | Path) -> str:
-    """Path of a local file with the whole contents: itself, or its copy, fetched and unpacked where it has to be.
-
-    A copy stays where it is until this process has asked for 64 others.
-
-    Raises:
-        OSError: it cannot be had.
-    """
-    if is_plain(uri):
-        return without_scheme(uri)
-    file = open_whole(uri)
-    with _held_lock:
-        _held.pop(file.name, None)
-        _held[str(file.name)] = file
-        while len(_held) > HELD_PATHS:
-            _held.popitem(last=False)[1].close()
-    return str(file.name)
 
 
 @contextmanager
 def held_path(uri: str | Path) -> Iterator[str]:
-    """The same, for as long as the block lasts."""
+    """Path of a local file with the whole contents; a copy is not evicted before the end of the block.
+
+    Raises:
+        OSError: the file or object cannot be read.
+    """
     with open_whole(uri) as file:
         yield str(file.name)
 
 
-def open_whole(uri: str | Path, version: Version | None = None) -> BinaryIO:
-    """Open a local file with the whole contents; while it is open, a copy is not evicted.
+def open_whole(uri: str | Path, version: Version | None = None, parts: PartFiles | None = None) -> BinaryIO:
+    """Open a local file with the whole contents: the file itself, or a copy, which is not evicted while it is open.
+
+    Args:
+        version: the version that is wanted; None is the current one.
+        parts: records partial downloads, for a process that may exit before they are complete.
 
     Raises:
-        OSError: it cannot be had, or is not of that version.
+        OSError: the file or object cannot be read, or has another version.
     """
     path = without_scheme(uri)
     if is_plain(path):
         return open(path, "rb")
     if not _is_packed(path):
-        return cache.fetch(path, version)
+        return cache.fetch(path, version, parts)
     found = version or current_version(path)
-    return cache.unpacked(path, found, lambda: cache.fetch(path, found) if is_remote(path) else open(path, "rb"))
+
+    def packed() -> BinaryIO:
+        return cache.fetch(path, found, parts) if is_remote(path) else open(path, "rb")
+
+    return cache.unpacked(path, found, packed, parts)
 
 
 def open_present(uri: str, version: Version) -> BinaryIO | None:
-    """The same without fetching what is remote and not packed; None where there is no copy of that version."""
+    """Like `open_whole`, without downloading: None if a remote object has no copy of that version.
+
+    A packed object has no byte ranges to read instead, so it is downloaded all the same.
+    """
     return cache.copy_of(uri, version) if is_remote(uri) and not _is_packed(uri) else open_whole(uri, version)
 
 
 def read_bytes(uri: str | Path) -> bytes:
-    """The whole contents.
+    """The whole contents of a file or object.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: the file or object cannot be read.
     """
     try:
         with open_whole(uri) as file:
@@ -101,10 +129,10 @@ def read_bytes(uri: str | Path) -> bytes:
 
 
 def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes:
-    """Bytes `start` up to `end` (None: to the end) of a remote object, past the cache.
+    """Bytes `start` up to `end` (None: to the end) of a remote object, read from the store without the cache.
 
     Raises:
-        OSError: they cannot be had, or the object is not of that version.
+        OSError: the object cannot be read, or has another version.
     """
     data = bytearray()
     cache.remembering(uri, lambda: transfer(uri, data.extend, start, end, version))
@@ -112,26 +140,33 @@ def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes
 
 
 def check_cache() -> None:
-    """Raises: OSError, ValueError: the cache is nowhere to write to, or its bound is no number."""
+    """Check that the cache can be used.
+
+    Raises:
+        OSError: the folder cannot be written.
+        ValueError: the maximum size is not a number of bytes.
+    """
     root = cache.directory()
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:
-        raise OSError(f"{root}: the cache cannot be written ({error}); set WENET_UIO_CACHE") from None
+        raise OSError(
+            f"{root}: the cache cannot be written ({error}); set WENET_UIO_CACHE to a folder that can"
+        ) from None
     cache_space.bound(0, 0)
 
 
 def exists(uri: str | Path) -> bool:
-    """Whether there is such a file or object.
+    """Whether a file or object exists.
 
     Raises:
-        StorageError: its store cannot be reached.
+        StorageError: the store cannot be reached.
     """
     path = without_scheme(uri)
     if not is_remote(path):
-        return os.path.exists(path)
+        return Path(path).exists()
     try:
         version_of(path)
     except FileNotFoundError:
@@ -140,28 +175,28 @@ def exists(uri: str | Path) -> bool:
 
 
 def current_version(uri: str | Path, kept: float = cache.VERSION_KEPT) -> Version:
-    """What tells this state of a file or object from the next; of a remote one, as of `kept` seconds ago at most.
+    """Version of a file or object; that of a remote object may be up to `kept` seconds old.
 
     Raises:
-        OSError: there is no such file or object, or it cannot be had.
+        OSError: the file or object does not exist or cannot be read.
     """
     path = without_scheme(uri)
     if is_remote(path):
         return cache.current_version(path, kept)
-    status = os.stat(path)
+    status = Path(path).stat()
     return Version(status.st_size, str(status.st_mtime_ns))
 
 
 def beside(uri: str, suffix: str) -> str:
-    """URI of an object whose name is longer by `suffix`; a signature is left behind, as it is for one name only."""
+    """The URI with a suffix added to its name; a signature is removed, because it is valid for one name only."""
     return without_scheme(uri).partition("?")[0] + suffix if is_remote(uri) else without_scheme(uri) + suffix
 
 
 def matches(pattern: str) -> list[str]:
-    """URIs of the remote objects that a glob matches, sorted.
+    """URIs of the remote objects that match a glob pattern, sorted.
 
     Raises:
-        DriverError: the store cannot list.
+        DriverError: the store cannot list its objects.
     """
     scheme = pattern.partition("://")[0]
     if scheme in ("http", "https", "ais"):
@@ -171,11 +206,11 @@ def matches(pattern: str) -> list[str]:
     return [start + found.lstrip("/") for found in sorted(filesystem.glob(path))]
 
 
-def _is_packed(uri: str) -> bool:
-    return uri.partition("?")[0].endswith(PACKED) if is_remote(uri) else uri.endswith(PACKED)
-
-
 def without_scheme(uri: str | Path) -> str:
-    """A local path as the system knows it; remote URIs stay as they are."""
+    """The path of a file:// URI; paths and remote URIs are returned unchanged."""
     text = str(uri)
     return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
+
+
+def _is_packed(uri: str) -> bool:
+    return uri.partition("?")[0].endswith(PACKED) if is_remote(uri) else uri.endswith(PACKED)

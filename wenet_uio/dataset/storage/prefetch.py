@@ -1,8 +1,10 @@
-"""Fetching ahead: a process beside each rank brings what the plan needs next into the node's cache.
+"""Downloading ahead: a process beside each rank downloads what the plan needs next into the cache of the node.
 
-The loader tells it, group by group, what will be read, and what is through. It fetches in that order, and keeps what it
-fetched from eviction until it is through; where there is no room, it waits. A process of its own has its own threads
-and connections, which neither slow training down nor survive a fork badly; it ends with its loader, killed or not.
+The loader says, group by group, what will be read and what is no longer needed. The process downloads in that order. It
+keeps its downloads open, so that they are not evicted before they are read. Where the cache has no space, it waits.
+
+This is a process and not a thread: its threads and connections do not slow training down, and a forked worker does not
+inherit them. The process ends with its loader, even when the loader is killed.
 """
 
 from __future__ import annotations
@@ -20,37 +22,42 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, BinaryIO
 
 import wenet_uio
 from wenet_uio.dataset.storage import cache, objects
+from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.versions import Version
 
-if TYPE_CHECKING:
-    pass
-
 CONNECTIONS = {"shards": 4, "files": 16}
-"""Downloads at a time, of each kind."""
+"""Downloads at a time, of each kind of object."""
 ROOM_PAUSE = 0.5
-"""Seconds until room is looked for again."""
+"""Seconds until the process looks for space again."""
 CLOSING = 10.0
-"""Seconds that the process gets to end by itself."""
+"""Seconds that the process has to end before it is killed."""
 
 
 class Prefetch:
-    """The loader's end: what is wanted, by name, in the order in which it is needed."""
+    """The loader's end: names sets of objects in the order in which they will be read."""
 
     def __init__(self) -> None:
         self._owner, self._process = os.getpid(), None
         self._wanted: dict[str, str] = {}
+        """Name of each set that was not dropped -> the line that orders it."""
 
     @property
     def process_id(self) -> int | None:
-        """Of the process; None before there was anything to fetch."""
+        """Number of the process; None before the first `want`."""
         return self._process and self._process.pid
 
     def want(self, name: str, kind: str, objects: Sequence[tuple[str, Version | None]]) -> None:
-        """Fetch remote objects, and keep them until `drop`; `kind` is one of CONNECTIONS."""
+        """Download remote objects and keep them in the cache until `drop(name)`.
+
+        Args:
+            name: a name for this set of objects; a name that is in use is ignored.
+            kind: one of `CONNECTIONS`.
+            objects: URI and version of each object; None is the current version.
+        """
         if name in self._wanted:
             return
         listed = [(uri, version and astuple(version)) for uri, version in objects]
@@ -58,23 +65,24 @@ class Prefetch:
         self._send(self._wanted[name])
 
     def drop(self, name: str) -> None:
-        """What `want` asked for by that name is through."""
+        """Give up the objects of `want(name)`, which were read or are not needed any more."""
         del self._wanted[name]
         self._send(json.dumps({"drop": name}) + "\n")
 
     def drop_all(self) -> None:
-        """Begin anew, keeping what is there."""
+        """Give up all objects; their copies stay in the cache until they are evicted."""
         for name in list(self._wanted):
             self.drop(name)
 
     def close(self) -> None:
-        """End the process; of processes that inherited this object only the first does."""
+        """End the process. In a forked child, which inherited this object, this does nothing."""
         if self._process is None or os.getpid() != self._owner:
             return
         process, self._process = self._process, None
+        orders = _orders_of(process)
         with suppress(BrokenPipeError):
-            process.stdin.write(b"\n")
-            process.stdin.close()
+            orders.write(b"\n")
+            orders.close()
         try:
             process.wait(CLOSING)
         except subprocess.TimeoutExpired:
@@ -83,28 +91,35 @@ class Prefetch:
 
     def _send(self, line: str) -> None:
         if self._process is not None and self._process.poll() is not None:
-            self._process.stdin.close()
-            self._process = None  # it was killed: another takes over
+            _orders_of(self._process).close()
+            self._process = None  # the process was killed: start another one
         if self._process is None:
             self._process, line = _start(), "".join(self._wanted.values())
-        with suppress(BrokenPipeError):  # it dies at this moment; the next call finds it dead
-            self._process.stdin.write(line.encode())
+        with suppress(BrokenPipeError):  # the process is being killed; the next call starts another one
+            _orders_of(self._process).write(line.encode())
 
 
-def _start() -> subprocess.Popen:
-    root = str(Path(wenet_uio.__file__).parents[1])
+def _start() -> subprocess.Popen[bytes]:
+    """Run this module as a process, which finds the package where this process found it."""
+    root = str(Path(wenet_uio.__path__[0]).parent)
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", __spec__.name]
     return subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, env={**os.environ, "PYTHONPATH": path})
 
 
+def _orders_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdin is not None
+    return process.stdin
+
+
 class _Fetcher:
-    """The process's end."""
+    """The other end: carries out the orders of the loader in threads."""
 
     def __init__(self) -> None:
         self._pools = {kind: ThreadPoolExecutor(number) for kind, number in CONNECTIONS.items()}
         self._held: dict[str, list[BinaryIO]] = {}
         self._lock = threading.Lock()
+        self.parts = PartFiles()
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -112,7 +127,7 @@ class _Fetcher:
         with self._lock:
             self._held[name] = []
         for uri, version in objects:
-            self._pools[kind].submit(self._fetch, name, uri, version and Version(*version))
+            self._pools[kind].submit(self._fetch, name, uri, None if version is None else Version(*version))
 
     def drop(self, name: str) -> None:
         with self._lock:
@@ -121,13 +136,14 @@ class _Fetcher:
             file.close()
 
     def _fetch(self, name: str, uri: str, version: Version | None) -> None:
+        """Download an object and hold it, unless its set was dropped meanwhile."""
         while name in self._held:
             try:
-                file = objects.open_whole(uri, version)
+                file = objects.open_whole(uri, version, self.parts)
             except cache.CacheFullError:
                 time.sleep(ROOM_PAUSE)
                 continue
-            except Exception as error:  # whoever reads it meets the same, and counts its samples as bad
+            except Exception as error:  # the worker that reads the object gets the same error and counts bad samples
                 print(f"prefetch: {error}", file=sys.stderr, flush=True)
                 return
             with self._lock:
@@ -139,10 +155,10 @@ class _Fetcher:
 
 
 def main() -> None:
-    """Follow the orders that come in by standard input, one JSON object a line, until an empty line or its end."""
+    """Carry out orders from standard input, one JSON object per line, until an empty line or the end of the input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader decides when to end
-    signal.signal(signal.SIGTERM, lambda *_: _leave())
     fetcher = _Fetcher()
+    signal.signal(signal.SIGTERM, lambda *_: _leave(fetcher))
     for line in sys.stdin:
         if not line.strip():
             break
@@ -151,12 +167,13 @@ def main() -> None:
             fetcher.want(order["want"], order["kind"], order["objects"])
         else:
             fetcher.drop(order["drop"])
-    _leave()
+    _leave(fetcher)
 
 
-def _leave() -> None:
-    cache.abandon()
-    os._exit(0)  # downloads under way are not waited for
+def _leave(fetcher: _Fetcher) -> None:
+    """Exit at once, without waiting for downloads in progress, and leave no partial files."""
+    fetcher.parts.abandon()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,31 @@
-"""Reading objects of remote stores: versions and byte ranges, with retries under a deadline."""
+"""Reading from remote stores: versions and byte ranges, with repeated attempts until a deadline."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any
 
+from wenet_uio.dataset.storage.backoff import Backoff
+from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.transports import transport
-from wenet_uio.dataset.storage.versions import DriverError, RefusedError, StorageError, Version, deadline, shown
+from wenet_uio.dataset.storage.versions import DriverError, RefusedError, StorageError, Version, shown
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between tries."""
+"""Seconds between attempts."""
 PROGRESS = 1 << 20
-"""Bytes that have to come within one deadline."""
+"""Bytes that must arrive within one deadline."""
 FINAL = (RefusedError, FileNotFoundError, PermissionError, DriverError)
-"""What trying again would not change."""
+"""Errors that another attempt would not change."""
 
 
 def version_of(uri: str) -> Version:
     """Ask a store for the version of an object.
 
     Raises:
-        FileNotFoundError, PermissionError, StorageError: there is none, or it cannot be had.
-        DriverError: the scheme has no driver; names the command that installs it.
+        FileNotFoundError, PermissionError, StorageError: no such object, no access, or no answer until the deadline.
+        DriverError: the driver of the scheme is missing; the message names the command that installs it.
     """
     patience = _Patience(uri)
     while True:
@@ -31,65 +33,74 @@ def version_of(uri: str) -> Version:
             return transport(uri).version(uri)
         except FINAL:
             raise
-        except Exception as error:  # what a driver raises when a connection breaks is its own affair
+        except Exception as error:  # drivers raise errors of any type when a connection breaks
             patience.wait(error)
 
 
 def transfer(uri: str, write: Callable[[bytes], Any], start: int, end: int | None, version: Version) -> None:
-    """Hand the bytes of an object from `start` up to `end` (None: to its end) to `write`.
+    """Pass the bytes of an object from `start` up to `end` (None: to the end of the object) to `write`.
 
-    Short reads and broken connections go on where they stopped.
+    After a short answer or a broken connection the transfer continues at the byte where it stopped.
 
     Raises:
-        FileNotFoundError, PermissionError, StorageError: gone, changed, or no progress within the deadline.
+        FileNotFoundError, PermissionError, StorageError: no such object, no access, another version, or no progress
+            until the deadline.
     """
-    patience, position, chunks = _Patience(uri), start, None
-    try:
-        while end is None or position < end:
-            try:
-                if chunks is None:
-                    chunks = transport(uri).chunks(uri, position, end, version)
-                chunk = next(chunks, b"")
-                if not chunk and end is not None:
-                    raise ConnectionError(f"ended after {position} of {end} bytes")
-                patience.progress(len(chunk))
-            except FINAL:
-                raise
-            except Exception as error:  # as above
-                if chunks is not None:
-                    chunks.close()
-                chunks = None
-                patience.wait(error)
-                continue
-            if not chunk:
-                return
+    with closing(_chunks(uri, start, end, version)) as chunks:
+        for chunk in chunks:
             write(chunk)
-            position += len(chunk)
-    finally:
-        if chunks is not None:
-            chunks.close()
+
+
+def _chunks(uri: str, start: int, end: int | None, version: Version) -> Generator[bytes, None, None]:
+    """The bytes of an object, over as many connections as needed."""
+    patience, position = _Patience(uri), start
+    while end is None or position < end:
+        try:
+            with closing(transport(uri).chunks(uri, position, end, version)) as connection:
+                for chunk in connection:
+                    patience.progress(len(chunk))
+                    position += len(chunk)
+                    yield chunk
+            if end is None:
+                return
+            if position < end:
+                raise ConnectionError(f"ended after {position} of {end} bytes")
+        except FINAL:
+            raise
+        except Exception as error:  # as above
+            patience.wait(error)
 
 
 class _Patience:
-    """Backoff with jitter, until a deadline that progress puts off."""
+    """Back-off between attempts until a deadline; progress moves the deadline."""
 
     def __init__(self, uri: str) -> None:
-        self._uri, self._tries, self._bytes = uri, 0, 0
+        self._uri, self._backoff, self._bytes = uri, Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0
         self._until = time.monotonic() + deadline()
 
     def progress(self, count: int) -> None:
+        """Count bytes that arrived.
+
+        Raises:
+            ConnectionError: too few bytes arrived until the deadline.
+        """
         self._bytes += count
         if self._bytes >= PROGRESS:
-            self._tries, self._bytes, self._until = 0, 0, time.monotonic() + deadline()
+            self._bytes, self._until = 0, time.monotonic() + deadline()
+            self._backoff.reset()
         elif time.monotonic() > self._until:
-            raise ConnectionError(f"only {self._bytes} bytes came")
+            raise ConnectionError(f"only {self._bytes} bytes arrived")
 
     def wait(self, error: Exception) -> None:
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._tries) * random.uniform(0.5, 1)
-        self._tries += 1
+        """Sleep before the next attempt.
+
+        Raises:
+            StorageError: the next attempt would be after the deadline.
+        """
+        pause = self._backoff.next_pause()
         if time.monotonic() + pause > self._until:
             found = " ".join(str(error).split()) or type(error).__name__
             raise StorageError(
-                f"{shown(self._uri)}: not to be had within {deadline():g} s (WENET_UIO_DEADLINE): {found}"
+                f"{shown(self._uri)}: no data received for {deadline():g} s (WENET_UIO_DEADLINE): {found}"
             ) from error
         time.sleep(pause)

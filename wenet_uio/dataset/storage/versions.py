@@ -1,51 +1,40 @@
-"""Versions of remote objects, the errors of stores, and how long a store is waited for."""
+"""Versions of remote objects, and the errors of storage."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 
 class StorageError(OSError):
-    """An object that cannot be had."""
+    """An object cannot be read or written."""
 
 
 class DriverError(ValueError):
-    """A scheme that this installation cannot read; not the data's fault."""
+    """This installation cannot read a scheme: a driver or a setting is missing, or the store cannot list."""
 
 
 class RefusedError(StorageError):
-    """A store's last word: trying again would not help."""
+    """The store refused a request; another attempt would get the same answer."""
 
 
 class ChangedError(RefusedError):
-    """An object that is no longer of the version asked for."""
+    """The object in the store has another version than the one that was asked for."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """What tells one state of an object from the next."""
+    """Identifies one state of an object; an object that is replaced gets another version."""
 
     size: int | None
-    """Bytes; None where the store does not say."""
+    """Bytes; None if the store does not tell."""
     tag: str = ""
-    """Entity tag, or time of the last change."""
+    """Entity tag, or time of the last change; empty if the store does not tell."""
     md5: str = ""
-    """Hexadecimal, of the whole object, where the store says."""
-
-
-def deadline() -> float:
-    """Seconds without progress after which an object counts as not to be had: WENET_UIO_DEADLINE."""
-    return float(os.environ.get("WENET_UIO_DEADLINE") or 300)
-
-
-def stall() -> float:
-    """Seconds of silence after which a connection is given up."""
-    return max(0.2, deadline() / 10)
+    """Hexadecimal digest of the whole object; empty if the store does not tell."""
 
 
 def shown(uri: str) -> str:
-    """A URI as it may be printed: without password and signature."""
+    """A URI for messages: without the password and without the signature."""
     plain, signed, _ = uri.partition("?")
     scheme, _, rest = plain.partition("://")
     host, slash, path = rest.partition("/")
@@ -53,15 +42,15 @@ def shown(uri: str) -> str:
 
 
 def check_version(found: Version, wanted: Version, uri: str) -> None:
-    """Refuse an object of another version than the one that was indexed.
+    """Check that an object still has the version that was indexed.
 
     Raises:
-        ChangedError: it is another one.
-        ConnectionError: the same one, cut short on the way.
+        ChangedError: the object has another version.
+        ConnectionError: the version is the same and the size differs; the answer was cut short on the way.
     """
     same_tag = bool(wanted.tag) and wanted.tag == found.tag
     if wanted.tag and found.tag and not same_tag:
         raise ChangedError(f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)")
     if wanted.size is not None and found.size is not None and wanted.size != found.size:
-        what = f"of {wanted.size} bytes when indexed, {found.size} now"
+        what = f"{wanted.size} bytes when indexed, {found.size} now"
         raise ConnectionError(what) if same_tag else ChangedError(f"{shown(uri)}: changed: {what}")

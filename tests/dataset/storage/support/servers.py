@@ -193,6 +193,7 @@ def serving_ftp(folder: Path):
 def serving_s3(folder: Path, monkeypatch, bucket: str = "corpus"):
     """An S3 server that holds the files of a folder in a bucket; yields the bucket's URL."""
     import boto3
+    import s3fs
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -205,6 +206,7 @@ def serving_s3(folder: Path, monkeypatch, bucket: str = "corpus"):
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()  # an instance keeps the address of an earlier server
     try:
         client = boto3.client("s3")
         client.create_bucket(Bucket=bucket)

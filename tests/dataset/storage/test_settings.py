@@ -1,0 +1,73 @@
+import ast
+from pathlib import Path
+
+import pytest
+
+import wenet_uio
+from wenet_uio.dataset.storage import settings
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in ("WENET_UIO_CACHE", "NEMO_DATA_STORE_CACHE_DIR", "WENET_UIO_CACHE_BYTES", "WENET_UIO_DEADLINE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_no_other_module_of_the_data_layer_reads_the_environment():
+    readers = set()
+    package = Path(wenet_uio.__path__[0])
+    for path in [*package.glob("dataset/**/*.py"), *package.glob("prepare/**/*.py"), *package.glob("audio/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
+                readers.add(path.name)
+    # prefetch.py passes the whole environment on to its process
+    assert readers == {"settings.py", "prefetch.py"}
+
+
+def test_the_folder_of_the_cache_has_two_variables_and_a_default(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert settings.cache_folder() == Path("/home/someone/.cache/wenet_uio")
+    monkeypatch.setenv("NEMO_DATA_STORE_CACHE_DIR", "/nemo")
+    assert settings.cache_folder() == Path("/nemo")
+    monkeypatch.setenv("WENET_UIO_CACHE", "/ours")
+    assert settings.cache_folder() == Path("/ours")
+    monkeypatch.setenv("WENET_UIO_CACHE", "")
+    assert settings.cache_folder() == Path("/nemo")
+
+
+@pytest.mark.parametrize(("text", "number"), [("10", 10), ("1.5K", 1536), ("2 GiB", 2 << 30), ("3T", 3 << 40)])
+def test_sizes_have_units(text, number, monkeypatch):
+    assert settings.parse_bytes(text) == number
+    monkeypatch.setenv("WENET_UIO_CACHE_BYTES", text)
+    assert settings.cache_bytes() == number
+
+
+def test_a_size_that_is_not_a_number_of_bytes_is_refused_with_the_variable(monkeypatch):
+    assert settings.cache_bytes() is None
+    monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "much")
+    with pytest.raises(ValueError, match="WENET_UIO_CACHE_BYTES: 'much' is not a number of bytes; write .* 500G"):
+        settings.cache_bytes()
+
+
+def test_a_connection_may_be_silent_for_a_tenth_of_the_deadline(monkeypatch):
+    assert (settings.deadline(), settings.stall()) == (300, 30)
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "50")
+    assert (settings.deadline(), settings.stall()) == (50, 5)
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "1")
+    assert settings.stall() == 0.2
+
+
+def test_stores_are_described_without_their_secrets(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:word@host:9000")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "secret")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    described = "AWS_ENDPOINT_URL=http://host:9000, AWS_ACCESS_KEY_ID set, AWS_SECRET_ACCESS_KEY not set"
+    assert settings.describe_store("s3") == described
+    assert settings.describe_store("memory") == ""
+
+
+def test_only_credentials_of_oss_that_are_set_are_passed_on(monkeypatch):
+    for name in settings.OSS_VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OSS_ACCESS_KEY_ID", "me")
+    assert settings.oss_credentials() == {"key": "me"}

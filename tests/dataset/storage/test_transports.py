@@ -1,0 +1,71 @@
+"""Each transport reads any range of an object of a given version, and says what it cannot read."""
+
+import fsspec
+import pytest
+
+from tests.dataset.storage.support.servers import serving, serving_ftp, serving_s3
+from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.transports import TRANSPORTS, transport
+from wenet_uio.dataset.storage.versions import ChangedError, Version
+
+DATA = bytes(range(256)) * 1024
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "100")  # a transport makes one attempt, and the machine may be busy
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / "x.bin").write_bytes(DATA)
+    (folder / "empty").touch()
+    return folder
+
+
+@pytest.fixture(params=["http", "ftp", "s3", "memory"])
+def url(request, folder, monkeypatch):
+    """URL of a folder in a running server."""
+    if request.param == "memory":
+        files = fsspec.filesystem("memory")
+        files.pipe({"/store/x.bin": DATA, "/store/empty": b""})
+        yield "memory://store"
+        files.rm("/store", recursive=True)
+        return
+    with {"http": serving, "ftp": serving_ftp}.get(request.param, lambda f: serving_s3(f, monkeypatch))(
+        folder
+    ) as server:
+        yield getattr(server, "url", server)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, None), (5, None), (5, 300), (0, len(DATA)), (len(DATA) - 1, None)])
+def test_a_transport_reads_any_range(url, start, end):
+    uri = f"{url}/x.bin"
+    version = transport(uri).version(uri)
+    assert version.size == len(DATA)
+    assert b"".join(transport(uri).chunks(uri, start, end, version)) == DATA[start:end]
+
+
+def test_a_transport_reads_an_object_of_unknown_version_to_its_end(url):
+    assert objects.read_range(f"{url}/x.bin", 0, None, Version(None)) == DATA
+
+
+def test_a_transport_reads_an_empty_object(url):
+    uri = f"{url}/empty"
+    version = transport(uri).version(uri)
+    assert version.size == 0
+    assert b"".join(transport(uri).chunks(uri, 0, None, version)) == b""
+
+
+def test_a_transport_refuses_another_version(url):
+    uri = f"{url}/x.bin"
+    with pytest.raises(ChangedError, match="changed"):
+        list(transport(uri).chunks(uri, 0, None, Version(3, "other")))
+
+
+def test_a_transport_names_an_object_that_is_missing(url):
+    with pytest.raises(FileNotFoundError, match="none"):
+        transport(url).version(f"{url}/none")
+
+
+def test_schemes_without_a_transport_of_their_own_go_through_their_driver():
+    assert set(TRANSPORTS) == {"http", "https", "ais", "ftp"}
+    assert transport("s3://bucket/x") == transport("anything://x")

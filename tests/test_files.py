@@ -1,0 +1,74 @@
+import hashlib
+import os
+import stat
+
+import pytest
+
+from wenet_uio.files import append_line, digest_of, lock, locked, read_lines, written_aside
+
+
+def test_a_file_appears_when_its_block_ends_and_its_folder_is_created(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    with written_aside(path, "w") as file:
+        file.write("é")
+        assert not path.exists()
+    assert path.read_bytes() == "é".encode()
+    assert os.listdir(path.parent) == ["a.txt"]
+
+
+def test_a_block_that_raises_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), written_aside(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.bin"]
+
+
+def test_files_get_the_permissions_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with written_aside(tmp_path / "a"):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+def test_appended_records_are_read_and_a_line_cut_short_is_ignored(tmp_path):
+    path = tmp_path / "new" / "log.jsonl"
+    assert read_lines(path) == []
+    append_line(path, {"a": 1})
+    append_line(path, {"b": "é"})
+    with open(path, "a") as file:
+        file.write('{"c": ')
+    assert read_lines(path) == [{"a": 1}, {"b": "é"}]
+
+
+def test_an_exclusive_lock_excludes_and_shared_locks_do_not(tmp_path):
+    path = tmp_path / "a"
+    path.touch()
+    with open(path, "rb") as first, open(path, "rb") as second:
+        assert lock(first, shared=True)
+        assert lock(second, shared=True, wait=False)
+        assert not lock(second, wait=False)
+        first.close()
+        assert lock(second, wait=False)
+
+
+def test_locked_creates_its_file_only_if_told_to(tmp_path):
+    with pytest.raises(FileNotFoundError), locked(tmp_path / "a"):
+        pass
+    (tmp_path / "b").write_bytes(b"kept")
+    for name in "ab":
+        with locked(tmp_path / name, create=True), open(tmp_path / name, "rb") as other:
+            assert not lock(other, wait=False)
+    assert (tmp_path / "b").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "md5"])
+def test_digests_are_those_of_hashlib(algorithm, tmp_path):
+    data = os.urandom((1 << 20) + 1)
+    (tmp_path / "a").write_bytes(data)
+    assert digest_of(tmp_path / "a", algorithm) == hashlib.new(algorithm, data).hexdigest()

@@ -1,0 +1,185 @@
+"""Files of the cache that several processes share: each is written once, and is either complete or absent.
+
+Locks are taken with flock. The system releases them when their process dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from wenet_uio.dataset.storage.cache_space import CacheFullError, reserve
+from wenet_uio.dataset.storage.settings import deadline
+from wenet_uio.dataset.storage.versions import StorageError, shown
+from wenet_uio.files import lock
+
+STEP = 1 << 26
+"""Bytes that are reserved at a time where the final length is not known."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, quota or file size limit that is used up."""
+WAIT_FOR_BEGIN = 1.0
+"""Seconds that `PartFiles.abandon` waits for a file that is just being opened."""
+
+
+class PartFiles:
+    """The partial files that a process is writing, so that it can remove them if it exits before they are complete."""
+
+    def __init__(self) -> None:
+        self._paths: set[Path] = set()
+        self._beginning = threading.Lock()
+
+    def begin(self, path: Path) -> BinaryIO | None:
+        """Open a partial file under an exclusive lock; None while another process or thread holds the lock."""
+        with self._beginning:
+            file = _open_locked(path)
+            if file is not None:
+                self._paths.add(path)
+            return file
+
+    def end(self, path: Path) -> None:
+        """Remove a partial file, unless it was renamed to its copy."""
+        path.unlink(missing_ok=True)
+        self._paths.discard(path)
+
+    def abandon(self) -> None:
+        """Remove all partial files, just before the process exits; `begin` blocks from now on."""
+        self._beginning.acquire(timeout=WAIT_FOR_BEGIN)
+        for path in list(self._paths):
+            path.unlink(missing_ok=True)
+
+
+class SpaceWriter:
+    """Writes to a partial file after reserving space for the bytes, step by step where their number is not known."""
+
+    def __init__(self, file: BinaryIO, root: Path, size: int) -> None:
+        """Reserve `size` bytes in the cache at `root`; 0 if the size is not known.
+
+        Raises:
+            CacheFullError: no space, here and in `write`.
+        """
+        self._file, self._root, self._reserved = file, root, 0
+        self._reserve(size)
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`."""
+        if self._reserved < len(data):
+            self._reserve(max(STEP, len(data)))
+        self._reserved -= len(data)
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def _reserve(self, size: int) -> None:
+        if size:
+            reserve(self._root, size, self._file.name)
+            self._reserved += size
+
+
+def open_copy(path: Path) -> BinaryIO | None:
+    """Open a complete copy under a shared lock, which protects the copy from eviction; None if there is none.
+
+    A memory mapping of the file keeps the lock after the file is closed.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return None
+    lock(file, shared=True)
+    if not _is_at(file, path):  # evicted before it was locked
+        file.close()
+        return None
+    os.utime(file.fileno())
+    return file
+
+
+def make_copy(
+    path: Path, size: int | None, make: Callable[[BinaryIO], None], uri: str, parts: PartFiles | None = None
+) -> BinaryIO:
+    """Open the copy at `path`; where it is missing, one process makes it and the others wait.
+
+    Args:
+        size: bytes of the copy; None if not known.
+        make: writes the copy into a partial file, which may hold the bytes that a killed process wrote.
+        uri: object of the copy, for messages.
+        parts: records the partial file, for a process that may exit before the copy is complete.
+
+    Raises:
+        CacheFullError: no space for the copy.
+        StorageError: another process holds the partial file and makes no progress; and the errors of `make`.
+    """
+    part, parts = Path(f"{path}.{size or 0}.part"), parts or PartFiles()
+    others = _Progress(part, uri)
+    while True:
+        if copy := open_copy(path):
+            return copy
+        file = parts.begin(part)
+        if file is None:
+            others.wait()
+            continue
+        with file:
+            try:
+                if not path.exists():
+                    _complete(file, part, path, make)
+            finally:
+                parts.end(part)
+
+
+def _complete(file: BinaryIO, part: Path, path: Path, make: Callable[[BinaryIO], None]) -> None:
+    """Write a partial file to its end and rename it."""
+    try:
+        make(file)
+        os.fsync(file.fileno())
+        part.replace(path)
+    except CacheFullError:
+        raise
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise CacheFullError(errno.ENOSPC, f"{path.parent.parent}: {os.strerror(error.errno)}") from None
+        raise
+
+
+class _Progress:
+    """Waits for another process that writes a partial file, as long as the file grows."""
+
+    def __init__(self, part: Path, uri: str) -> None:
+        self._part, self._uri, self._size = part, uri, -1
+        self._until = time.monotonic() + 2 * deadline()
+
+    def wait(self) -> None:
+        """Sleep for a moment.
+
+        Raises:
+            StorageError: the file has not grown for two deadlines.
+        """
+        try:
+            size = self._part.stat().st_size
+        except FileNotFoundError:
+            size = self._size
+        if size > self._size:
+            self._size, self._until = size, time.monotonic() + 2 * deadline()
+        elif time.monotonic() > self._until:
+            raise StorageError(f"{shown(self._uri)}: another process holds {self._part} and makes no progress")
+        time.sleep(0.05)
+
+
+def _open_locked(path: Path) -> BinaryIO | None:
+    """Open a file for reading and writing under an exclusive lock; None if another owner has the lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, "r+b", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))  # noqa: SIM115
+    if not lock(file, wait=False) or not _is_at(file, path):
+        file.close()
+        return None
+    return file
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether the open file is still the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

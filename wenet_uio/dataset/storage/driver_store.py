@@ -1,0 +1,99 @@
+"""Reading from every store that has an fsspec driver: s3, oss, gs, hdfs and others.
+
+Endpoints and credentials come from the environment and the usual files of each driver.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable, Generator
+from datetime import datetime
+from typing import Any
+
+import fsspec.core
+
+from wenet_uio.dataset.storage.settings import oss_credentials, stall
+from wenet_uio.dataset.storage.versions import DriverError, Version, check_version, shown
+
+BLOCK = 1 << 23
+"""Bytes that a driver is asked for at a time."""
+DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "oss": "ossfs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow"}
+"""Scheme -> package with its driver; the extras of wenet_uio have the names of the schemes."""
+TAGS = ("ETag", "etag", "generation", "mtime", "LastModified")
+"""Fields of a driver's answer that change with the object, in the order of preference."""
+
+
+def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
+    """The fsspec file system of a URI, and the path of the URI in that file system.
+
+    Args:
+        attempts: attempts that the client of S3 makes for a request; `transfer.py` repeats reads itself.
+
+    Raises:
+        DriverError: the driver is not installed; the message names the command that installs it.
+    """
+    scheme = uri.partition("://")[0]
+    options: dict[str, Any] = {}
+    if scheme in ("s3", "s3a"):
+        options = {"config_kwargs": {"retries": {"max_attempts": attempts}}}
+    elif scheme == "oss":
+        options = oss_credentials()
+    try:
+        return fsspec.core.url_to_fs(uri, use_listings_cache=False, **options)
+    except ImportError as error:
+        package = DRIVERS.get(scheme)
+        mend = f"pip install {package}" if package else f"install the fsspec driver of {scheme}://"
+        raise DriverError(f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({error}); {mend}") from None
+    except ValueError as error:
+        raise DriverError(f"{shown(uri)}: {error}") from None
+
+
+def find_version(uri: str) -> Version:
+    """Version of an object, from what the driver tells about it."""
+    filesystem, path = driver(uri)
+    info = _call(filesystem.info, path)
+    if info.get("type") == "directory":
+        raise FileNotFoundError(f"{shown(uri)}: a folder, not an object")
+    tag = next((info[name] for name in TAGS if info.get(name)), "")
+    return Version(info["size"], tag.isoformat() if isinstance(tag, datetime) else str(tag))
+
+
+def read_chunks(uri: str, start: int, end: int | None, version: Version) -> Generator[bytes, None, None]:
+    """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
+    filesystem, path = driver(uri)
+    found = find_version(uri)
+    check_version(found, version, uri)
+    end = found.size if end is None else end
+    while end is None or start < end:
+        last = start + BLOCK if end is None else min(end, start + BLOCK)
+        block = _call(filesystem.cat_file, path, start=start, end=last)
+        yield block
+        if len(block) < last - start:
+            return
+        start = last
+
+
+def _call(call: Callable, *args: Any, **options: Any) -> Any:
+    """Call a driver, and give up after some seconds of silence, whatever timeouts the driver has.
+
+    Raises:
+        ConnectionError: no answer. PermissionError: no credentials. Otherwise the error of the driver.
+    """
+    outcome: concurrent.futures.Future = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(call(*args, **options))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return outcome.result(stall())
+    except concurrent.futures.TimeoutError:
+        raise ConnectionError(f"no answer within {stall():g} s") from None
+    except Exception as error:
+        if "Credentials" in type(error).__name__:  # errors of botocore, which are not OSError
+            raise PermissionError(str(error)) from None
+        raise

@@ -1,0 +1,91 @@
+"""Environment variables of storage. No other module of the data layer reads them.
+
+Every function reads its variable when it is called, so that a process inherits the settings of its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from wenet_uio.dataset.storage.versions import shown
+
+DEFAULT_DEADLINE = 300.0
+"""Seconds."""
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+OSS_VARIABLES = {"key": "OSS_ACCESS_KEY_ID", "secret": "OSS_ACCESS_KEY_SECRET", "token": "OSS_SESSION_TOKEN"}
+"""Argument of ossfs -> the variable that holds its value; ossfs does not read these variables itself."""
+STORE_VARIABLES = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "oss": ("OSS_ENDPOINT", "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET"),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "hdfs": ("HADOOP_HOME", "CLASSPATH"),
+}
+"""Scheme -> variables with the endpoint and credentials of the store. Drivers may use files and services as well."""
+
+
+def cache_folder() -> Path:
+    """Folder of the cache: WENET_UIO_CACHE, else NEMO_DATA_STORE_CACHE_DIR, else ~/.cache/wenet_uio."""
+    given = os.environ.get("WENET_UIO_CACHE") or os.environ.get("NEMO_DATA_STORE_CACHE_DIR")
+    return Path(given) if given else Path.home() / ".cache" / "wenet_uio"
+
+
+def cache_bytes() -> int | None:
+    """Maximum size of the cache in bytes: WENET_UIO_CACHE_BYTES; None if it is not set.
+
+    Raises:
+        ValueError: the variable does not hold a number of bytes.
+    """
+    given = os.environ.get("WENET_UIO_CACHE_BYTES")
+    try:
+        return parse_bytes(given) if given else None
+    except ValueError as error:
+        raise ValueError(f"WENET_UIO_CACHE_BYTES: {error}") from None
+
+
+def parse_bytes(text: str) -> int:
+    """Convert a number with an optional unit K, M, G or T (powers of 1024) to bytes.
+
+    Raises:
+        ValueError: the text is not such a number.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
+    if not found:
+        raise ValueError(f"{text!r} is not a number of bytes; write for example 500G")
+    return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+def deadline() -> float:
+    """Seconds without progress after which reading an object fails: WENET_UIO_DEADLINE."""
+    return float(os.environ.get("WENET_UIO_DEADLINE") or DEFAULT_DEADLINE)
+
+
+def stall() -> float:
+    """Seconds without data after which a connection is closed and opened again: a tenth of the deadline."""
+    return max(0.2, deadline() / 10)
+
+
+def ais_endpoint() -> str | None:
+    """Address of the AIStore gateway (http or https): AIS_ENDPOINT; None if it is not set."""
+    return os.environ.get("AIS_ENDPOINT") or None
+
+
+def oss_credentials() -> dict[str, str]:
+    """Credentials of OSS as arguments of ossfs, for those variables that are set."""
+    return {name: os.environ[variable] for name, variable in OSS_VARIABLES.items() if variable in os.environ}
+
+
+def describe_store(scheme: str) -> str:
+    """The variables of a store for an error message: endpoints with their value, of others only whether they are set.
+
+    Empty for a scheme without known variables.
+    """
+    return ", ".join(_describe(variable) for variable in STORE_VARIABLES.get(scheme, ()))
+
+
+def _describe(variable: str) -> str:
+    value = os.environ.get(variable)
+    if value and "ENDPOINT" in variable:
+        return f"{variable}={shown(value)}"
+    return f"{variable} {'set' if value else 'not set'}"
