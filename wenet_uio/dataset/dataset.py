@@ -33,8 +33,7 @@ from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader, Work
-from wenet_uio.dataset.open import open_corpus
-from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
+from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.types import Batch, Example, SampleRef, Skipped, SkipSample, Utterance
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -205,9 +204,7 @@ def build_loader(
         ListError: the list cannot be used.
     """
     conf = config.dataset_conf
-    count_tokens = training and needs_token_counts(conf)
-    measure = measure_of(conf, training=training, text_length_is_tokens=count_tokens or tokenizer.exact_length)
-    corpus = open_corpus(data_list, data_type, measure, tokenizer if count_tokens else None)
+    corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=tokenizer)
     chain = build_chain(conf, tokenizer, training=training, defer_features=defer_features)
     text_chain = build_text_chain(conf, tokenizer, training=training)
     reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=defer_features and not conf.operators)

@@ -23,12 +23,10 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.corpus.indexing import check_type, index_shard
-from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, read_shard_list
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.ledger import NOT_INDEXED
-from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
-from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
+from wenet_uio.dataset.open import MIXTURE_SUFFIXES, as_planned, open_corpus
 from wenet_uio.diagnose.check_samples import RATE_EXAMPLES, Checks, Fences, Finding, Part, begin, check_rows
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
@@ -181,9 +179,7 @@ def check_corpus(
         report.speech.add(rows.text_length[has_audio] / np.maximum(seconds, 1e-3))
     measure, planned = None, corpus
     if training and tokenizer is not None:
-        counted = not tokenizer.exact_length and needs_token_counts(conf)
-        planned = TokenCounted(corpus, tokenizer) if counted else corpus
-        measure = measure_of(conf, training=True, text_length_is_tokens=counted or tokenizer.exact_length)
+        planned, measure = as_planned(corpus, conf, tokenizer)
         report.filtered += measure.filtered(planned)
     checks = Checks(conf, tokenizer, measure, planned, audio, _fences(report.seconds), _fences(report.speech))
     seen: set[str] = set()
