@@ -1,7 +1,8 @@
 """Several corpora as one: every pass takes an exact quota of utterances from each source.
 
-A source is an endless stream: its shards in a permuted order, permuted anew in each round. A pass takes the next `quota`
-utterances of the stream. Over several passes a source rotates through all its shards, whatever its weight. The planner sees the utterances of a pass as runs of shards; each run counts as a shard.
+A source is an endless stream: its shards in a permuted order, with another permutation in each round. A pass takes
+the next `quota` utterances of the stream. Over several passes a source rotates through all its shards, whatever its
+weight. The planner sees the utterances of a pass as runs of shards; each run counts as a shard.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text files as a corpus: one text a line, without audio. Two files form pairs of texts, line by line.
 
-The index is `x.txt.idx`, or `x.txt.<name of the other file>.idx` for a pair. The sample rate of a text is TEXT_ONLY. The
-length of a text is its number of characters, or of tokens if they are counted. The lengths of a pair are added.
+The index is `x.txt.idx`, or `x.txt.<name of the other file>.idx` for a pair. The sample rate of a text is TEXT_ONLY.
+The length of a text is its number of characters, or of tokens if they are counted. The lengths of a pair are added.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.columns import is_index, map_file, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
-from wenet_uio.dataset.corpus.indexing import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.data_list import ListError, lines_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import digest_of, locked, written_aside
