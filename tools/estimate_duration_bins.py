@@ -13,9 +13,8 @@ from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.corpus.passes import Passes
-from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.open import open_filtered
 from wenet_uio.dataset.plan.duration_bins import duration_bins, token_bins
-from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.text.tokenizer import build_tokenizer
 
 
@@ -29,9 +28,8 @@ def main() -> None:
     args = parser.parse_args()
     config = load_config(args.config)
     tokenizer = build_tokenizer(config) if args.num_token_bins else None
-    corpus = Passes(open_corpus(args.data_list, args.data_type, tokenizer=tokenizer)).corpus_of(0)
-    conf = config.dataset_conf.model_copy(update={"batch_conf": type(config.dataset_conf.batch_conf)()})
-    measure = measure_of(conf, training=True, text_length_is_tokens=tokenizer is not None)
+    opened, measure = open_filtered(config.dataset_conf, args.data_list, args.data_type, tokenizer)
+    corpus = Passes(opened).corpus_of(0)
     columns = []
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)

@@ -21,8 +21,7 @@ from tqdm import tqdm
 from wenet_uio.bin.train import read_config
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.passes import Passes
-from wenet_uio.dataset.open import open_corpus
-from wenet_uio.dataset.plan.measure import measure_of
+from wenet_uio.dataset.open import open_filtered
 from wenet_uio.dataset.plan.policies import ANY_TOKENS
 from wenet_uio.dataset.plan.worst_shapes import worst_shapes
 from wenet_uio.prepare.sharding import parse_size
@@ -48,11 +47,9 @@ def main() -> int:
     if args.memory is None and not on_gpu:
         parser.error("--memory is needed on a CPU: what one rank may take of it, such as 4GB")
     config, tokenizer = read_config(args)
-    corpus = Passes(open_corpus(args.data_list, args.data_type, tokenizer=tokenizer)).corpus_of(0)
     conf = config.dataset_conf
-    plain = conf.model_copy(update={"batch_conf": type(conf.batch_conf)()})
-    measure = measure_of(plain, training=True, text_length_is_tokens=True)
-    policy, shapes = worst_shapes(corpus, measure, conf.batch_conf, args.num_bins)
+    corpus, measure = open_filtered(conf, args.data_list, args.data_type, tokenizer)
+    policy, shapes = worst_shapes(Passes(corpus).corpus_of(0), measure, conf.batch_conf, args.num_bins)
     memory = int(args.fraction * (args.memory or torch.cuda.mem_get_info()[1]))
     trial = (cuda_trial if on_gpu else cpu_trial)(config, memory, with_ddp=args.ranks > 1)
     found: list[Found | None] = [None] * len(shapes)

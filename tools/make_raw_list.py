@@ -7,7 +7,8 @@ An utterance whose audio cannot be read is named and never trained on, and the e
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.corpus.indexing import THREADS, UTTERANCES_PER_RUN
+from wenet_uio.dataset.corpus.indexing import THREADS
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_raw_list, tell_outcome

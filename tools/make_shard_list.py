@@ -9,7 +9,7 @@ utterance that cannot be packed is named, the others are packed, and the exit st
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.corpus.indexing import UTTERANCES_PER_RUN
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome

@@ -8,11 +8,9 @@ import sys
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.passes import Passes
-from wenet_uio.dataset.open import open_corpus
-from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
+from wenet_uio.dataset.open import open_for
 from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
 from wenet_uio.diagnose.plan_report import report_plan
-from wenet_uio.text.tokenizer import build_tokenizer, makes_one_token_a_character
 
 
 def main() -> int:
@@ -30,14 +28,10 @@ def main() -> int:
     if args.plot:
         check_plot_path(args.plot)
     config = load_config(args.config)
-    training = not args.evaluation
-    counted = training and needs_token_counts(config.dataset_conf)
-    exact = counted or makes_one_token_a_character(config)
-    measure = measure_of(config.dataset_conf, training=training, text_length_is_tokens=exact)
     data = args.data_list or config.data
     if data is None:
         parser.error("--data_list is needed: the config has no `data`")
-    corpus = open_corpus(data, args.data_type, measure, build_tokenizer(config) if counted else None)
+    corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
     collector = PlanCollector(Passes(corpus).corpus_of(args.epoch), measure, args.world_size) if args.plot else None
     report = report_plan(
         corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size, on_batch=collector

@@ -41,6 +41,15 @@ class AudioInfo:
     """Hz."""
     channels: int
 
+    def samples_between(self, start: float, end: float | None) -> int:
+        """Samples of the segment `start` to `end` (seconds; None is the end of the audio); 0 for an empty segment.
+
+        Raises:
+            AudioError: a time is negative or not finite.
+        """
+        first, last = segment_samples(self.num_samples, self.sample_rate, start, end)
+        return last - first
+
 
 class Segment(NamedTuple):
     """The part of a recording to read."""

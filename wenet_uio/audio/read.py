@@ -30,10 +30,9 @@ from wenet_uio.audio.decoders import (
     Segment,
     SndfileDecoder,
     WavDecoder,
-    segment_samples,
 )
 
-__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "read_audio", "segment_samples"]
+__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "read_audio"]
 
 Source = bytes | memoryview | str
 """Encoded audio, or the path of an audio file."""

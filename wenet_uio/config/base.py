@@ -1,4 +1,4 @@
-"""What every config section shares: strict keys, frozen values, all problems reported at once."""
+"""Base of all config sections: unknown keys are errors, values are frozen, all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 
 class ConfigError(ValueError):
-    """A config that cannot be used; the message lists every problem, one a line."""
+    """A config with errors; the message lists every problem on a line of its own."""
 
 
 class Section(BaseModel):
-    """A group of yaml keys: unknown keys are errors, values are frozen, defaults live here only."""
+    """A group of yaml keys. Unknown keys are errors, values are frozen, and only sections define defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
-    """Validate `values` as `section`; `where` (a file name) opens the error message.
+    """Validate `values` as `section`; error messages begin with `where`, such as a file name.
 
     Raises:
-        ConfigError: naming each bad key by its dotted path, what was found, and the nearest valid name.
+        ConfigError: names each bad key by its dotted path, the value found, and the nearest valid name.
     """
     try:
         return section.model_validate(values)
@@ -34,7 +35,7 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     raise ConfigError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
 
 
-def _describe(section: type[Section], problem: dict[str, Any]) -> str:
+def _describe(section: type[Section], problem: ErrorDetails) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
@@ -49,7 +50,7 @@ def _describe(section: type[Section], problem: dict[str, Any]) -> str:
 
 
 def _keys_at(section: type[Section], loc: tuple[Any, ...]) -> list[str]:
-    """Names of the fields of the section that `loc` leads to from `section`."""
+    """Names of the fields of the section at the path `loc` below `section`."""
     candidates: list[type[Section]] = [section]
     for part in loc:
         found = [
@@ -58,7 +59,7 @@ def _keys_at(section: type[Section], loc: tuple[Any, ...]) -> list[str]:
             if part in candidate.model_fields
             for child in _sections_in(candidate.model_fields[part].annotation)
         ]
-        candidates = found or candidates  # a union's tag or a list index leads no deeper
+        candidates = found or candidates  # a tag of a union or an index of a list is no field
     return [name for candidate in candidates for name in candidate.model_fields]
 
 

@@ -1,4 +1,4 @@
-"""The mixture of sources: a list of them, or `sources` with options. NeMo's input_cfg files are read too."""
+"""Config of a mixture of sources: a list of sources, or `sources` with options. NeMo's input_cfg files are read too."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from wenet_uio.config.base import ConfigError, Section, parse
 
 Weight = Annotated[float, Field(gt=0)]
 Paths = str | tuple[str, ...]
-"""One pattern or several, with ranges and globs."""
+"""One pattern of paths or several; a pattern may hold ranges and globs."""
 Buckets = Paths | tuple[tuple[str, ...], ...]
-"""NeMo's list of lists; a weight beside a path is an error: there it is a source of its own that has one."""
+"""Also NeMo's list of lists of paths. A weight beside a path is refused; write a source with its own weight instead."""
 PerBatch = bool | Literal["weighted", "round_robin"]
 
 KEYS = {
@@ -29,22 +29,23 @@ KEYS = {
     "txt_pair": ("source_paths", "target_paths"),
     "group": ("input_cfg",),
 }
-"""What each type of source needs; `data_list` is another name of manifest_filepath."""
+"""Required keys of each type of source. In a nemo source, `data_list` is another name of manifest_filepath."""
+ALL_KEYS = frozenset(key for keys in KEYS.values() for key in keys)
 IGNORED = frozenset(
     [
         *("shuffle", "shard_seed", "force_finite", "metadata_only", "max_open_streams", "lang_field"),
         *("tarred_random_access", "slice_length", "skip_missing_manifest_entries"),
     ]
 )
-"""Keys of NeMo's that say how its loader walks through a source. The plan decides that here: they are read over. An
-entry without audio and audio without an entry are listed and never stop a run, whatever skip_missing_manifest_entries
-says."""
+"""Keys of NeMo that say in which order its loader reads a source. They are ignored, because the plan decides the order.
+Entries without audio and audio without an entry are listed and never stop a run, for any value of
+skip_missing_manifest_entries."""
 INHERITED = ("text_field", "audio_field", "key_ends")
-"""What a group gives to its sources that do not say it themselves."""
+"""Keys that a group passes on to its sources."""
 
 
 class SourceConf(Section):
-    """One source, or a group of them."""
+    """One source, or a group of sources."""
 
     type: Literal[
         "raw",
@@ -58,9 +59,9 @@ class SourceConf(Section):
         "txt_pair",
         "group",
     ]
-    """nemo: a manifest of audio files, which is a raw list with NeMo's names; nemo_tarred: tars and their manifests;
-    lhotse_cuts (NeMo calls it lhotse): a JSONL of cuts; lhotse_shar: a folder of Lhotse's Shar; txt: text without
-    audio, a text a line; txt_pair: two such files, line by line."""
+    """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
+    (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of Lhotse's Shar; txt: text without audio, one
+    text a line; txt_pair: two text files that are paired line by line; group: sources with a common weight and tags."""
     data_list: str | None = None
     manifest_filepath: Buckets | None = None
     tarred_audio_filepaths: Buckets | None = None
@@ -72,21 +73,22 @@ class SourceConf(Section):
     language: str | None = None
     source_language: str | None = None
     target_language: str | None = None
-    """Languages are set on the samples, as tags are."""
+    """Languages are set on every sample, like tags."""
     text_field: str | None = None
-    """Name of the text in a manifest, a JSON member, or of the member that is the text."""
+    """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
     audio_field: str | None = None
-    """Of WebDataset's samples with several audio members, the one to read."""
+    """Field of the audio member, if the samples of a WebDataset tar have several."""
     key_ends: Literal["auto", "first", "last"] | None = None
-    """Dot at which keys of members end: last is ours and WeNet's way, first WebDataset's."""
+    """Dot at which the key of a member ends: last (ours and WeNet's), first (WebDataset's), or auto."""
     input_cfg: tuple[SourceConf, ...] | str | None = None
-    """Of a group: its sources, or a file of them."""
+    """The sources of a group, or the path of a file of sources."""
     weight: Weight | None = None
-    """Share among the sources of one level: all have one, or none; without, shares go by size."""
+    """Share among the sources of one level. Either all sources of a level have a weight, or none; without weights the
+    shares are proportional to the number of utterances."""
     repeat: Annotated[int, Field(gt=0)] = 1
-    """Times that a source without a weight is read in one epoch."""
+    """Number of times that a source without a weight is read in one epoch."""
     tags: dict[str, Any] = Field(default_factory=dict)
-    """Set on every sample; those of an outer group win."""
+    """Fields set on every sample; the tags of an outer group override those of an inner source."""
 
     @model_validator(mode="before")
     @classmethod
@@ -99,12 +101,11 @@ class SourceConf(Section):
         return values
 
     @model_validator(mode="after")
-    def _has_what_its_type_needs(self) -> SourceConf:
+    def _has_the_keys_of_its_type(self) -> SourceConf:
         needed = KEYS[self.type]
         if missing := [name for name in needed if not getattr(self, name)]:
             raise ValueError(f"a source of type {self.type} needs {' and '.join(missing)}")
-        others = {name for names in KEYS.values() for name in names} - set(needed)
-        if strange := sorted(name for name in others if getattr(self, name)):
+        if strange := sorted(name for name in ALL_KEYS - set(needed) if getattr(self, name)):
             raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
         if isinstance(self.input_cfg, tuple):
             _check_weights(self.input_cfg)
@@ -112,8 +113,30 @@ class SourceConf(Section):
             raise ValueError("weight and repeat exclude one another")
         return self
 
-    def inheriting(self, group: SourceConf) -> SourceConf:
-        """This source with what it does not say itself from its group."""
+    def files(self, key: str) -> Buckets:
+        """The patterns of paths under a required key of this type of source, see KEYS.
+
+        Raises:
+            KeyError: this type of source has no such key.
+        """
+        if key not in KEYS[self.type]:
+            raise KeyError(f"a source of type {self.type} has no {key}")
+        return getattr(self, key)
+
+    def members(self) -> list[SourceConf]:
+        """The sources of a group, with the keys that they inherit. Reads the file if `input_cfg` is a path.
+
+        Raises:
+            ConfigError: the file holds unknown keys or impossible values.
+            KeyError: this source is not a group.
+        """
+        if self.input_cfg is None:
+            raise KeyError(f"a source of type {self.type} has no input_cfg")
+        inner = load_mixture(self.input_cfg).sources if isinstance(self.input_cfg, str) else self.input_cfg
+        return [conf._inheriting(self) for conf in inner]
+
+    def _inheriting(self, group: SourceConf) -> SourceConf:
+        """This source, with the keys that only its group sets."""
         given = {name: getattr(group, name) for name in INHERITED if getattr(self, name) is None}
         return self.model_copy(update=given)
 
@@ -125,16 +148,17 @@ class SourceConf(Section):
 
 
 class MixtureConf(Section):
-    """What is mixed, and how."""
+    """Sources, and how they are mixed."""
 
     sources: tuple[SourceConf, ...] = Field(min_length=1)
     utterances_per_epoch: Annotated[int, Field(gt=0)] | None = None
-    """Default: as many as all sources hold."""
+    """Default: the number of utterances of all sources."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Shares are raised to 1 / temperature: above 1, small sources gain."""
     per_batch: PerBatch = False
-    """Each batch holds one source only. True: weights are shares of utterances, as ever. weighted: they are shares of
-    batches. round_robin: every source has as many batches as any other, and they take turns."""
+    """False: a batch may mix sources. Otherwise, a batch holds samples of one source only: True: weights are shares of
+    utterances. weighted: weights are shares of batches. round_robin: all sources have the same number of batches, and
+    take turns."""
 
     @model_validator(mode="before")
     @classmethod
@@ -156,11 +180,7 @@ class MixtureConf(Section):
 
 
 def _check_weights(sources: tuple[SourceConf, ...]) -> None:
-    """All sources of a level have a weight, or none.
-
-    Raises:
-        ValueError: some have.
-    """
+    """Raises: ValueError: some sources of a level have a weight, others have none."""
     weighted = [source for source in sources if source.weight is not None]
     if weighted and len(weighted) < len(sources):
         raise ValueError(f"{len(weighted)} of {len(sources)} sources of one level have a weight: give all one, or none")
@@ -170,7 +190,7 @@ def load_mixture(path: str | Path) -> MixtureConf:
     """Read a mixture file.
 
     Raises:
-        ConfigError: naming every unknown key and impossible value.
+        ConfigError: the file cannot be read, or holds unknown keys or impossible values; the message names each.
     """
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))

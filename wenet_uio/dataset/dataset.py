@@ -24,9 +24,8 @@ from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.loader import Loader
-from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.dataset.plan.measure import measure_of, needs_token_counts
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.tokenizer import Tokenizer
@@ -62,9 +61,7 @@ def build_loader(
         ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
     """
     conf = config.dataset_conf
-    count_tokens = training and needs_token_counts(conf)
-    measure = measure_of(conf, training=training, text_length_is_tokens=count_tokens or tokenizer.exact_length)
-    corpus = open_corpus(data_list, data_type, measure, tokenizer if count_tokens else None)
+    corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=tokenizer)
     chain = build_chain(conf, tokenizer, training=training, defer_features=options.defer_features)
     text_chain = build_text_chain(conf, tokenizer, training=training)
     reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=options.defer_features and not conf.operators)

@@ -1,4 +1,7 @@
-"""Open any data source as one corpus: a raw list, a shard list, or a mixture of several."""
+"""Open any data as one corpus: a raw list, a shard list, or a mixture of sources.
+
+`open_corpus` opens data. `open_for` opens data as a config plans it, with token counts if the config needs them.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +12,96 @@ from typing import Any
 
 import numpy as np
 
+from wenet_uio.config import Config
+from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.sources import expanded, lists_of, members_of
+from wenet_uio.dataset.corpus.sources import expanded, lists_of
 from wenet_uio.dataset.corpus.text_corpus import TextCorpus
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import DataType, ListError
-from wenet_uio.dataset.plan.measure import Measure
+from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
 from wenet_uio.dataset.plan.policies import TextPolicy
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer, makes_one_token_a_character
 
 MIXTURE_SUFFIXES = (".yaml", ".yml")
+
+
+def open_for(
+    config: Config,
+    data: str | MixtureConf,
+    data_type: DataType,
+    *,
+    training: bool,
+    tokenizer: Tokenizer | None = None,
+) -> tuple[Corpus, Measure]:
+    """Open data as a config plans it, with the measure of its batches.
+
+    Tokens are counted if batches or filters of training need the counts.
+
+    Args:
+        config: `dataset_conf` has the batches and filters.
+        data: see `open_corpus`.
+        data_type: see `open_corpus`.
+        training: False plans as in evaluation: without filters and speed perturbation.
+        tokenizer: default is the tokenizer of the config, built only if tokens are counted.
+
+    Raises:
+        ListError, ConfigError: the data cannot be used.
+    """
+    conf = config.dataset_conf
+    counting = training and needs_token_counts(conf)
+    if counting and tokenizer is None:
+        tokenizer = build_tokenizer(config)
+    exact = tokenizer.exact_length if tokenizer is not None else makes_one_token_a_character(config)
+    measure = measure_of(conf, training=training, text_length_is_tokens=counting or exact)
+    return open_corpus(data, data_type, measure, tokenizer if counting else None), measure
+
+
+def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
+    """An open corpus as training plans it: with token counts if `conf` needs them, and the measure of its batches."""
+    counting = needs_token_counts(conf)
+    measure = measure_of(conf, training=True, text_length_is_tokens=counting or tokenizer.exact_length)
+    return _counted(corpus, tokenizer if counting else None), measure
+
+
+def open_filtered(
+    conf: DatasetConf, data: str | MixtureConf, data_type: DataType, tokenizer: Tokenizer | None
+) -> tuple[Corpus, Measure]:
+    """Open data, and the measure that filters it, for tools that choose the batches: `conf.batch_conf` is ignored.
+
+    With a tokenizer, `text_length` of the rows counts tokens.
+    """
+    conf = conf.model_copy(update={"batch_conf": BatchConf()})
+    measure = measure_of(conf, training=True, text_length_is_tokens=tokenizer is not None)
+    return open_corpus(data, data_type, tokenizer=tokenizer), measure
 
 
 def open_corpus(
     data: str | MixtureConf, data_type: DataType, measure: Measure | None = None, tokenizer: Tokenizer | None = None
 ) -> Corpus:
-    """Open a raw or shard list of the type stated, or a mixture: a yaml file of sources, or what one holds.
+    """Open a raw list, a shard list, or a mixture of sources. A list without an index is indexed first.
 
-    With a tokenizer the rows' `text_length` counts tokens; without, characters. Without a measure weights count
-    utterances, even where `per_batch` says that they count batches.
+    Args:
+        data: path of a list, path of a yaml file of sources, or the parsed sources.
+        data_type: type of the list; ignored for a mixture.
+        measure: cost of samples; needed if `per_batch` turns weights into shares of batches. Without a measure, weights
+            are shares of utterances.
+        tokenizer: with a tokenizer, `text_length` of the rows counts tokens; without, characters.
 
     Raises:
-        ListError, ConfigError: it cannot be used.
+        ListError, ConfigError: the data cannot be used.
     """
     if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
         return _counted(open_list(data, data_type), tokenizer)
     name, conf = (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
     leaves = _leaves(conf.sources, {}, tokenizer)
-    if measure is not None and not isinstance(measure.policy, TextPolicy):
-        for leaf in leaves:
-            if leaf.corpus.has_text_only:
-                raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
-    shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
-    if conf.per_batch == "round_robin":
-        shares = np.ones(len(leaves))
-    if measure is not None and conf.per_batch in ("weighted", "round_robin"):
-        # A batch holds as many utterances of a source as they are cheap.
-        shares = shares / [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
-    sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares / shares.sum(), strict=True)]
+    if measure is not None:
+        _check_text_policy(name, leaves, measure)
+    shares = _shares(leaves, conf, measure)
+    sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares, strict=True)]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
     return Mixture(name, sources, per_pass, conf.per_batch)
 
@@ -60,25 +112,19 @@ def _counted(corpus: Corpus, tokenizer: Tokenizer | None) -> Corpus:
 
 @dataclass(frozen=True)
 class _Leaf:
+    """One corpus of a mixture."""
+
     corpus: Corpus
     size: int
-    """Utterances, as often as they are repeated."""
+    """Utterances, times the repetitions of the source and its groups."""
     share: float
+    """Share of the utterances of its level."""
     tags: dict[str, Any]
 
 
 def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokenizer | None) -> list[_Leaf]:
-    """The sources of one level and below; their shares sum to one."""
-    levels = []
-    for conf in confs:
-        own = {**conf.own_tags, **tags}
-        if conf.type == "group":
-            leaves = _leaves(members_of(conf), own, tokenizer)
-        else:
-            corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
-            total = sum(corpus.num_samples for corpus in corpora)
-            leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, own) for corpus in corpora]
-        levels.append([replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves])
+    """The corpora of the sources of one level and of all levels below; their shares sum to one."""
+    levels = [_leaves_of(conf, {**conf.own_tags, **tags}, tokenizer) for conf in confs]
     weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
     return [
         replace(leaf, share=leaf.share * weight / sum(weights))
@@ -87,16 +133,45 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
     ]
 
 
+def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: Tokenizer | None) -> list[_Leaf]:
+    """The corpora of one source or group; their shares sum to one."""
+    if conf.type == "group":
+        leaves = _leaves(conf.members(), tags, tokenizer)
+    else:
+        corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
+        total = sum(corpus.num_samples for corpus in corpora)
+        leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags) for corpus in corpora]
+    return [replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves]
+
+
+def _shares(leaves: Sequence[_Leaf], conf: MixtureConf, measure: Measure | None) -> list[float]:
+    """Share of the utterances of a pass of each corpus; they sum to one."""
+    shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
+    if conf.per_batch == "round_robin":
+        shares = np.ones(len(leaves))
+    if measure is not None and conf.per_batch in ("weighted", "round_robin"):
+        # The shares are of batches. The cheaper the utterances of a source are, the more of them fill a batch.
+        shares = shares / [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
+    return list(shares / shares.sum())
+
+
+def _check_text_policy(name: str, leaves: Sequence[_Leaf], measure: Measure) -> None:
+    """Raises: ListError: there is text without audio, and the batch policy does not say how to batch text."""
+    for leaf in leaves:
+        if leaf.corpus.has_text_only and not isinstance(measure.policy, TextPolicy):
+            raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
+
+
 def open_source(conf: SourceConf) -> list[Corpus]:
-    """The corpora of one source that is no group: one a list or a file of text.
+    """The corpora of one source that is not a group: one for each list or text file.
 
     Raises:
-        ListError: it cannot be used.
+        ListError: the data cannot be used.
     """
     if conf.type == "txt":
-        return [TextCorpus(path) for path in expanded(conf.paths)]
+        return [TextCorpus(path) for path in expanded(conf.files("paths"))]
     if conf.type == "txt_pair":
-        targets, sources = expanded(conf.target_paths), expanded(conf.source_paths)
+        targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
         if len(targets) != len(sources):
             raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
         return [TextCorpus(target, source) for target, source in zip(targets, sources, strict=True)]

@@ -1,4 +1,9 @@
-"""Counter-based randomness: every draw is a function of its key, so no order of work can change it."""
+"""Counter-based randomness: a draw is a function of its key and counter only, so the order of draws has no effect.
+
+`key_of(seed, epoch)` is the key of an epoch. Draws for a sample depend on this key and on the hash of the key of the
+sample. The plan makes these draws: speed and augmentation of a sample are the same on any rank and worker, and after
+any resume.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,13 @@ U64 = np.uint64
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 ROUNDS = 6
-"""Of the Feistel network; two look regular, four and more look random."""
+"""Rounds of the Feistel network. Two rounds leave regular patterns; four or more look random."""
 SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE, AUGMENTATION = range(7)
-"""What a number is drawn for in a plan."""
+"""Purposes of the draws of a plan; the purpose is a part of the key."""
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: a bijection of 64-bit integers that looks random (Steele et al., OOPSLA 2014)."""
+    """Finaliser of SplitMix64: a bijection of 64-bit integers that looks random (Steele et al., OOPSLA 2014)."""
     values = values.astype(U64, copy=True)
     values += U64(GOLDEN)
     values = (values ^ (values >> U64(30))) * U64(0xBF58476D1CE4E5B9)
@@ -31,17 +36,17 @@ def key_of(*parts: int) -> int:
 
 
 def draw(key: int, counters: np.ndarray) -> np.ndarray:
-    """Uniform 64-bit integers, one a counter."""
+    """Uniform 64-bit integers, one for each counter."""
     return mix(counters.astype(U64, copy=False) ^ U64(key))
 
 
 def uniform(key: int, counters: np.ndarray) -> np.ndarray:
-    """Uniform float64 in [0, 1), one a counter."""
+    """Uniform float64 in [0, 1), one for each counter."""
     return (draw(key, counters) >> U64(11)) * 2.0**-53
 
 
 class Permutation:
-    """Keyed permutation of range(size) that needs no memory: a Feistel network with cycle walking."""
+    """Keyed permutation of range(size) without a table: a Feistel network with cycle walking."""
 
     def __init__(self, size: int, key: int) -> None:
         bits = max(2, (size - 1).bit_length())
@@ -51,7 +56,7 @@ class Permutation:
         self._keys = [U64(key_of(key, number)) for number in range(ROUNDS)]
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Where each position goes, int64."""
+        """New position of each position, int64."""
         values = self._rounds(positions.astype(U64))
         outside = np.flatnonzero(values >= self._size)
         while len(outside):

@@ -22,12 +22,11 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.corpus.indexing import check_type, index_shard
-from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, read_shard_list
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.ledger import NOT_INDEXED
-from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
-from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
+from wenet_uio.dataset.open import MIXTURE_SUFFIXES, as_planned, open_corpus
+from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Part, Span
 from wenet_uio.diagnose.findings import Finding, Report
 from wenet_uio.diagnose.histogram import LogHistogram
@@ -147,12 +146,10 @@ def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
 
     The plan does not filter by tokens where it does not know their number; then the checks of single samples do.
     """
-    tokenizer = reading.tokenizer
-    if tokenizer is None or not reading.filters:
+    if reading.tokenizer is None or not reading.filters:
         return None, corpus
-    counted = not tokenizer.exact_length and needs_token_counts(reading.conf)
-    measure = measure_of(reading.conf, training=True, text_length_is_tokens=counted or tokenizer.exact_length)
-    return measure, TokenCounted(corpus, tokenizer) if counted else corpus
+    planned, measure = as_planned(corpus, reading.conf, reading.tokenizer)
+    return measure, planned
 
 
 def _gather(report: Report, parts: Iterator[Part]) -> set[str]:

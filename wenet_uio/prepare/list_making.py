@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.indexing import THREADS, UTTERANCES_PER_RUN, build_index, index_of
+from wenet_uio.dataset.corpus.indexing import THREADS, build_index, index_of
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside

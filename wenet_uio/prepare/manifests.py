@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.audio.read import AudioError, AudioInfo, audio_info, segment_samples
+from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
 from wenet_uio.executor import Executor, chunks
@@ -266,8 +266,7 @@ def _needs_length(line: RawLine) -> bool:
 def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
     if line.wav in infos:
         info = infos[line.wav]
-        first, last = segment_samples(info.num_samples, info.sample_rate, line.start, line.end)
-        return round((last - first) / info.sample_rate, DIGITS)
+        return round(info.samples_between(line.start, line.end) / info.sample_rate, DIGITS)
     if line.end is not None:
         return round(line.end - line.start, DIGITS)
     return float(line.extra["duration"])

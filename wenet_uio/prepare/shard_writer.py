@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of
-from wenet_uio.dataset.corpus.shard_index import sidecar_of, write_sidecar
+from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of, write_index
+from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.tar_members import BLOCK
 from wenet_uio.files import written_aside
 
@@ -68,7 +68,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
             )
         tar.write(b"\0" * END_BYTES)
     rows = rows_of(entries)
-    write_sidecar(sidecar_of(path), rows, {"tar_bytes": tar.size}, bad=[])
+    write_index(sidecar_of(path), rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.read import AudioError, audio_info, segment_samples
-from wenet_uio.dataset.corpus.indexing import UTTERANCES_PER_RUN
+from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.shard_job import Failure, Storing, encode_sample, is_copied
@@ -153,11 +153,10 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
     for line in utterances:
         try:
             info = audio_info(line.wav)
-            first, last = segment_samples(info.num_samples, info.sample_rate, line.start, line.end)
-            if first == last:
+            count = info.samples_between(line.start, line.end)
+            if not count:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
             size = Path(line.wav).stat().st_size
-            count = last - first
             found.append(MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size))
         except AudioError as error:
             found.append(str(error))

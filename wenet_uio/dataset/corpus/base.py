@@ -1,4 +1,4 @@
-"""What the plan and the loader ask of data, wherever it lies: shards of samples, indexed."""
+"""`Corpus`: what the plan and the loader ask of data in any format, local or remote."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.index import Rows, Summary
+from wenet_uio.dataset.corpus.index import Problem, Rows, Summary
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
 
 RemoteObject = tuple[str, Version | None]
-"""A URI, and the version that was indexed, where that is known."""
+"""A URI, and the version that was indexed, if it is known."""
+Numbers = Sequence[int] | np.ndarray
+"""Numbers of shards or rows."""
 
 
 class Corpus(ABC):
-    """Shards of samples, indexed. Arrays are mapped from disk: memory does not grow with the corpus."""
+    """Shards of samples with their index. Arrays are mapped from disk: memory does not grow with the corpus.
 
-    def __init__(
-        self, data_list: str, table: Mapping[str, np.ndarray], bad: list[tuple[str, str]], summary: Summary
-    ) -> None:
+    A sample is named by its shard and its row in that shard (`SampleRef`). A subclass implements `rows` and `read`, and
+    the three remote members if its audio can be remote.
+    """
+
+    def __init__(self, data_list: str, table: Mapping[str, np.ndarray], bad: list[Problem], summary: Summary) -> None:
         self.data_list = data_list
         self.samples = table["samples"]
-        """(shards,) utterances of each."""
+        """(shards,) number of utterances."""
         self.seconds = table["seconds"]
-        """(shards,) audio of each."""
+        """(shards,) duration of the audio."""
         self.shortest = table["shortest"]
         self.longest = table["longest"]
         """(shards,) seconds of the shortest and the longest utterance."""
@@ -35,16 +39,17 @@ class Corpus(ABC):
         self.longest_text = table["longest_text"]
         """(shards,) characters of the shortest and the longest text."""
         self.bad = bad
-        """(key, reason) of what the index had to leave out."""
+        """(key, reason) of each sample that could not be indexed."""
         self.num_samples, self.total_seconds, self.digest = summary.samples, summary.seconds, summary.digest
 
     @property
     def num_shards(self) -> int:
+        """Number of shards."""
         return len(self.samples)
 
     @property
     def has_text_only(self) -> bool:
-        """Whether some of it is text without audio; shards hold one or the other."""
+        """Whether a shard holds text without audio. The samples of a shard all have audio, or none has."""
         return bool((self.longest == 0).any())
 
     @abstractmethod
@@ -56,17 +61,17 @@ class Corpus(ABC):
         """Fetch encoded audio and text of a sample.
 
         Raises:
-            ListError, OSError: it is no longer what the index says.
+            ListError, OSError: the sample is missing or differs from the index.
         """
 
     def texts(self, ref: SampleRef) -> tuple[str, ...]:
-        """All that is text of a sample; its audio is not read where that is apart."""
+        """All texts of a sample. Audio is not read if it is stored apart from the text."""
         utterance = self.read(ref)
         return utterance.text, utterance.source or ""
 
     @contextmanager
     def at_hand(self, shard: int) -> Iterator[None]:
-        """Have the whole of a shard here, for as long as the block lasts, as far as the cache has room."""
+        """Keep a local copy of a whole remote shard while the block runs, if the cache has room for the copy."""
         with ExitStack() as stack:
             for uri, version in self.remote_shards([shard]):
                 with suppress(objects.CacheFullError):
@@ -74,19 +79,18 @@ class Corpus(ABC):
             yield
 
     def key(self, ref: SampleRef) -> str:
+        """Key of a sample."""
         return self.rows(ref.shard).key(ref.row)
-
-    # What of it is remote, so that it can be fetched ahead.
 
     @property
     def is_remote(self) -> bool:
-        """Whether any of its audio is in a remote store."""
+        """Whether any audio is in a remote store."""
         return False
 
-    def remote_shards(self, shards: Sequence[int] | np.ndarray) -> list[RemoteObject]:
-        """The remote tars among these shards."""
+    def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
+        """The remote tars among these shards, to fetch them ahead."""
         return []
 
-    def remote_files(self, shards: Sequence[int] | np.ndarray, rows: Sequence[int] | np.ndarray) -> list[RemoteObject]:
-        """The remote audio files of these samples."""
+    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
+        """The remote audio files of these samples, to fetch them ahead."""
         return []

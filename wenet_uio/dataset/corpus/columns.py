@@ -1,4 +1,4 @@
-"""A file of named numpy arrays that is mapped, not read: the form of every index.
+"""A file of named numpy arrays that is mapped, not read: the format of every index.
 
 Layout: 8 bytes of magic, 8 bytes length of the header (little endian), a JSON header
 {"meta": {...}, "columns": {name: [dtype, count, offset]}}, then the columns, each aligned to 64 bytes.
@@ -11,17 +11,17 @@ import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
 MAGIC = b"UIOIDX03"
 ALIGNMENT = 64
 VISITS = 16
-"""To mapped files, between which their pages stay in memory: some batches."""
+"""Visits to mapped files after which their pages are dropped from memory. A batch makes a few visits."""
 
 
-def write_columns(file: BinaryIO, columns: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+def write_columns(file: IO[bytes], columns: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
     """Write one-dimensional arrays and a small JSON-able `meta` to an open binary file."""
     entries = {name: [array.dtype.str, len(array), 0] for name, array in columns.items()}
     offset = _aligned(len(_header(entries, meta)) + 16 * len(entries))  # room for the digits of the offsets
@@ -38,18 +38,20 @@ def write_columns(file: BinaryIO, columns: Mapping[str, np.ndarray], meta: Mappi
 
 
 def is_index(path: str | Path) -> bool:
-    """Whether `path` is there and an index of this version."""
-    if not os.path.isfile(path):
+    """Whether `path` is a file with an index of this version."""
+    path = Path(path)
+    if not path.is_file():
         return False
     with open(path, "rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Map the columns of `path`, to be read only.
+    """Map the columns of `path` read-only.
 
     Args:
-        one_of_many: map without a file descriptor, which a process has a thousand of; `release_pages` is not for these.
+        one_of_many: hold no file descriptor, of which a process may have only a thousand. `release_pages` has no
+            effect on these columns.
 
     Raises:
         ValueError: the file is no index, or is shorter than its header says.
@@ -60,8 +62,8 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
             raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
         header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
-        if one_of_many:  # Python's own mmap holds on to a descriptor
-            import torch  # planning does without: its memory is twice that of a plan of millions of shards
+        if one_of_many:  # Python's own mmap keeps a descriptor
+            import torch  # not at the top: torch would double the memory of a process that only plans
 
             data = torch.from_file(str(path), size=size, dtype=torch.uint8).numpy()
         else:
@@ -78,7 +80,7 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
 
 
 def map_file(path: str | Path) -> np.ndarray:
-    """A file as uint8, mapped."""
+    """Map a file as a uint8 array."""
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return np.empty(0, np.uint8)
@@ -86,12 +88,13 @@ def map_file(path: str | Path) -> np.ndarray:
 
 
 class Visits:
-    """Counts visits to mapped files and drops them from memory now and then, so that it does not grow with them."""
+    """Counts visits to mapped files, and drops their pages every VISITS visits to bound the memory of the process."""
 
     def __init__(self, *arrays: np.ndarray) -> None:
         self._arrays, self._count = arrays, 0
 
     def add(self) -> None:
+        """Count one visit."""
         self._count += 1
         if self._count % VISITS == 0:
             for array in self._arrays:
@@ -99,7 +102,7 @@ class Visits:
 
 
 def release_pages(array: np.ndarray) -> None:
-    """Drop from memory what was read of the file that `array` is mapped from; it is read again when it is used."""
+    """Drop the pages of the file that `array` is mapped from; the next use reads them again."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

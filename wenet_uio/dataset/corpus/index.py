@@ -1,13 +1,17 @@
-"""The index of samples: where each is and how long it is, so that batches are planned without reading audio."""
+"""The index of samples: position and length of each sample, so that batches are planned without reading audio."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from wenet_uio.dataset.corpus.columns import read_columns, write_columns
+from wenet_uio.files import written_aside
 
 COLUMNS = {
     "key_hash": np.uint64,
@@ -20,33 +24,36 @@ COLUMNS = {
     "text_length": np.uint32,
     "key_end": np.uint64,
 }
-
-
+"""Columns of an index: one row a sample, 52 bytes. The keys follow in a column of their own."""
 TEXT_ONLY = 0
-"""Sample rate of what has no audio."""
+"""Sample rate of a sample without audio."""
+NOMINAL_RATE = 16000
+"""Hz; the unit of `num_samples` if a line states a duration and no sampling_rate."""
+Problem = tuple[str, str]
+"""(key, reason) of a sample that cannot be used."""
 
 
 class Entry(NamedTuple):
-    """One sample as it goes into an index."""
+    """One sample to be indexed."""
 
     key: str
     num_samples: int
-    """Of one channel, as stored."""
+    """Audio samples of one channel, as stored."""
     sample_rate: int
-    """Hz, as stored; TEXT_ONLY where there is no audio."""
+    """Hz, as stored; TEXT_ONLY for a sample without audio."""
     text_length: int
     """Characters of the stripped text."""
     audio_offset: int
-    """Bytes from the start of the shard; in raw mode, of the sample's line in the list."""
+    """Bytes from the start of the tar to the audio; in a raw list, from the start of the list to the sample's line."""
     audio_size: int
-    """Bytes."""
+    """Bytes of the audio; in a raw list, of the line."""
     text_offset: int = 0
     text_size: int = 0
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A run of samples: one numpy column a field of `Entry`, usually mapped from a file."""
+    """Consecutive samples of a shard: one numpy column for each field of `Entry`, usually mapped from a file."""
 
     key_hash: np.ndarray
     audio_offset: np.ndarray
@@ -59,12 +66,17 @@ class Rows:
     key_end: np.ndarray
     """End of each key in `keys`."""
     keys: np.ndarray
-    """uint8: the keys of the file, one after the other."""
+    """uint8: all keys of the file, concatenated."""
     records: np.ndarray | None = None
-    """uint8: where the texts are not in the tar, what `text_offset` and `text_size` point into instead: a JSON array
-    [text, start, end, other fields] of each sample."""
+    """uint8: a JSON array [text, start, end, other fields] of each sample, if the tar does not hold all of these
+    plainly. `text_offset` and `text_size` then point into this column, not into the tar."""
     key_start: int = 0
-    """Where the first key of this run begins in `keys`."""
+    """Start of the first key of these rows in `keys`."""
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, np.ndarray]) -> Rows:
+        """Rows of the columns of an index file."""
+        return cls(**columns, key_start=0)
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -76,15 +88,16 @@ class Rows:
         return Rows(**columns, keys=self.keys, records=self.records, key_start=start)
 
     def with_text_length(self, text_length: np.ndarray) -> Rows:
-        """The same rows with another length of text."""
+        """The same rows with other text lengths, such as token counts."""
         return replace(self, text_length=text_length)
 
     def key(self, row: int) -> str:
+        """Key of a sample."""
         start = int(self.key_end[row - 1]) if row else self.key_start
         return self.keys[start : int(self.key_end[row])].tobytes().decode()
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays to write with `write_columns`; only for rows that start a file."""
+        """The arrays for `write_columns`; only for rows that include the first sample of their file."""
         assert self.key_start == 0
         columns = {name: getattr(self, name) for name in (*COLUMNS, "keys")}
         return columns if self.records is None else {**columns, "records": self.records}
@@ -95,7 +108,10 @@ class Rows:
         return self.num_samples / np.maximum(self.sample_rate, 1)
 
     def digest(self) -> int:
-        """64-bit digest of what a plan depends on: the same samples in raw and in shard mode give the same."""
+        """64-bit digest of all that a plan depends on: hashes of keys, lengths of audio, sample rates, lengths of text.
+
+        The same samples give the same digest in raw and in shard mode.
+        """
         state = hashlib.blake2b(digest_size=8)
         for name in ("key_hash", "num_samples", "sample_rate", "text_length"):
             state.update(np.ascontiguousarray(getattr(self, name)).data)
@@ -103,19 +119,22 @@ class Rows:
 
 
 def rows_of(entries: Sequence[Entry]) -> Rows:
-    """Columns of a list of entries."""
+    """Rows of a list of entries."""
     encoded = [entry.key.encode() for entry in entries]
-    values = {name: [getattr(entry, name) for entry in entries] for name in Entry._fields if name != "key"}
+    values: dict[str, Any] = {
+        name: [getattr(entry, name) for entry in entries] for name in Entry._fields if name != "key"
+    }
     values["key_hash"] = [hash_key(key) for key in encoded]
     values["key_end"] = np.cumsum([len(key) for key in encoded], dtype=np.uint64)
     return Rows(
         **{name: np.asarray(values[name], dtype=dtype) for name, dtype in COLUMNS.items()},
         keys=np.frombuffer(b"".join(encoded), dtype=np.uint8),
+        key_start=0,
     )
 
 
 def hash_key(key: bytes) -> int:
-    """64 bits that stand for a key wherever randomness is drawn."""
+    """64-bit hash of a key; random draws for a sample depend on this hash."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
@@ -129,17 +148,47 @@ TABLE_COLUMNS = {
     "digest": np.uint64,
 }
 CORPUS_COLUMNS = [name for name in TABLE_COLUMNS if name != "digest"]
-"""Columns that an open corpus shows."""
+"""Columns of the shard table that are attributes of `Corpus`."""
+
+
+Indexed = tuple[Rows, list[Problem]]
+"""The rows of a shard, and the samples that cannot be used."""
+
+
+class StoredIndex(NamedTuple):
+    """The index of one shard, as read from its file."""
+
+    rows: Rows
+    bad: list[Problem]
+    meta: dict[str, Any]
+    """The state of the files that were indexed."""
+
+
+def read_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex:
+    """Map the index of one shard; `one_of_many` as in `read_columns`.
+
+    Raises:
+        ValueError: the file is no index, or is cut short.
+    """
+    columns, meta = read_columns(path, one_of_many=one_of_many)
+    bad = [(key, reason) for key, reason in meta.pop("bad")]
+    return StoredIndex(Rows.of_columns(columns), bad, meta)
+
+
+def write_index(path: str | Path, rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
+    """Write the index of one shard; `meta` is the state of the files that were indexed."""
+    with written_aside(path) as file:
+        write_columns(file, rows.columns(), {**meta, "bad": bad})
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of a whole corpus: kept in its index, so that opening it reads no column."""
+    """Totals of a whole corpus. They are kept in the meta of its index, so that opening a corpus reads no column."""
 
     samples: int
     seconds: float
     digest: str
-    """Of everything a plan depends on; equal in raw and shard mode."""
+    """Digest of all that a plan depends on; equal in raw and shard mode."""
 
 
 def summary_of(table: Mapping[str, np.ndarray]) -> Summary:
@@ -151,7 +200,7 @@ def summary_of(table: Mapping[str, np.ndarray]) -> Summary:
 
 
 def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:
-    """One row a shard: samples, seconds of audio, extremes of seconds and of characters of text, digest."""
+    """The shard table: one row for each shard, with the columns of TABLE_COLUMNS."""
     summary = [
         (
             len(rows),
@@ -167,7 +216,3 @@ def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:
     columns = list(zip(*summary, strict=True)) or [()] * len(TABLE_COLUMNS)
     named = zip(columns, TABLE_COLUMNS.items(), strict=True)
     return {name: np.asarray(column, dtype=dtype) for column, (name, dtype) in named}
-
-
-NOMINAL_RATE = 16000
-"""Hz; in which the length of an utterance is counted when its line states a duration and no sampling_rate."""

@@ -1,10 +1,14 @@
-"""Making the index of a data list: once, by one process, kept beside the list."""
+"""Make the index of a data list: once, by one process, kept beside the list as `data.list.idx`.
+
+The index is made again if the content of the list has changed. In addition, each shard of a shard list has an index of
+its own (`shard_index`, `remote_index`).
+"""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -13,60 +17,57 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from wenet_uio.audio.read import AudioError, audio_info, segment_samples
 from wenet_uio.dataset.corpus.columns import is_index, read_columns, write_columns
-from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry, Rows, rows_of, shard_table, summary_of
-from wenet_uio.dataset.corpus.remote_index import Indexed, update_kept_index
+from wenet_uio.dataset.corpus.index import (
+    Indexed,
+    Problem,
+    Rows,
+    shard_table,
+    summary_of,
+)
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, has_remote_audio, raw_columns
+from wenet_uio.dataset.corpus.remote_index import update_kept_index
 from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.formats.data_list import (
     DataType,
     ListError,
-    RawLine,
     ShardFiles,
-    lines_of,
-    locate,
-    parse_raw_line,
     read_shard_list,
-    reason_to_skip,
 )
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
-from wenet_uio.executor import Executor, chunks
+from wenet_uio.executor import Executor
 from wenet_uio.files import digest_of, locked, written_aside
 
-UTTERANCES_PER_RUN = 1000
-"""Lines of a raw list that count as one shard: as many as make_shard_list.py puts into a tar by default."""
 REMOTE_THREADS = 16
-"""Remote objects that are looked at together."""
-LINES_PER_JOB = 64
-"""Whose headers a thread or a process reads in one go."""
+"""Remote objects that are indexed at the same time."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
-"""Read headers unless a tool asks for more."""
+"""Default executor that reads the headers of audio files."""
 
 
 def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
-    """Where the index of a list is."""
+    """Path of the index of a list."""
     return Path(f"{data_list}{layout.suffix}.idx")
 
 
 def kept_folder(data_list: str | Path) -> Path:
-    """Where the indexes of the remote and packed shards of a list are."""
+    """Folder of the indexes of the remote and compressed shards of a list."""
     return Path(f"{data_list}.idx.d")
 
 
 def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> None:
-    """Index a list unless its index is there and fits; of several processes one does it, the others wait.
+    """Index a list, unless it has an index that is up to date. One process works, other processes wait.
 
     Raises:
-        ListError: no such list, an empty one, or one of the other type.
+        ListError: the list is missing, empty, or of the other type.
     """
-    if not os.path.isfile(data_list):
+    if not Path(data_list).is_file():
         raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
-    if _fits(data_list, data_type, layout):
+    if _is_current(data_list, data_type, layout):
         return
     with locked(data_list):
-        if not _fits(data_list, data_type, layout):
+        if not _is_current(data_list, data_type, layout):
             build_index(data_list, data_type, layout=layout)
 
 
@@ -76,17 +77,22 @@ def build_index(
     per_run: int = UTTERANCES_PER_RUN,
     executor: Executor = THREADS,
     layout: Layout = DEFAULT_LAYOUT,
-) -> list[tuple[str, str]]:
-    """Index a list from its audio headers; in raw mode every `per_run` lines count as one shard.
+) -> list[Problem]:
+    """Index a list from the headers of its audio.
 
-    `executor` reads the headers of a raw list.
+    Args:
+        per_run: lines of a raw list that count as one shard.
+        executor: reads the headers of a raw list.
 
     Returns:
         (key, reason) of each sample that cannot be used.
+
+    Raises:
+        ListError: the list is empty or of the other type, or a file that it names is missing.
     """
     check_type(data_list, data_type)
     if data_type == "raw":
-        columns, bad = _raw_columns(data_list, per_run, executor, layout)
+        columns, bad = raw_columns(data_list, per_run, executor, layout)
     else:
         columns, bad = _shard_columns(data_list, layout)
     summary = asdict(summary_of(columns))
@@ -104,10 +110,10 @@ def build_index(
 
 
 def check_type(data_list: str, data_type: DataType) -> None:
-    """Refuse a raw list read as shards and the other way round.
+    """Refuse a raw list that is opened as a shard list, and the reverse.
 
     Raises:
-        ListError: what the list is and which data_type fits.
+        ListError: the type of the list and the fitting `data_type`.
     """
     with open(data_list, "rb") as file:
         first = file.readline().strip()
@@ -119,86 +125,14 @@ def check_type(data_list: str, data_type: DataType) -> None:
         raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
 
 
-def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> Entry:
-    """Index entry of a raw line at `offset`; reads the header of its audio unless the line states a duration.
-
-    Raises:
-        AudioError: the audio cannot be read, or the segment is empty.
-    """
-    duration = line.extra.get("duration")
-    if duration is not None:
-        rate = int(line.extra.get("sampling_rate") or NOMINAL_RATE)
-        count = round(float(duration) * rate)
-    else:
-        info = audio_info(_header_source(locate(line.wav, data_list)))
-        rate = info.sample_rate
-        first, last = segment_samples(info.num_samples, rate, line.start, line.end)
-        count = last - first
-    if count <= 0:
-        raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
-    return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
-
-
-def _header_source(path: str) -> str | bytes:
-    if objects.is_plain(path):
-        return path
-    try:
-        return objects.read_bytes(path)
-    except OSError as error:
-        raise AudioError(str(error)) from None
-
-
-def _raw_columns(
-    data_list: str, per_run: int, executor: Executor, layout: Layout
-) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
-    lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
-    jobs = [(data_list, layout, part) for part in chunks(list(enumerate(lines, 1)), LINES_PER_JOB)]
-    results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job[2]))
-    runs: list[list[Entry]] = []
-    bad: list[tuple[str, str]] = []
-    for number, outcome in enumerate(outcome for result in results for outcome in result):
-        if number % per_run == 0:
-            runs.append([])
-        if isinstance(outcome, Entry):
-            runs[-1].append(outcome)
-        else:
-            bad.append(outcome)
-    runs = [run for run in runs if run]
-    rows = rows_of([entry for run in runs for entry in run])
-    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
-    first = ends - [len(run) for run in runs] if runs else ends
-    table = shard_table(rows.slice(int(a), int(b)) for a, b in zip(first, ends, strict=True))
-    return {**rows.columns(), **table, "first_row": first}, bad
-
-
-def _index_lines(job: tuple[str, Layout, list[tuple[int, tuple[int, bytes]]]]) -> list[Entry | tuple[str, str]]:
-    """Entries of numbered lines with their offsets; (key, reason) where there is none."""
-    data_list, layout, lines = job
-
-    def index_line(number: int, offset: int, text: bytes) -> Entry | tuple[str, str]:
-        key = f"{data_list}:{number}"
-        try:
-            line = parse_raw_line(text, layout.text_field)
-            key = line.key
-            skip = reason_to_skip(line)
-            if skip:
-                return key, skip
-            return entry_of(line, data_list, offset, len(text))
-        except (ListError, AudioError) as error:
-            return key, str(error)
-
-    return [index_line(number, offset, text) for number, (offset, text) in lines]
-
-
-def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Problem]]:
     shards = read_shard_list(data_list)
     check_shard_files(data_list, shards)
     bad = entries_outside(shards)
     used: list[bytes] = []
 
     def rows() -> Iterator[Rows]:
-        remote = any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
-        with ThreadPoolExecutor(REMOTE_THREADS if remote else min(8, os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(REMOTE_THREADS if _any_remote(shards) else min(8, os.cpu_count() or 1)) as pool:
             indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
             bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
             for shard, (found, problems) in zip(shards, bar, strict=True):
@@ -214,7 +148,7 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[dict[str, np.ndarray
 
 
 def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
-    """Index of one shard of a list, made and kept where it is missing or does not fit any more."""
+    """Index of one shard of a list; made and kept if it is missing or out of date."""
     files = ShardFiles.parse(shard)
     if files.is_plain:
         return shard_index(shard, layout)
@@ -222,17 +156,17 @@ def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
 
 
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
-    """Raises: ListError: a local tar or manifest of the list is not there."""
+    """Raises: ListError: a local tar or manifest of the list does not exist."""
     files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
     missing = [
-        path for path in files if not objects.is_remote(path) and not os.path.isfile(objects.without_scheme(path))
+        path for path in files if not objects.is_remote(path) and not Path(objects.without_scheme(path)).is_file()
     ]
     if missing:
         raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
 
 
-def entries_outside(shards: Sequence[str]) -> list[tuple[str, str]]:
-    """What manifests of several tars say of tars that the list lacks."""
+def entries_outside(shards: Sequence[str]) -> list[Problem]:
+    """Entries of manifests that belong to tars outside the list, if one manifest describes several tars."""
     tars = defaultdict(list)
     for shard in map(ShardFiles.parse, shards):
         if shard.shard_id is not None:
@@ -240,21 +174,19 @@ def entries_outside(shards: Sequence[str]) -> list[tuple[str, str]]:
     return [problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)]
 
 
+def _any_remote(shards: Iterable[str]) -> bool:
+    return any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
+
+
 def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
-    """Whether any of its tars or audio files is in a remote store."""
+    """Whether any tar or audio file of the list is in a remote store."""
     if data_type == "shard":
-        return any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in read_shard_list(data_list))
-    return any(b"://" in text and objects.is_remote(_wav_of(text, layout)) for _, text in lines_of(data_list))
+        return _any_remote(read_shard_list(data_list))
+    return has_remote_audio(data_list, layout)
 
 
-def _wav_of(text: bytes, layout: Layout) -> str:
-    try:
-        return parse_raw_line(text, layout.text_field).wav
-    except ListError:  # it is among the bad ones
-        return ""
-
-
-def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:
+def _is_current(data_list: str, data_type: DataType, layout: Layout) -> bool:
+    """Whether the list has an index of its current content."""
     if not is_index(index_of(data_list, layout)):
         return False
     _, meta = read_columns(index_of(data_list, layout))
@@ -268,5 +200,5 @@ def _fits(data_list: str, data_type: DataType, layout: Layout) -> bool:
 
 
 def _fingerprint(data_list: str) -> dict[str, Any]:
-    status = os.stat(data_list)
+    status = Path(data_list).stat()
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

@@ -1,4 +1,4 @@
-"""Open a raw or shard list as a corpus, and index the list first where needed."""
+"""Open a raw list or a shard list as a corpus, and index the list first if needed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from wenet_uio.dataset.storage import objects
 
 
 def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Corpus:
-    """Open a raw or shard list, indexing it first where it has no index or has changed since.
+    """Open a raw or shard list; index the list first if it has no index or has changed.
 
-    `layout` is for lists of other tools whose samples are not what they are taken for.
+    Args:
+        data_list: path of the list.
+        data_type: type of the list.
+        layout: how names in tars and manifests of other tools are read; the default recognises most by itself.
 
     Raises:
-        ListError: no such list, an empty one, or one of the other type.
-        OSError, ValueError: the cache cannot be used.
+        ListError: the list is missing, of the other type, or holds no usable utterance.
+        OSError, ValueError: audio is remote and the cache cannot be used.
     """
     ensure_index(data_list, data_type, layout)
     corpus = RawCorpus(data_list, layout) if data_type == "raw" else ShardCorpus(data_list, layout)

@@ -1,13 +1,13 @@
-"""A raw list as a corpus: separate audio files."""
+"""A raw list as a corpus: every sample is an audio file, or a segment of an audio file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
+from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import Visits, map_file, read_columns
 from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Summary
 from wenet_uio.dataset.corpus.indexing import index_of
@@ -18,25 +18,32 @@ from wenet_uio.dataset.types import SampleRef, Utterance
 
 
 class LineCorpus(Corpus):
-    """Samples of which each is a line of a file; a run of consecutive lines counts as a shard."""
+    """Samples that are lines of a file. A run of consecutive lines counts as a shard. A subclass implements `read`."""
 
     def __init__(self, path: str, columns: dict[str, np.ndarray], meta: dict[str, Any], *more: np.ndarray) -> None:
-        """`columns` and `meta` are of the index of the lines of `path`; `more` files are read with it, mapped."""
+        """Open the file of lines.
+
+        Args:
+            columns: columns of the index of `path`.
+            meta: meta of that index.
+            more: other mapped files that are read together with `path`.
+        """
         self._first = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
-        self._rows = Rows(**columns)
+        self._rows = Rows.of_columns(columns)
         self._lines = map_file(path)
         self._visits = Visits(self._rows.key_hash, self._lines, *more)
-        super().__init__(path, table, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
+        super().__init__(path, table, [(key, reason) for key, reason in meta["bad"]], Summary(**meta["summary"]))
 
     def rows(self, shard: int) -> Rows:
+        """Index of one run of lines."""
         self._visits.add()
         first = int(self._first[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 
 
 class RawCorpus(LineCorpus):
-    """A raw list: audio files of their own."""
+    """A raw list. The list must have an index (`ensure_index`)."""
 
     def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
         columns, meta = read_columns(index_of(data_list, layout))
@@ -47,24 +54,28 @@ class RawCorpus(LineCorpus):
 
     @property
     def is_remote(self) -> bool:
+        """Whether any audio file is in a remote store."""
         return self._is_remote
 
-    def remote_files(self, shards: Sequence[int] | np.ndarray, rows: Sequence[int] | np.ndarray) -> list[RemoteObject]:
+    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
+        """The remote audio files of these samples; their versions are not known."""
         lines = (self._line(int(shard), int(row)) for shard, row in zip(shards, rows, strict=True))
         return [(line.wav, None) for line in lines if objects.is_remote(line.wav)]
 
     def read(self, ref: SampleRef) -> Utterance:
+        """Parse the line of a sample. `Utterance.audio` is the path of a local file, or the bytes of a remote file."""
         line = self._line(ref.shard, ref.row)
         path = locate(line.wav, self.data_list)
         if objects.is_plain(path):
             audio: bytes | str = path
-        elif line.start or line.end is not None:  # one of many of a long recording
+        elif line.start or line.end is not None:  # other segments of the same file will follow: keep a copy
             audio = self._copies.path_of(path)
         else:
             audio = objects.read_bytes(path)
         return Utterance(line.key, audio, line.text, line.start, line.end, extra=line.extra)
 
     def texts(self, ref: SampleRef) -> tuple[str, ...]:
+        """The text of a sample; reads no audio."""
         return (self._line(ref.shard, ref.row).text,)
 
     def _line(self, shard: int, row: int) -> RawLine:

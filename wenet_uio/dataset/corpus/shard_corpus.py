@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from typing import BinaryIO
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
+from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
 from wenet_uio.dataset.corpus.indexing import index_of, kept_folder
+from wenet_uio.dataset.corpus.recent import Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
@@ -26,17 +24,16 @@ from wenet_uio.dataset.types import SampleRef, Utterance
 
 OPEN_SHARDS = 64
 """Tars that a process keeps open."""
-
 OPEN_INDEXES = 1024
-"""Mapped indexes of shards that it keeps: a batch is of all shards of a group, and to open one costs a tenth of what an
-utterance does."""
+"""Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening an index takes a
+tenth of the time of reading an utterance."""
 
 
 class _Tar:
-    """An open file, closed when no thread reads it any more.
+    """An open tar, closed when the last thread has finished reading.
 
-    It is read, not mapped: a mapping of 64 of hundreds of shards is undone after an utterance or two, which costs more
-    than the copy.
+    Read, not mapped: with hundreds of shards a mapping serves only one or two utterances before it is replaced, and
+    mapping costs more than the copy.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -50,41 +47,53 @@ class _Tar:
 
 
 class ShardCorpus(Corpus):
-    """A shard list: tars read by offset."""
+    """A shard list: samples are read from tars by offset. The list must have an index (`ensure_index`)."""
 
     def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
         columns, meta = read_columns(index_of(data_list, layout))
         self._layout = layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
-        self._rows = lru_cache(OPEN_INDEXES)(self._open_rows)
         self._is_remote = meta.get("remote", False)
-        self._tars: OrderedDict[int, _Tar] = OrderedDict()
-        self._tars_lock = threading.Lock()
-        super().__init__(data_list, columns, [tuple(item) for item in meta["bad"]], Summary(**meta["summary"]))
+        self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
+        self._open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
+        bad = [(key, reason) for key, reason in meta["bad"]]
+        super().__init__(data_list, columns, bad, Summary(**meta["summary"]))
 
     def files(self, shard: int) -> ShardFiles:
-        """Where a shard is."""
+        """Tar and manifest of a shard."""
         start = int(self._path_end[shard - 1]) if shard else 0
         return ShardFiles.parse(self._paths[start : int(self._path_end[shard])].tobytes().decode())
 
     def rows(self, shard: int) -> Rows:
-        return self._rows(shard)
+        """Index of one shard.
+
+        Raises:
+            ListError: the shard has changed since the list was indexed.
+        """
+        rows = self._open_rows.get(shard)
+        if rows is None:
+            rows = self._read_rows(shard)
+            self._open_rows.put(shard, rows)
+        return rows
 
     @property
     def is_remote(self) -> bool:
+        """Whether any tar is in a remote store."""
         return self._is_remote
 
-    def remote_shards(self, shards: Sequence[int] | np.ndarray) -> list[RemoteObject]:
+    def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
+        """The remote tars among these shards."""
         tars = ((int(shard), self.files(int(shard)).tar) for shard in shards)
         return [(tar, self._version(shard)) for shard, tar in tars if objects.is_remote(tar)]
 
     def read(self, ref: SampleRef) -> Utterance:
+        """Read audio and text of a sample: from the open tar, or by range from a remote store."""
         rows, tar = self.rows(ref.shard), self._tar(ref.shard)
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
         first, last = audio_at
-        if rows.records is None:  # they lie side by side: both in one go
+        if rows.records is None:  # audio and text are neighbours in the tar: one read
             first, last = min(first, text_at[0]), max(last, text_at[1])
         if tar is not None:
             data = tar.read(first, last)
@@ -105,7 +114,7 @@ class ShardCorpus(Corpus):
         """The version of a remote or packed tar that was indexed."""
         return kept_index(self.files(shard), self._layout, kept_folder(self.data_list))[1]
 
-    def _open_rows(self, shard: int) -> Rows:
+    def _read_rows(self, shard: int) -> Rows:
         files = self.files(shard)
         if files.is_plain:
             rows, _ = shard_index(str(files), self._layout)
@@ -117,18 +126,15 @@ class ShardCorpus(Corpus):
         return rows
 
     def _tar(self, shard: int) -> _Tar | None:
-        """The tar, open; None while it is remote and not in the cache."""
-        with self._tars_lock:
-            if shard in self._tars:
-                self._tars.move_to_end(shard)
-                return self._tars[shard]
+        """The open tar of a shard; None for a remote tar that is not in the cache."""
+        tar = self._open_tars.get(shard)
+        if tar is not None:
+            return tar
         tar = self._open_tar(shard)
-        with self._tars_lock:
-            if tar is not None:
-                self._tars[shard] = tar
-            # A tar that is not there may be so for want of room: what this process has open is not evicted.
-            if len(self._tars) > OPEN_SHARDS or (tar is None and self._tars):
-                self._tars.popitem(last=False)
+        if tar is not None:
+            self._open_tars.put(shard, tar)
+        else:  # the cache may lack room, and does not evict copies that this process has open
+            self._open_tars.drop_oldest()
         return tar
 
     def _open_tar(self, shard: int) -> _Tar | None:
@@ -144,4 +150,5 @@ class ShardCorpus(Corpus):
 
 
 def _place(offsets: np.ndarray, sizes: np.ndarray, row: int) -> tuple[int, int]:
+    """First byte and one past the last of a member."""
     return int(offsets[row]), int(offsets[row]) + int(sizes[row])

@@ -1,10 +1,13 @@
-"""Shards: plain tar files in which consecutive members of one basename are a sample, with an index beside each."""
+"""The index of one local shard: found by scanning the tar, kept beside the tar as `x.tar.idx`.
+
+A shard is a tar in which consecutive members with one key are a sample; see `formats/`. An index is made again if the
+size of the tar differs, if the tar is more than a minute newer than the index, or if the manifest has changed.
+"""
 
 from __future__ import annotations
 
 import json
 import mmap
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -13,46 +16,46 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.audio.read import AudioError, AudioInfo, audio_info, segment_samples
-from wenet_uio.dataset.corpus.columns import is_index, read_columns, write_columns
-from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of
+from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.dataset.corpus.columns import is_index
+from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, read_index, rows_of, write_index
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, folder_beside_shar, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, FoundSample, Layout, find_samples
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
-from wenet_uio.files import written_aside
 
 COPY_SECONDS = 60.0
-"""By which a tar may be newer than its index: copies of both are dated as they are made. Tars are padded to 10 KB, so
-their size alone does not tell one from another."""
+"""Seconds by which a tar may be newer than its index: copying both files gives them new times. The size of a tar alone
+is not enough to tell two tars apart, because tars are padded to multiples of 10 KB."""
 
 
-def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> tuple[Rows, list[tuple[str, str]]]:
-    """Index of a local shard (`str(ShardFiles)`), made and kept beside it where it is missing or its files changed.
+def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> Indexed:
+    """Index of a local shard (`str(ShardFiles)`); made and kept beside the shard if it is missing or out of date.
 
     Returns:
-        the rows, and a list of (key, reason) of the samples that cannot be used.
+        the rows, and (key, reason) of each sample that cannot be used.
     """
     files = ShardFiles.parse(shard)
-    tar, manifest = (path and objects.without_scheme(path) for path in files[:2])
+    tar, manifest = objects.without_scheme(files.tar), files.manifest and objects.without_scheme(files.manifest)
     files = files._replace(tar=tar, manifest=manifest)
     sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
-    if is_index(sidecar) and os.path.getmtime(tar) <= os.path.getmtime(sidecar) + COPY_SECONDS:
-        columns, meta = read_columns(sidecar, one_of_many=True)
+    if is_index(sidecar) and Path(tar).stat().st_mtime <= sidecar.stat().st_mtime + COPY_SECONDS:
+        rows, bad, meta = read_index(sidecar, one_of_many=True)
         if all(meta.get(name) == value for name, value in state.items()):
-            return Rows(**columns), [tuple(item) for item in meta["bad"]]
+            return rows, bad
     rows, bad = scan_shard(files, layout, tar)
-    write_sidecar(sidecar, rows, state, bad)
+    write_index(sidecar, rows, bad, state)
     return rows, bad
 
 
-def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> tuple[Rows, list[tuple[str, str]]]:
-    """Find the samples of a shard, with its manifest where it has one, and read the headers of their audio.
+def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
+    """Find the samples of a shard, and read the headers of their audio.
 
     Args:
-        tar: the shard's tar, or a local copy of it.
+        files: tar and manifest as the list names them.
+        tar: the tar itself, or a local copy of a remote tar.
 
     Returns:
         the rows, and (key, reason) of each sample without audio, without text, or with audio that cannot be read, and
@@ -66,7 +69,7 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> tuple[Rows, list[
         def read(member: Member) -> bytes:
             return data[member.offset : member.offset + member.size]
 
-        @cache  # a member may have several segments
+        @cache  # several segments may be in one member
         def info_of(member: Member) -> AudioInfo:
             return audio_info(read(member))
 
@@ -81,32 +84,30 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> tuple[Rows, list[
 
 
 def sidecar_of(tar: str | Path, manifest: str | None = None, layout: Layout = DEFAULT_LAYOUT) -> Path:
-    """Where the index of a shard is: beside its tar; beside its manifest, where that has the texts.
+    """Path of the index of a shard: beside the tar, or beside the manifest if there is one.
 
-    Lhotse takes every file in the folder of a Shar for a part of it, so that ours are in a folder beside that.
+    Lhotse reads every file in the folder of a Shar as a part of the Shar. The indexes of a Shar `x` are therefore in a
+    folder `x.uio`.
     """
     if manifest is None:
         return Path(f"{tar}{layout.suffix}.idx")
     folder = folder_beside_shar(manifest) if is_cuts(manifest) else Path(manifest).parent
-    return folder / f"{os.path.basename(manifest)}.{os.path.basename(tar)}{layout.suffix}.idx"
+    return folder / f"{Path(manifest).name}.{Path(tar).name}{layout.suffix}.idx"
 
 
 def _rows_of_samples(
-    samples: Sequence[FoundSample], info_of: Callable[[Member], AudioInfo], bad: list[tuple[str, str]]
+    samples: Sequence[FoundSample], info_of: Callable[[Member], AudioInfo], bad: list[Problem]
 ) -> Rows:
-    """Rows of the samples whose audio can be read; the others go to `bad`.
+    """Rows of the samples with readable audio; the other samples are added to `bad`.
 
-    Where a sample is more than audio and text as they stand in the tar, the rows carry a record of each.
+    If the tar does not hold all texts plainly, or a sample has a segment or other fields, the rows carry records.
     """
     with_records = any(text is None or line.extra or line.start or line.end for line, _, text in samples)
     entries: list[Entry] = []
     records = bytearray()
     for line, audio, text in samples:
         try:
-            info = info_of(audio)
-            first, last = segment_samples(info.num_samples, info.sample_rate, line.start, line.end)
-            if last <= first:
-                raise AudioError(f"no audio between {line.start} s and {line.end} s")
+            count, rate = _length(info_of(audio), line.start, line.end)
         except AudioError as error:
             bad.append((line.key, str(error)))
             continue
@@ -115,21 +116,23 @@ def _rows_of_samples(
             record = json.dumps([line.text, line.start, line.end, line.extra], ensure_ascii=False).encode()
             text_at = len(records), len(record)
             records += record
-        length = len(line.text.strip())
-        entries.append(Entry(line.key, last - first, info.sample_rate, length, audio.offset, audio.size, *text_at))
+        entries.append(Entry(line.key, count, rate, len(line.text.strip()), audio.offset, audio.size, *text_at))
     rows = rows_of(entries)
     return replace(rows, records=np.frombuffer(bytes(records), np.uint8)) if with_records else rows
 
 
+def _length(info: AudioInfo, start: float, end: float | None) -> tuple[int, int]:
+    """Number of samples of a segment, and their rate in Hz."""
+    count = info.samples_between(start, end)
+    if not count:
+        raise AudioError(f"no audio between {start} s and {end} s")
+    return count, info.sample_rate
+
+
 def _state_of(files: ShardFiles) -> dict[str, Any]:
-    """What tells that an index still fits its files."""
-    state: dict[str, Any] = {"tar_bytes": os.path.getsize(files.tar)}
+    """State of the files of a shard, to find out whether an index is out of date."""
+    state: dict[str, Any] = {"tar_bytes": Path(files.tar).stat().st_size}
     if files.manifest:
-        status = os.stat(files.manifest)
+        status = Path(files.manifest).stat()
         state |= {"manifest": [status.st_size, status.st_mtime_ns], "shard_id": files.shard_id}
     return state
-
-
-def write_sidecar(sidecar: Path, rows: Rows, state: dict[str, Any], bad: list[tuple[str, str]]) -> None:
-    with written_aside(sidecar) as file:
-        write_columns(file, rows.columns(), {**state, "bad": bad})

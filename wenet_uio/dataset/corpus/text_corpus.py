@@ -1,36 +1,41 @@
-"""Files of text without audio, a text a line, as a corpus: for the decoder, and for pairs of texts."""
+"""Text files as a corpus: one text a line, without audio. Two files form pairs of texts, line by line.
+
+The index is `x.txt.idx`, or `x.txt.<name of the other file>.idx` for a pair. The sample rate of a text is TEXT_ONLY.
+The length of a text is its number of characters, or of tokens if they are counted. The lengths of a pair are added.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 
 from wenet_uio.dataset.corpus.columns import is_index, map_file, read_columns, write_columns
-from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, rows_of, shard_table, summary_of
-from wenet_uio.dataset.corpus.indexing import UTTERANCES_PER_RUN
+from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.data_list import ListError, lines_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import digest_of, locked, written_aside
 
 
 class TextCorpus(LineCorpus):
-    """Lines of a file, each a text; in a pair the lines of a second file are what they answer to.
+    """The lines of a text file. In a pair, a second file holds the source text of each line.
 
-    Blank lines are left out; of a pair, so is a line whose partner is.
+    Blank lines are left out. A line of a pair is left out if either text is blank.
     """
 
     def __init__(self, path: str, source_path: str | None = None) -> None:
-        """
+        """Open a text file or a pair, and index it first if needed.
+
         Raises:
-            ListError: no such file, an empty one, or two of different length.
+            ListError: a file is missing or empty, or the files of a pair differ in length.
         """
         for name in filter(None, (path, source_path)):
-            if not os.path.isfile(name):
+            if not Path(name).is_file():
                 raise ListError(f"{name}: no such text file")
         self._source_path = source_path
         self._sources = [map_file(source_path)] if source_path is not None else []
@@ -39,6 +44,7 @@ class TextCorpus(LineCorpus):
             raise ListError(f"{path}: holds no text")
 
     def read(self, ref: SampleRef) -> Utterance:
+        """The text of a line; `Utterance.source` is the source text of a pair."""
         rows = self.rows(ref.shard)
         text = _text(self._lines, rows.text_offset[ref.row], rows.text_size[ref.row])
         source = None
@@ -54,18 +60,18 @@ def _text(lines: np.ndarray, offset: int, size: int) -> str:
     return lines[int(offset) : int(offset) + int(size)].tobytes().decode().strip()
 
 
-def _read_or_build(path: str, source_path: str | None) -> tuple[dict[str, np.ndarray], dict]:
-    """The index of a text or a pair, made first where there is none or the files have changed."""
-    index = f"{path}.idx" if source_path is None else f"{path}.{os.path.basename(source_path)}.idx"
+def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
+    """Columns and meta of the index of a text or a pair; made first if it is missing or a file has changed."""
+    index = f"{path}.idx" if source_path is None else f"{path}.{Path(source_path).name}.idx"
     with locked(path):
-        found = [(name, os.stat(name)) for name in filter(None, (path, source_path))]
+        found = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
         fingerprint = [[name, status.st_size, status.st_mtime_ns] for name, status in found]
         if is_index(index):
             columns, meta = read_columns(index)
             if meta.get("files") == fingerprint:
                 return columns, meta
         columns, bad = _index(path, source_path)
-        # Texts are not in the rows' digest, which knows lengths: other words of equal length are other data.
+        # The digest of rows covers lengths only. Texts of equal length with other words must give another digest.
         summary = summary_of(columns)
         texts = " ".join([summary.digest, *(digest_of(name) for name, _ in found)])
         meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": texts}}
@@ -74,10 +80,10 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[dict[str, np.nda
         return read_columns(index)
 
 
-def _index(path: str, source_path: str | None) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
-    name = os.path.basename(path)
+def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
+    name = Path(path).name
     entries: list[Entry] = []
-    bad: list[tuple[str, str]] = []
+    bad: list[Problem] = []
     for number, line, source in _pairs(path, source_path):
         key = f"{name}:{number}"
         (offset, text), (source_offset, source_text) = line, source or (0, b"")
@@ -89,12 +95,11 @@ def _index(path: str, source_path: str | None) -> tuple[dict[str, np.ndarray], l
         entries.append(Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text)))
     rows = rows_of(entries)
     first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
-    table = shard_table(rows.slice(int(a), min(int(a) + UTTERANCES_PER_RUN, len(rows))) for a in first)
-    return {**rows.columns(), **table, "first_row": first}, bad
+    return table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows))), bad
 
 
 def _pairs(path: str, source_path: str | None) -> Iterator[tuple[int, tuple[int, bytes], tuple[int, bytes] | None]]:
-    """Line number, and offset and bytes of the line of each file.
+    """Line number, and offset and bytes of the line in each file.
 
     Raises:
         ListError: the files differ in length.

@@ -1,15 +1,15 @@
-"""Token counts of a corpus whose index has only characters: counted once, kept beside the list."""
+"""Token counts of a corpus whose index holds characters: counted once, kept beside the list."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
+from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import is_index, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Summary
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -18,9 +18,9 @@ from wenet_uio.text.tokenizer import Tokenizer
 
 
 class TokenCounted(Corpus):
-    """A corpus in whose rows `text_length` is the number of tokens.
+    """A corpus with the number of tokens in the column `text_length`.
 
-    The counts are kept in `<list>.tokens-<digest of the tokenizer>`; of several processes one counts, the others wait.
+    The counts are kept in `<list>.tokens-<digest of the tokenizer>`. One process counts, other processes wait.
     """
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer) -> None:
@@ -36,21 +36,26 @@ class TokenCounted(Corpus):
         super().__init__(corpus.data_list, table, corpus.bad, summary)
 
     def rows(self, shard: int) -> Rows:
+        """Index of one shard, with token counts."""
         end = int(self._ends[shard])
         counts = self._counts[end - int(self.samples[shard]) : end]
         return self.corpus.rows(shard).with_text_length(counts)
 
     def read(self, ref: SampleRef) -> Utterance:
+        """Read a sample of the corpus."""
         return self.corpus.read(ref)
 
     @property
     def is_remote(self) -> bool:
+        """Whether any audio is in a remote store."""
         return self.corpus.is_remote
 
-    def remote_shards(self, shards: np.ndarray) -> list[RemoteObject]:
+    def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
+        """The remote tars among these shards."""
         return self.corpus.remote_shards(shards)
 
-    def remote_files(self, shards: np.ndarray, rows: np.ndarray) -> list[RemoteObject]:
+    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
+        """The remote audio files of these samples."""
         return self.corpus.remote_files(shards, rows)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
@@ -58,6 +63,7 @@ class TokenCounted(Corpus):
 
 
 def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
+    """(samples,) tokens of each sample of the corpus, shard by shard."""
     path = Path(f"{corpus.data_list}.tokens-{tokenizer.digest}")
     with locked(corpus.data_list):
         if is_index(path):
@@ -70,7 +76,7 @@ def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
         return counts
 
 
-def _count(corpus: Corpus, tokenizer: Tokenizer):
+def _count(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[int]:
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
             with corpus.at_hand(shard):

@@ -1,0 +1,67 @@
+import numpy as np
+
+from tests.dataset.support.mixtures import mixture, taken
+from tests.dataset.support.synthetic import IndexOnlyCorpus
+from wenet_uio.dataset.corpus.passes import Passes, origin, sources_of
+
+
+def test_every_pass_of_a_plain_corpus_is_the_corpus_and_has_no_state():
+    corpus = IndexOnlyCorpus([3, 2])
+    passes = Passes(corpus)
+    assert passes.corpus_of(0) is passes.corpus_of(5) is corpus
+    assert passes.offsets(5) == {}
+    assert passes.starting_at(2, {"0 ab": 7}).corpus_of(2) is corpus
+
+
+def test_samples_of_a_plain_corpus_are_their_own_origin_and_have_one_source():
+    corpus = IndexOnlyCorpus([3, 2])
+    shards, rows = np.array([0, 1, 1]), np.array([2, 0, 1])
+    assert [column.tolist() for column in origin(corpus, shards, rows)] == [[0, 1, 1], [2, 0, 1]]
+    sources = sources_of(corpus)
+    assert sources.names == ("synthetic",)
+    assert sources.numbers(shards).tolist() == [0, 0, 0]
+    assert not sources.take_turns
+    assert sources.separate(shards, np.array([4, -1, 4])).tolist() == [4, -1, 4]
+
+
+def test_offsets_count_what_was_read_of_every_source():
+    mix = mixture((0.25, 0.25, 0.5), per_pass=100)
+    names = mix.state_names
+    assert names == [f"{number} {source.corpus.digest[:16]}" for number, source in enumerate(mix.sources)]
+    assert Passes(mix).offsets(3) == dict(zip(names, (75, 75, 150), strict=True))
+    resumed = Passes(mix).starting_at(3, {names[0]: 7})  # a source without a state starts at 0
+    assert resumed.offsets(3) == dict(zip(names, (7, 0, 0), strict=True))
+    assert resumed.offsets(4) == dict(zip(names, (32, 25, 50), strict=True))
+
+
+def test_resumed_passes_take_the_same_samples():
+    mix = mixture((0.25, 0.25, 0.5), per_pass=100)
+    passes = Passes(mix)
+    resumed = Passes(mix).starting_at(2, passes.offsets(2))
+    assert taken(resumed, 3)[0] == taken(passes, 3)[0]
+
+
+def test_weights_may_change_between_passes_and_every_source_resumes():
+    before, after = mixture((0.25, 0.25, 0.5), per_pass=100), mixture((0.7, 0.1, 0.2), per_pass=100)
+    passes = Passes(after).starting_at(2, Passes(before).offsets(2))
+    seen = taken(Passes(before), 0)[0] + taken(Passes(before), 1)[0] + taken(passes, 2)[0] + taken(passes, 3)[0]
+    first = [count for (shard, _), count in seen.items() if after.source_of(shard) == 0]
+    assert sum(first) == 25 + 25 + 70 + 70
+    assert max(first) == 1
+
+
+def test_the_sources_of_a_pass_are_those_of_the_mixture():
+    mix = mixture((0.5, 1e-9, 0.5))  # the second source has a quota of 0
+    one_pass = Passes(mix).corpus_of(0)
+    sources = sources_of(one_pass)
+    shards = np.arange(one_pass.num_shards)
+    assert sources.names == ("source 0", "source 1", "source 2")
+    assert sources.numbers(shards).tolist() == mix.source_of(origin(one_pass, shards, shards)[0]).tolist()
+
+
+def test_buckets_are_kept_apart_by_source_only_if_per_batch_is_set():
+    shards, buckets = np.array([0, 1, 2, 3]), np.array([-1, 1, -1, 1])
+    for per_batch, expected in ((False, 2), (True, 4), ("weighted", 4), ("round_robin", 4)):
+        sources = sources_of(Passes(mixture((0.5, 0.5), ((20,) * 2, (20,) * 2), per_batch=per_batch)).corpus_of(0))
+        assert len(set(sources.separate(shards, buckets).tolist())) == expected
+        assert sources.take_turns == (per_batch == "round_robin")
