@@ -21,7 +21,7 @@ from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
 from wenet_uio.config import Config
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.dataset.chain.augment import SpecAug, SpecSub, SpecTrim
+from wenet_uio.dataset.chain.augment import augmentations
 from wenet_uio.dataset.chain.deferred import Defer
 from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.padding import pad
@@ -56,20 +56,19 @@ def build_chain(
     Raises:
         ConfigError: an operator of the user's cannot be had.
     """
+    augment = augmentations(conf, training=training and not defer_features)
+    features = (Defer.of(conf, training=training),) if defer_features else feature_operators(conf, training=training)
     chain: dict[Place, tuple[Operator, ...]] = {
         "decode": (),
         "tokenize": (Tokenize(tokenizer),) if tokenizer else (),
         "filter": (Filter(conf.filter_conf),) if training else (),
         "resample": (Resample(conf.resample_conf.resample_rate),),
         "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
-        "features": feature_operators(conf, training=training),
-        "spec_aug": (SpecAug(conf.spec_aug_conf),) if training and conf.spec_aug else (),
-        "spec_sub": (SpecSub(conf.spec_sub_conf),) if training and conf.spec_sub else (),
-        "spec_trim": (SpecTrim(conf.spec_trim_conf),) if training and conf.spec_trim else (),
+        "features": features,
+        "spec_aug": (augment.spec_aug,) if augment.spec_aug else (),
+        "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),
+        "spec_trim": (augment.spec_trim,) if augment.spec_trim else (),
     }
-    if defer_features:
-        chain["features"] = (Defer.of(conf, training=training),)
-        chain["spec_aug"] = chain["spec_sub"] = chain["spec_trim"] = ()
     for own in conf.operators:
         if training or own.evaluation:
             chain[own.after] += (user_operator(own),)
