@@ -73,10 +73,14 @@ class BatchConf(Section):
             in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)
             if len(sizes) - len(ends) not in (0, 0 if in_two_dimensions else 1):
                 raise ValueError(f"bucket_batch_size has {len(sizes)} numbers for {len(ends)} bucket_duration_bins")
-        durations = {end[0] if isinstance(end, tuple) else end for end in ends}
+        _require_rising("bucket_duration_bins", ends)
+        return self
+
+    @model_validator(mode="after")
+    def _max_tps_fits(self) -> BatchConf:
+        durations = {end[0] if isinstance(end, tuple) else end for end in self.bucket_duration_bins or ()}
         if self.max_tps is not None and len(self.max_tps) != len(durations):
             raise ValueError(f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the bins")
-        _require_rising("bucket_duration_bins", ends)
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from wenet_uio.config import Config
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.dataset.chain.augment import SpecAug, SpecSub, SpecTrim
+from wenet_uio.dataset.chain.augment import augmentations
 from wenet_uio.dataset.chain.deferred import Defer
 from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
@@ -94,36 +94,23 @@ def build_chain(
     Raises:
         ConfigError: an operator of the user cannot be loaded.
     """
+    augment = augmentations(conf, training=training and not defer_features)
+    features = (Defer.of(conf, training=training),) if defer_features else feature_operators(conf, training=training)
     chain: dict[Place, tuple[Operator, ...]] = {
         "decode": (),
         "tokenize": (Tokenize(tokenizer),) if tokenizer else (),
-        "filter": (),
+        "filter": (Filter(conf.filter_conf),) if training else (),
         "resample": (Resample(conf.resample_conf.resample_rate),),
-        "speed_perturb": (),
-        "features": feature_operators(conf, training=training),
-        "spec_aug": (),
-        "spec_sub": (),
-        "spec_trim": (),
+        "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
+        "features": features,
+        "spec_aug": (augment.spec_aug,) if augment.spec_aug else (),
+        "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),
+        "spec_trim": (augment.spec_trim,) if augment.spec_trim else (),
     }
-    if training:
-        chain |= _training_steps(conf)
-    if defer_features:
-        chain["features"] = (Defer.of(conf, training=training),)
-        chain["spec_aug"] = chain["spec_sub"] = chain["spec_trim"] = ()
     for own in conf.operators:
         if training or own.evaluation:
             chain[own.after] += (user_operator(own),)
     return tuple(operator for place in chain.values() for operator in place)
-
-
-def _training_steps(conf: DatasetConf) -> dict[Place, tuple[Operator, ...]]:
-    return {
-        "filter": (Filter(conf.filter_conf),),
-        "speed_perturb": (SpeedPerturb(),) if conf.speed_perturb else (),
-        "spec_aug": (SpecAug(conf.spec_aug_conf),) if conf.spec_aug else (),
-        "spec_sub": (SpecSub(conf.spec_sub_conf),) if conf.spec_sub else (),
-        "spec_trim": (SpecTrim(conf.spec_trim_conf),) if conf.spec_trim else (),
-    }
 
 
 def build_text_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> tuple[Operator, ...]:

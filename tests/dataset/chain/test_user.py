@@ -74,11 +74,11 @@ def test_cmvn_statistics_are_of_the_features_that_evaluation_sees(make_utterance
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("how", "message"), [("break", "RuntimeError: The size of tensor"), ("forget", "gave NoneType")]
+    ("how", "message"), [("break", "RuntimeError: The size of tensor"), ("forget", "returned NoneType")]
 )
 def test_its_faults_stop_the_run_and_name_the_utterance(how, message, workers, make_lists):
     one = loader(make_lists(5)["raw"], "raw", num_workers=workers, conf=conf_with("FailOn", key="utt0003", how=how))
-    with pytest.raises(OperatorError, match=r"test_user:FailOn (failed on|gave \w+ for) utt0003"):
+    with pytest.raises(OperatorError, match=r"test_user:FailOn (failed on|returned \w+ for) utt0003"):
         list(one)
 
 
@@ -94,7 +94,7 @@ def test_it_can_leave_a_sample_out(make_lists):
         ({"use": "no_such_package:Gain"}, "no_such_package:Gain: No module named 'no_such_package'; is its folder on"),
         ({"use": f"{HERE}:Gian"}, "test_user.py has no Gian that can be called"),
         ({"use": f"{HERE}:Gain", "conf": {"facter": 2}}, r"conf does not fit Gain\(factor.*'facter'"),
-        ({"use": f"{HERE}:conf_with", "conf": {"name": "Gain"}}, "gave dict, which cannot be called"),
+        ({"use": f"{HERE}:conf_with", "conf": {"name": "Gain"}}, "returned dict, which cannot be called"),
     ],
 )
 def test_an_operator_that_cannot_be_had_is_named(operator, message):

@@ -1,7 +1,7 @@
-"""Operators that change features at random, in training only.
+"""Random changes of features, in training only.
 
-What each does to a sample is drawn from the sample's own seed as a few numbers; `__call__` does it to the features of
-one example, `deferred.py` to those of a batch on the accelerator.
+Each operator draws a few numbers from the seed of the sample (`draw`). `__call__` applies them to the features of one
+example in a worker; `deferred.py` applies the same numbers to a batch on the accelerator.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
-from wenet_uio.config.dataset import SpecAugConf, SpecSubConf, SpecTrimConf
-from wenet_uio.dataset.types import Example
+from wenet_uio.config.dataset import DatasetConf, SpecAugConf, SpecSubConf, SpecTrimConf
+from wenet_uio.dataset.types import Example, feats_of
 
 
 class Stretch(NamedTuple):
-    """Frames or bins from `first` up to `end`, which may be beyond the last."""
+    """Frames or bins from `first` up to, but not including, `end`; `end` may lie beyond the last one."""
 
     first: int
     end: int
 
 
 class Copied(NamedTuple):
-    """Frames from `first` up to `end` become those `back` frames earlier."""
+    """Frames from `first` up to `end` are replaced by the frames that lie `back` frames earlier."""
 
     first: int
     end: int
@@ -31,11 +31,12 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True)
 class SpecSub:
-    """Overwrite stretches of time with earlier ones (U2++, arXiv:2106.05642)."""
+    """Replace stretches of time by earlier ones (U2++, arXiv:2106.05642)."""
 
     conf: SpecSubConf
 
     def draw(self, seed: int, frames: int) -> list[Copied]:
+        """The stretches to replace."""
         random = Random(f"spec_sub {seed}")
         copied = []
         for _ in range(self.conf.num_t_sub):
@@ -45,26 +46,29 @@ class SpecSub:
         return copied
 
     def __call__(self, example: Example) -> Example:
-        feats = example.feats.clone()
+        """Change `feats`; their number of frames stays."""
+        original = feats_of(example)
+        feats = original.clone()
         for first, end, back in self.draw(example.random, len(feats)):
-            feats[first:end] = example.feats[first - back : end - back]
+            feats[first:end] = original[first - back : end - back]
         return replace(example, feats=feats)
 
 
 @dataclass(frozen=True)
 class SpecTrim:
-    """Cut frames from the end, at most half of them."""
+    """Cut frames from the end; more than half of the frames remain."""
 
     conf: SpecTrimConf
 
     def draw(self, seed: int, frames: int) -> int:
-        """How many frames go."""
+        """Number of frames to cut."""
         cut = Random(f"spec_trim {seed}").randint(1, self.conf.max_t)
         return 0 if cut >= frames / 2 else cut
 
     def __call__(self, example: Example) -> Example:
-        frames = len(example.feats)
-        return replace(example, feats=example.feats[: frames - self.draw(example.random, frames)])
+        """Shorten `feats`."""
+        feats = feats_of(example)
+        return replace(example, feats=feats[: len(feats) - self.draw(example.random, len(feats))])
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class SpecAug:
     conf: SpecAugConf
 
     def draw(self, seed: int, frames: int, bins: int) -> tuple[list[Stretch], list[Stretch]]:
-        """Masks of time, and of frequency."""
+        """Masks of time and masks of frequency."""
         random = Random(f"spec_aug {seed}")
         masks: list[list[Stretch]] = []
         for number, size, longest in (
@@ -86,10 +90,30 @@ class SpecAug:
         return masks[0], masks[1]
 
     def __call__(self, example: Example) -> Example:
-        feats = example.feats.clone()
+        """Change `feats`; their shape stays."""
+        feats = feats_of(example).clone()
         times, bands = self.draw(example.random, *feats.shape)
         for first, end in times:
             feats[first:end] = 0
         for first, end in bands:
             feats[:, first:end] = 0
         return replace(example, feats=feats)
+
+
+class Augmentations(NamedTuple):
+    """The operators of this module in the order in which they run; None for those that are off."""
+
+    spec_aug: SpecAug | None = None
+    spec_sub: SpecSub | None = None
+    spec_trim: SpecTrim | None = None
+
+
+def augmentations(conf: DatasetConf, *, training: bool) -> Augmentations:
+    """The operators that `conf` switches on; evaluation has none."""
+    if not training:
+        return Augmentations()
+    return Augmentations(
+        SpecAug(conf.spec_aug_conf) if conf.spec_aug else None,
+        SpecSub(conf.spec_sub_conf) if conf.spec_sub else None,
+        SpecTrim(conf.spec_trim_conf) if conf.spec_trim else None,
+    )

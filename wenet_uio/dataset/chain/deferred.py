@@ -1,48 +1,57 @@
-"""Features that are left to the accelerator: what workers send in their place, and how a batch of them is made there.
+"""Deferred features: a worker sends waveforms, and the accelerator computes the features of a whole batch.
 
-    worker       Defer: counts the frames, draws what augmentation does to them -> `Deferred` of an Example
-                 defer_batch: padded waveforms and the draws -> `DeferredFeatures` of a Batch
-    accelerator  DeferredFeatures.compute: dither, features, spec-aug, spec-sub, spec-trim -> (B, T, F)
+    worker       Defer: counts the frames and draws the augmentation of an Example -> `ExampleDraws`
+                 defer_batch: pads the waveforms and collects the draws -> `PaddedWaveforms` of a Batch
+    accelerator  PaddedWaveforms.compute: dither, features, spec_aug, spec_sub, spec_trim -> (B, T, F)
 
-Everything is drawn from the sample's own seed, by the operators that workers would use: the features are theirs.
+All draws use the seed of the sample and the operators of the workers, so the features equal those of the workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.batch_memory import empty_tensors
-from wenet_uio.dataset.chain.augment import Copied, SpecAug, SpecSub, SpecTrim, Stretch
+from wenet_uio.dataset.chain.augment import Augmentations, Copied, Stretch, augmentations
 from wenet_uio.dataset.chain.dither import white_noise
 from wenet_uio.dataset.chain.fbank import batch_fbank, batch_log_mel_spectrogram, batch_mfcc
 from wenet_uio.dataset.chain.features import require_frames
 from wenet_uio.dataset.frames import FrameCount, frame_count
-from wenet_uio.dataset.types import Example
+from wenet_uio.dataset.types import Example, waveform_of
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What is to be computed."""
+class FeatureSettings:
+    """Which features to compute."""
 
     conf: FbankConf | MfccConf | LogMelSpectrogramConf
     sample_rate: int
     """Hz."""
     dim: int
-    """Features of a frame."""
+    """Features per frame."""
     dither: float
+    """Standard deviation of the noise, on the scale of int16; 0 adds no noise."""
+
+    @classmethod
+    def of(cls, conf: DatasetConf, *, training: bool) -> FeatureSettings:
+        """The features that `conf` selects; only training adds dither."""
+        confs = {"fbank": conf.fbank_conf, "mfcc": conf.mfcc_conf, "log_mel_spectrogram": conf.log_mel_spectrogram_conf}
+        feats = confs[conf.feats_type]
+        dither = feats.dither if training and isinstance(feats, FbankConf) else 0.0
+        return cls(feats, conf.resample_conf.resample_rate, conf.feature_dim, dither)
 
 
 @dataclass(frozen=True)
-class Deferred:
-    """What is to become of one example."""
+class ExampleDraws:
+    """Number of frames of one example, and its augmentation."""
 
-    recipe: Recipe
+    settings: FeatureSettings
     frames: int
-    """After spec-trim."""
+    """Frames after spec_trim."""
     times: Sequence[Stretch] = ()
     bands: Sequence[Stretch] = ()
     copied: Sequence[Copied] = ()
@@ -50,74 +59,75 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Defer:
-    """In place of features: what is needed to compute them elsewhere."""
+    """Replaces the operators that compute and augment features: it keeps the waveform and adds `ExampleDraws`."""
 
-    recipe: Recipe
+    settings: FeatureSettings
     frame_count: FrameCount
-    spec_aug: SpecAug | None = None
-    spec_sub: SpecSub | None = None
-    spec_trim: SpecTrim | None = None
+    augment: Augmentations
 
     @classmethod
     def of(cls, conf: DatasetConf, *, training: bool) -> Defer:
-        feats = getattr(conf, f"{conf.feats_type}_conf")
-        recipe = Recipe(
-            feats,
-            conf.resample_conf.resample_rate,
-            conf.feature_dim,
-            feats.dither if training and isinstance(feats, FbankConf) else 0.0,
-        )
-        return cls(
-            recipe,
-            frame_count(conf),
-            SpecAug(conf.spec_aug_conf) if training and conf.spec_aug else None,
-            SpecSub(conf.spec_sub_conf) if training and conf.spec_sub else None,
-            SpecTrim(conf.spec_trim_conf) if training and conf.spec_trim else None,
-        )
+        """The operator for the features and the augmentation that `conf` selects; evaluation has no augmentation."""
+        settings = FeatureSettings.of(conf, training=training)
+        return cls(settings, frame_count(conf), augmentations(conf, training=training))
 
     def __call__(self, example: Example) -> Example:
-        frames = int(self.frame_count(example.waveform.numel()))
+        """Add `deferred`.
+
+        Raises:
+            SkipSample: the waveform is too short for a frame.
+        """
+        frames = int(self.frame_count(waveform_of(example).numel()))
         require_frames(frames, example)
         seed = example.random
-        times, bands = self.spec_aug.draw(seed, frames, self.recipe.dim) if self.spec_aug else ((), ())
-        copied = self.spec_sub.draw(seed, frames) if self.spec_sub else ()
-        if self.spec_trim:
-            frames -= self.spec_trim.draw(seed, frames)
-        return replace(example, deferred=Deferred(self.recipe, frames, times, bands, copied))
+        spec_aug, spec_sub, spec_trim = self.augment
+        times, bands = spec_aug.draw(seed, frames, self.settings.dim) if spec_aug else ((), ())
+        copied = spec_sub.draw(seed, frames) if spec_sub else ()
+        if spec_trim:
+            frames -= spec_trim.draw(seed, frames)
+        return replace(example, deferred=ExampleDraws(self.settings, frames, times, bands, copied))
 
 
 @dataclass(frozen=True)
-class DeferredFeatures:
-    """What the features of a batch are computed from."""
+class PaddedWaveforms:
+    """The waveforms of a batch and the draws for its examples, from which its features are computed."""
 
-    recipe: Recipe
+    settings: FeatureSettings
     waveforms: torch.Tensor
-    """(B, samples) on the scale of int16, padded with 0; int16 where all are so stored, else float32."""
+    """(B, samples) on the scale of int16, padded with 0; int16 if all waveforms are int16, else float32."""
     lengths: torch.Tensor
     """(B,) int64, samples."""
     seeds: torch.Tensor
-    """(B,) int64, of the dither."""
+    """(B,) int64, seeds of the dither."""
     times: torch.Tensor
-    """(B, masks, 2) int64: frames from, up to."""
+    """(B, masks, 2) int64: first frame, one past the last."""
     bands: torch.Tensor
-    """(B, masks, 2) int64: bins from, up to."""
+    """(B, masks, 2) int64: first bin, one past the last."""
     copied: torch.Tensor
-    """(B, copies, 3) int64: frames from, up to, and how far back their source is."""
+    """(B, copies, 3) int64: first frame, one past the last, distance back to the source."""
+
+    @property
+    def dim(self) -> int:
+        """Features per frame."""
+        return self.settings.dim
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "recipe"}
+        """All tensors by name; the first dimension of each is B."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "settings"}
+
+    def with_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> PaddedWaveforms:
+        """A copy with other tensors, such as those on another device."""
+        return replace(self, **tensors)
 
     @torch.no_grad()
     def compute(self, feats_lengths: torch.Tensor, frames: int) -> torch.Tensor:
-        """Features (B, frames, dim), 0 beyond `feats_lengths` (B,); nothing here waits for the device."""
-        conf, rate = self.recipe.conf, self.recipe.sample_rate
+        """Features (B, frames, dim), 0 beyond `feats_lengths` (B,). The call does not wait for the device."""
         waveforms = self.waveforms.float()
-        if self.recipe.dither:
-            waveforms = waveforms.add(white_noise(self.seeds, waveforms.size(1)), alpha=self.recipe.dither)
+        if self.settings.dither:
+            waveforms = waveforms.add(white_noise(self.seeds, waveforms.size(1)), alpha=self.settings.dither)
             sample = torch.arange(waveforms.size(1), device=waveforms.device)
             waveforms.masked_fill_(sample >= self.lengths[:, None], 0)
-        batched = {FbankConf: batch_fbank, MfccConf: batch_mfcc, LogMelSpectrogramConf: batch_log_mel_spectrogram}
-        feats = batched[type(conf)](waveforms, self.lengths, rate, conf)[:, :frames]
+        feats = _batch_features(self.settings, waveforms, self.lengths)[:, :frames]
         frame, bin_ = (torch.arange(size, device=feats.device) for size in feats.shape[1:])
         feats = feats.masked_fill(_within(frame, self.times)[:, :, None] | _within(bin_, self.bands)[:, None], 0)
         if self.copied.size(1):
@@ -129,32 +139,47 @@ class DeferredFeatures:
         return feats.masked_fill_((frame >= feats_lengths[:, None])[:, :, None], 0)
 
 
-def defer_batch(examples: Sequence[Example]) -> DeferredFeatures:
-    """Padded waveforms and draws of examples that `Defer` has seen."""
-    waveforms = [example.waveform for example in examples]
-    whole = all(waveform.dtype == torch.int16 for waveform in waveforms)
-    deferred = [example.deferred for example in examples]
-    rows, lengths = len(examples), [waveform.numel() for waveform in waveforms]
-    tables = {"lengths": lengths, "seeds": [example.random for example in examples]}
-    shapes = {}
+def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
+    """Pad the waveforms and collect the draws of examples that `Defer` has processed."""
+    waveforms = [waveform_of(example) for example in examples]
+    draws = [_draws_of(example) for example in examples]
+    lengths = [waveform.numel() for waveform in waveforms]
+    numbers: dict[str, list] = {"lengths": lengths, "seeds": [example.random for example in examples]}
+    rows = (len(examples),)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(numbers, rows)
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
-        tables[name] = [getattr(each, name) for each in deferred]
-        shapes[name] = (rows, len(tables[name][0]), columns)
-    tensors = empty_tensors(
-        {
-            "waveforms": ((rows, max(lengths)), torch.int16 if whole else torch.float32),
-            **{name: (shapes.get(name, (rows,)), torch.int64) for name in tables},
-        }
-    )
-    for row, length, waveform in zip(tensors["waveforms"], lengths, waveforms, strict=True):
-        row[:length] = waveform
-        row[length:] = 0
-    for name, table in tables.items():
-        tensors[name].copy_(torch.tensor(table, dtype=torch.int64).view(tensors[name].shape))
-    return DeferredFeatures(deferred[0].recipe, **tensors)
+        numbers[name] = [getattr(each, name) for each in draws]
+        shapes[name] = (*rows, len(numbers[name][0]), columns)
+    dtype = torch.int16 if all(waveform.dtype == torch.int16 for waveform in waveforms) else torch.float32
+    described = {"waveforms": ((*rows, max(lengths)), dtype)}
+    tensors = empty_tensors(described | {name: (shape, torch.int64) for name, shape in shapes.items()})
+    _fill_waveforms(tensors["waveforms"], waveforms)
+    for name, values in numbers.items():
+        tensors[name].copy_(torch.tensor(values, dtype=torch.int64).view(tensors[name].shape))
+    return PaddedWaveforms(draws[0].settings, **tensors)
+
+
+def _fill_waveforms(padded: torch.Tensor, waveforms: Sequence[torch.Tensor]) -> None:
+    for row, waveform in zip(padded, waveforms, strict=True):
+        row[: len(waveform)] = waveform
+        row[len(waveform) :] = 0
+
+
+def _draws_of(example: Example) -> ExampleDraws:
+    assert isinstance(example.deferred, ExampleDraws)  # pad defers a batch only after Defer
+    return example.deferred
+
+
+def _batch_features(settings: FeatureSettings, waveforms: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    conf, rate = settings.conf, settings.sample_rate
+    if isinstance(conf, LogMelSpectrogramConf):
+        return batch_log_mel_spectrogram(waveforms, lengths, rate, conf)
+    if isinstance(conf, MfccConf):  # before FbankConf, its base class
+        return batch_mfcc(waveforms, lengths, rate, conf)
+    return batch_fbank(waveforms, lengths, rate, conf)
 
 
 def _within(places: torch.Tensor, stretches: torch.Tensor) -> torch.Tensor:
-    """(B, places): whether each of `places` (places,) is in one of the `stretches` (B, n, 2)."""
+    """(B, places): whether each of `places` (places,) lies in one of the `stretches` (B, n, 2)."""
     first, end = stretches[..., None].unbind(2)
     return ((places >= first) & (places < end)).any(1)

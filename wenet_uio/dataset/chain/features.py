@@ -1,7 +1,8 @@
-"""Operators from waveform to features, and the one place that says which features a config means."""
+"""Operators that compute features from a waveform, and the choice of features by the config."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,19 +10,21 @@ import torch
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.chain.dither import white_noise
 from wenet_uio.dataset.chain.fbank import fbank, log_mel_spectrogram, mfcc
-from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.dataset.types import Example, SkipSample, waveform_of
 
 
 @dataclass(frozen=True)
 class Dither:
-    """Add white noise, so that digital silence has a finite logarithm; drawn from the sample's own seed."""
+    """Add white noise, drawn from the seed of the sample, so that digital silence has a finite logarithm."""
 
     deviation: float
     """Standard deviation on the scale of int16."""
 
     def __call__(self, example: Example) -> Example:
-        (noise,) = white_noise(torch.tensor([example.random]), len(example.waveform))
-        return replace(example, waveform=torch.add(example.waveform, noise, alpha=self.deviation))
+        """Change `waveform`."""
+        waveform = waveform_of(example)
+        (noise,) = white_noise(torch.tensor([example.random]), len(waveform))
+        return replace(example, waveform=torch.add(waveform, noise, alpha=self.deviation))
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class ComputeFbank:
     conf: FbankConf
 
     def __call__(self, example: Example) -> Example:
-        return _with_feats(example, fbank(example.waveform, example.sample_rate, self.conf))
+        """Replace `waveform` by `feats`."""
+        return _with_feats(example, fbank(waveform_of(example), example.sample_rate, self.conf))
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class ComputeMfcc:
     conf: MfccConf
 
     def __call__(self, example: Example) -> Example:
-        return _with_feats(example, mfcc(example.waveform, example.sample_rate, self.conf))
+        """Replace `waveform` by `feats`."""
+        return _with_feats(example, mfcc(waveform_of(example), example.sample_rate, self.conf))
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,12 @@ class ComputeLogMelSpectrogram:
     conf: LogMelSpectrogramConf
 
     def __call__(self, example: Example) -> Example:
-        return _with_feats(example, log_mel_spectrogram(example.waveform, example.sample_rate, self.conf))
+        """Replace `waveform` by `feats`."""
+        return _with_feats(example, log_mel_spectrogram(waveform_of(example), example.sample_rate, self.conf))
 
 
-def feature_operators(conf: DatasetConf, *, training: bool) -> tuple:
-    """Operators that compute the features of `conf`; dither is a matter of training only."""
+def feature_operators(conf: DatasetConf, *, training: bool) -> tuple[Callable[[Example], Example], ...]:
+    """The operators that compute the features which `conf` selects; only training adds dither."""
     if conf.feats_type == "log_mel_spectrogram":
         return (ComputeLogMelSpectrogram(conf.log_mel_spectrogram_conf),)
     compute = ComputeMfcc(conf.mfcc_conf) if conf.feats_type == "mfcc" else ComputeFbank(conf.fbank_conf)
@@ -65,9 +71,14 @@ def feature_operators(conf: DatasetConf, *, training: bool) -> tuple:
 
 
 def require_frames(frames: int, example: Example) -> None:
-    """Leave out what is shorter than a frame."""
+    """Leave out an example whose waveform is too short for a frame.
+
+    Raises:
+        SkipSample: `frames` is 0.
+    """
     if not frames:
-        raise SkipSample("too_short", f"{example.waveform.numel()} samples at {example.sample_rate} Hz make no frame")
+        samples = waveform_of(example).numel()
+        raise SkipSample("too_short", f"{samples} samples at {example.sample_rate} Hz make no frame")
 
 
 def _with_feats(example: Example, feats: torch.Tensor) -> Example:

@@ -1,4 +1,4 @@
-"""The last operator: examples to one padded batch."""
+"""Padding: the last step of the chain, from examples to one batch."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from wenet_uio.dataset.chain.deferred import defer_batch
 from wenet_uio.dataset.types import Batch, Example
 
 PAD_LABEL = -1
-"""What the losses ignore."""
+"""The losses ignore this label."""
 
 
 def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
-    """Pad examples, longest first, into one batch; of no examples, an empty one of `feature_dim` bins."""
+    """Pad examples into one batch, longest first; no examples make an empty batch of `feature_dim` bins."""
     examples = sorted(examples, key=_length, reverse=True)
     lengths = [_frames(example) for example in examples]
     is_deferred = bool(examples) and examples[0].deferred is not None
-    labels = {"target": [example.labels for example in examples]}
-    if any(example.source is not None for example in examples):
-        labels["source"] = [example.source_labels for example in examples]
+    labels = _labels(examples)
     size = len(examples)
-    shapes = {
+    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
         "feats": ((size, max(lengths, default=0), 0 if is_deferred else feature_dim), torch.float32),
         "feats_lengths": ((size,), torch.int64),
     }
@@ -31,23 +29,43 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         shapes[name] = ((size, max(map(len, rows), default=0)), torch.int64)
         shapes[f"{name}_lengths"] = ((size,), torch.int64)
     tensors = empty_tensors(shapes)
-    for row, length, example in zip(tensors["feats"], lengths, examples, strict=True):
-        if example.feats is not None:
-            row[:length] = example.feats
-            row[length:] = 0
+    _fill_feats(tensors["feats"], examples)
     tensors["feats_lengths"].copy_(torch.tensor(lengths, dtype=torch.int64))
     for name, rows in labels.items():
-        longest = tensors[name].size(1)
-        padded = [[*row, *[PAD_LABEL] * (longest - len(row))] for row in rows]
-        tensors[name].copy_(torch.tensor(padded, dtype=torch.int64).view(size, longest))
-        tensors[f"{name}_lengths"].copy_(torch.tensor([len(row) for row in rows], dtype=torch.int64))
+        _fill_labels(tensors[name], tensors[f"{name}_lengths"], rows)
     return Batch(
         keys=tuple(example.key for example in examples),
-        **tensors,
+        feats=tensors["feats"],
+        feats_lengths=tensors["feats_lengths"],
+        target=tensors["target"],
+        target_lengths=tensors["target_lengths"],
+        source=tensors.get("source"),
+        source_lengths=tensors.get("source_lengths"),
         texts=tuple(example.text for example in examples),
         extra=tuple(example.extra for example in examples),
         deferred=defer_batch(examples) if is_deferred else None,
     )
+
+
+def _labels(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:
+    labels = {"target": [example.labels for example in examples]}
+    if any(example.source is not None for example in examples):
+        labels["source"] = [example.source_labels for example in examples]
+    return labels
+
+
+def _fill_feats(feats: torch.Tensor, examples: Sequence[Example]) -> None:
+    for row, example in zip(feats, examples, strict=True):
+        if example.feats is not None:
+            row[: len(example.feats)] = example.feats
+            row[len(example.feats) :] = 0
+
+
+def _fill_labels(labels: torch.Tensor, lengths: torch.Tensor, rows: Sequence[Sequence[int]]) -> None:
+    longest = labels.size(1)
+    padded = [[*row, *[PAD_LABEL] * (longest - len(row))] for row in rows]
+    labels.copy_(torch.tensor(padded, dtype=torch.int64).view(len(rows), longest))
+    lengths.copy_(torch.tensor([len(row) for row in rows], dtype=torch.int64))
 
 
 def _frames(example: Example) -> int:

@@ -12,11 +12,12 @@ from wenet_uio.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Tokenize:
-    """Text to labels; of a pair of texts, both."""
+    """Turn the text into labels; of a pair of texts, both."""
 
     tokenizer: Tokenizer
 
     def __call__(self, example: Example) -> Example:
+        """Add `tokens`, `labels` and `source_labels`."""
         tokens, labels = self.tokenizer.tokenize(example.text)
         source_labels = () if example.source is None else tuple(self.tokenizer.tokenize(example.source)[1])
         return replace(example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels)
@@ -24,11 +25,16 @@ class Tokenize:
 
 @dataclass(frozen=True)
 class Filter:
-    """Leave out samples whose number of tokens is out of bounds; lengths of audio are the plan's to filter."""
+    """Leave out samples whose number of tokens is out of bounds. The plan filters by length of audio."""
 
     conf: FilterConf
 
     def __call__(self, example: Example) -> Example:
+        """The example itself.
+
+        Raises:
+            SkipSample: the number of tokens is out of bounds.
+        """
         count = len(example.labels) + len(example.source_labels)
         filters, detail = token_count_filters(self.conf, count), f"{count} tokens"
         if example.waveform is not None:

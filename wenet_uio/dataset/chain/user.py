@@ -1,4 +1,4 @@
-"""Operators that a user names in yaml: `dataset_conf.operators`."""
+"""Operators of the user, which `dataset_conf.operators` names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import OperatorConf
@@ -13,17 +14,23 @@ from wenet_uio.dataset.types import Example, SkipSample
 
 
 class OperatorError(RuntimeError):
-    """A fault in a user's operator: it stops the run, and is never taken for bad data."""
+    """An operator of the user failed. This stops the run; the sample does not count as bad data."""
 
 
 @dataclass(frozen=True)
 class UserOperator:
-    """Calls a user's operator, and says which sample it failed on."""
+    """Calls an operator of the user; its errors name the sample."""
 
     use: str
-    operator: Callable[[Example], Example]
+    operator: Callable[[Example], object]
 
     def __call__(self, example: Example) -> Example:
+        """The changed example.
+
+        Raises:
+            SkipSample: the operator leaves the sample out.
+            OperatorError: the operator raised another exception, or did not return an Example.
+        """
         try:
             changed = self.operator(example)
         except SkipSample:
@@ -32,15 +39,15 @@ class UserOperator:
             raise OperatorError(f"{self.use} failed on {example.key}: {type(error).__name__}: {error}") from error
         if not isinstance(changed, Example):
             found = type(changed).__name__
-            raise OperatorError(f"{self.use} gave {found} for {example.key}; it must return an Example")
+            raise OperatorError(f"{self.use} returned {found} for {example.key}; it must return an Example")
         return changed
 
 
 def user_operator(conf: OperatorConf) -> UserOperator:
-    """Import and make the operator that `conf` names.
+    """Import and create the operator that `conf` names.
 
     Raises:
-        ConfigError: no such module or name, or it does not take `conf.conf`.
+        ConfigError: there is no such module or name, or it does not accept the keys of `conf.conf`.
     """
     where = f"dataset_conf.operators: {conf.use}"
     module_name, _, name = conf.use.partition(":")
@@ -48,7 +55,7 @@ def user_operator(conf: OperatorConf) -> UserOperator:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{where}: {error}; is its folder on PYTHONPATH?") from None
-    factory = getattr(module, name, None)
+    factory: Any = getattr(module, name, None)
     if not callable(factory):
         raise ConfigError(f"{where}: {module.__file__} has no {name} that can be called")
     try:
@@ -57,5 +64,5 @@ def user_operator(conf: OperatorConf) -> UserOperator:
         raise ConfigError(f"{where}: conf does not fit {name}{inspect.signature(factory)}: {error}") from None
     operator = factory(**conf.conf)
     if not callable(operator):
-        raise ConfigError(f"{where}: gave {type(operator).__name__}, which cannot be called with an Example")
+        raise ConfigError(f"{where}: returned {type(operator).__name__}, which cannot be called with an Example")
     return UserOperator(conf.use, operator)

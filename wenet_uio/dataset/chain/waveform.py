@@ -8,42 +8,44 @@ from functools import lru_cache
 
 import torch
 
-from wenet_uio.dataset.types import Example
+from wenet_uio.dataset.types import Example, waveform_of
 
 MOST_FILTERS, LONGEST_FILTER = 1000, 4000
-"""Bounds on the filters of a resampling: 16 MB. Rates that are in use stay well within."""
+"""Largest number and length of resampling filters, in total 16 MB. Common sample rates need far less."""
 
 
 @dataclass(frozen=True)
 class Resample:
-    """Bring every waveform to one sample rate."""
+    """Resample every waveform to one sample rate."""
 
     resample_rate: int
     """Hz."""
 
     def __call__(self, example: Example) -> Example:
+        """Change `waveform` and `sample_rate`."""
         if example.sample_rate == self.resample_rate:
             return example
-        waveform = resample(example.waveform, example.sample_rate, self.resample_rate)
+        waveform = resample(waveform_of(example), example.sample_rate, self.resample_rate)
         return replace(example, waveform=waveform, sample_rate=self.resample_rate)
 
 
 @dataclass(frozen=True)
 class SpeedPerturb:
-    """Play a waveform at the speed that the plan drew; pitch moves with it, as in Kaldi and sox `speed`."""
+    """Play a waveform at the speed that the plan drew. The pitch changes too, as with `speed` of sox and in Kaldi."""
 
     def __call__(self, example: Example) -> Example:
+        """Change `waveform`; its length is divided by `speed`."""
         if example.speed == 1.0:
             return example
         speed = Fraction(example.speed).limit_denominator(1000)
-        return replace(example, waveform=resample(example.waveform, speed.numerator, speed.denominator))
+        return replace(example, waveform=resample(waveform_of(example), speed.numerator, speed.denominator))
 
 
 def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torch.Tensor:
-    """Band-limited resampling of (samples,), float32 or int16, to ceil(samples * target / source) samples of float32.
+    """Resample (samples,) float32 or int16 to (ceil(samples * target / source),) float32, band-limited.
 
-    torchaudio's filters, applied as one matrix product: its convolution is set up anew for every length of waveform,
-    which takes longer than the work itself.
+    The filters are those of torchaudio. They are applied as one matrix product, because torchaudio's convolution is set
+    up again for every length of waveform, which takes longer than the convolution itself.
     """
     filters, width, source, target = _filters(source_rate, target_rate)
     length = -(-len(waveform) * target_rate // source_rate)
@@ -58,12 +60,13 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
 def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int, int]:
     """Filters (taps, target), taps before the first sample, and both rates without their common divisor.
 
-    There are as many filters as `target`, each longer than `source`: gigabytes for 44101 Hz. For such rates the nearest
-    ratio of smaller numbers stands in.
+    There are `target` filters, each longer than `source`: for 44101 Hz they would take gigabytes. For such rates the
+    nearest ratio of smaller numbers is used.
     """
-    from torchaudio.transforms import Resample as SincResample  # takes a second to import
+    from torchaudio.transforms import Resample as SincResample  # slow import: one second
 
     most = max(1, min(MOST_FILTERS, LONGEST_FILTER * target_rate // source_rate))
     ratio = Fraction(source_rate, target_rate).limit_denominator(most)
     made = SincResample(ratio.numerator, ratio.denominator)
-    return made.kernel[:, 0].T.contiguous(), made.width, ratio.numerator, ratio.denominator
+    kernel: torch.Tensor = made.kernel  # pyright: ignore[reportAssignmentType] - a buffer of the module
+    return kernel[:, 0].T.contiguous(), made.width, ratio.numerator, ratio.denominator

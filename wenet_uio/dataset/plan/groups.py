@@ -57,7 +57,7 @@ class GroupPlanner:
         return [batches[number] for number in np.lexsort((sources, turn))]
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
-        """All samples of a group that the filters keep, and the hash of each key, from which everything random is drawn."""
+        """All samples of a group that the filters keep, and the hash of each key, which all random draws use."""
         columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)

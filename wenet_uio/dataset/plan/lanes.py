@@ -111,7 +111,7 @@ class Lanes:
         return Group(passed, last_row, self._members(low, high, start, end))
 
     def _containing(self, cost: int) -> int:
-        """Position of the shard in which the summed cost exceeds `cost`; the length of the stream for the total cost."""
+        """Position of the shard in which the summed cost exceeds `cost`; the stream's length for the total cost."""
         if cost >= self._stream.total:
             return len(self._stream)
         return self._stream.position_of(cost + 1) - 1

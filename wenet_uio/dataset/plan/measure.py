@@ -86,7 +86,7 @@ class Measure:
         frames = seconds * self.frame_count.sample_rate / self.frame_count.shift
         units = self.policy.table_units(corpus.samples[part], seconds, frames)
         units = np.zeros(len(seconds)) if units is None else units.astype(np.float64)
-        for number in np.flatnonzero(self._must_look_into(corpus, part)):
+        for number in np.flatnonzero(self._must_read_index(corpus, part)):
             rows = corpus.rows((part.start or 0) + int(number))
             units[number] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
         return units
@@ -99,12 +99,12 @@ class Measure:
         reasons: Counter[str] = Counter()
         for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
             part = slice(start, start + step * SHARDS_AT_ONCE, step)
-            for number in np.flatnonzero(self._must_look_into(corpus, part)):
+            for number in np.flatnonzero(self._must_read_index(corpus, part)):
                 reasons += self.keep(corpus.rows(start + int(number) * step))[1]
             release_pages(corpus.samples)
         return reasons
 
-    def _must_look_into(self, corpus: Corpus, part: slice) -> np.ndarray:
+    def _must_read_index(self, corpus: Corpus, part: slice) -> np.ndarray:
         """Whether the index of each shard must be read to know its filtered samples and its units.
 
         Policies with `table_units` are monotone in length and text, and so are the filters. So it suffices to test the
@@ -119,11 +119,11 @@ class Measure:
         if not len(shortest):
             return text_only
         extremes = (shortest.min(), longest.max(), shortest_text.min(), longest_text.max())
-        if not self._corners_may_filter(*map(np.atleast_1d, extremes))[0]:
+        if not self._extremes_may_filter(*map(np.atleast_1d, extremes))[0]:
             return text_only
-        return text_only | self._corners_may_filter(shortest, longest, shortest_text, longest_text)
+        return text_only | self._extremes_may_filter(shortest, longest, shortest_text, longest_text)
 
-    def _corners_may_filter(
+    def _extremes_may_filter(
         self, shortest: np.ndarray, longest: np.ndarray, shortest_text: np.ndarray, longest_text: np.ndarray
     ) -> np.ndarray:
         rate = np.full(len(shortest), NOMINAL_RATE)

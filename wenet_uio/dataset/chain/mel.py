@@ -1,0 +1,70 @@
+"""The mel matrix, and its product with power spectra."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from wenet_uio.config.dataset import FbankConf
+
+BAND_BINS = 16
+"""Mel bins per matrix product on a CPU: a vector register of float32."""
+
+
+class MelBand(NamedTuple):
+    """Adjacent mel bins. Multiplying the mel matrix in such bands skips most of its zeros."""
+
+    spectrum: slice
+    """Squared real and imaginary parts with a weight in any bin of the band."""
+    bins: slice
+    weights: torch.Tensor
+    """(parts, bins)."""
+
+
+def mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: torch.Tensor) -> None:
+    """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies` (frames, mel bins)."""
+    spectrum.square_()
+    for band in mel:
+        torch.mm(spectrum[:, band.spectrum], band.weights, out=energies[:, band.bins])
+
+
+def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor:
+    """Weights (fft_size // 2 + 1, num_mel_bins) float64 of triangles at equal distances on Kaldi's mel scale.
+
+    Raises:
+        ValueError: the band between low_freq and high_freq is empty or exceeds half the sample rate.
+    """
+    nyquist = sample_rate / 2
+    high = conf.high_freq if conf.high_freq > 0 else nyquist + conf.high_freq
+    if not 0 <= conf.low_freq < high <= nyquist:
+        raise ValueError(
+            f"fbank_conf: low_freq {conf.low_freq} and high_freq {conf.high_freq} leave no band at {sample_rate} Hz"
+        )
+    edges = torch.linspace(_mel(conf.low_freq), _mel(high), conf.num_mel_bins + 2, dtype=torch.float64)
+    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
+    mels = 1127.0 * torch.log1p(
+        torch.arange(fft_size // 2 + 1, dtype=torch.float64)[:, None] * sample_rate / fft_size / 700
+    )
+    weights = torch.minimum((mels - left) / (centre - left), (right - mels) / (right - centre)).clamp_(min=0)
+    weights[-1] = 0  # Kaldi ignores the bin at half the sample rate
+    return weights
+
+
+def mel_bands(matrix: torch.Tensor, device: torch.device) -> tuple[MelBand, ...]:
+    """Cut mel weights (fft bins, mel bins) into bands. An accelerator gets a single band: its products are fast."""
+    weights = matrix.float().repeat_interleave(2, dim=0)
+    bins = weights.size(1)
+    step = BAND_BINS if device.type == "cpu" else bins
+    bands = []
+    for first in range(0, bins, step):
+        part = weights[:, first : first + step]
+        used = part.any(1).nonzero().flatten().tolist() or [0]
+        rows = slice(used[0], used[-1] + 1)
+        bands.append(MelBand(rows, slice(first, first + step), part[rows].contiguous().to(device)))
+    return tuple(bands)
+
+
+def _mel(hertz: float) -> float:
+    return 1127.0 * math.log1p(hertz / 700.0)
