@@ -132,7 +132,7 @@ def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_
         (["--train_data", "absent.list"], "absent.list"),
         (["--cv_data", "empty.list"], "empty.list"),
         (["--checkpoint", "units.txt"], "units.txt: not the weights of a model"),
-        (["--enc_init", "encoder.pt", "--enc_init_mods", "ctc"], "encoder.pt: nothing of 'ctc' in it"),
+        (["--enc_init", "encoder.pt", "--enc_init_mods", "ctc"], "encoder.pt: no weights of 'ctc'; the file has"),
         (["--freeze_modules", "encodr"], "no module 'encodr'; did you mean 'encoder'"),
         (["--override_config", "max_epoch=many"], "max_epoch: Input should be a valid integer"),
         (["--override_config", "use_amp=Flase"], "use_amp: Input should be a valid boolean"),

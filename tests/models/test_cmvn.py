@@ -39,7 +39,10 @@ def test_constant_bin_stays_finite(tmp_path):
         ("not json", "expected JSON"),
         (json.dumps({"mean_stat": [1.0], "var_stat": [1.0]}), "frame_num"),
         (json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 0}), "0 frames"),
-        (json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 5}), "statistics of 1 bins, features have 2"),
+        (
+            json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 5}),
+            "statistics of 1 bins, but the features have 2",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path, text, message):

@@ -51,8 +51,8 @@ def test_shift_counts_positions_from_the_end(make_encoder_model):
 @pytest.mark.parametrize(
     ("conf", "message"),
     [
-        ({"recover_idx": None}, "as many of one as of the other"),
-        ({"reduce_idx": 11}, "rising, all reductions in front of all recoveries"),
+        ({"recover_idx": None}, "two rising lists of the same length"),
+        ({"reduce_idx": 11}, "with every reduce_idx below every recover_idx"),
         ({"reduce_idx": [2, 5], "recover_idx": [11, 12]}, r"recover_idx \(11, 12\) is not below num_blocks 12"),
         ({"encoder_dim": 30}, "encoder_dim 30 is not divisible by attention_heads 4"),
         ({"cnn_module_kernel": 30}, "cnn_module_kernel 30 is even"),

@@ -240,8 +240,11 @@ def test_what_cannot_be_used_is_named(values, message):
 @pytest.mark.parametrize(
     ("joint", "message"),
     [
-        ({"pred_output_size": 9}, r"joint_conf\.pred_output_size 9, but it is 256"),
-        ({"prejoin_linear": False}, "prejoin_linear false needs one width, found encoder 8, predictor 256, join_dim"),
+        ({"pred_output_size": 9}, r"joint_conf\.pred_output_size is 9, but the width is 256"),
+        (
+            {"prejoin_linear": False},
+            "false needs equal widths, found encoder 8, predictor 256, join_dim",
+        ),
     ],
 )
 def test_widths_that_do_not_fit_are_named(joint, message):

@@ -1,4 +1,4 @@
-"""Activation functions by their names in the yaml."""
+"""Activation functions, by the names that the yaml uses."""
 
 from __future__ import annotations
 

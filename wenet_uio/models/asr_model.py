@@ -1,6 +1,8 @@
-"""The recogniser: encoder, CTC and attention decoder trained together."""
+"""The recogniser: an encoder with CTC and an attention decoder, trained together."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -14,28 +16,47 @@ from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.masks import length_mask
 
+Losses = dict[str, torch.Tensor | None]
+"""{name: 0-d tensor, or None for a loss whose weight is 0}."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The size of the vocabulary, and the labels with a fixed meaning.
+
+    Raises:
+        ValueError: a label is not below `size`.
+    """
+
+    size: int
+    blank: int
+    sos: int
+    eos: int
+
+    def __post_init__(self) -> None:
+        for name, label in (("ctc_blank_id", self.blank), ("<sos>", self.sos), ("<eos>", self.eos)):
+            if label >= self.size:
+                raise ValueError(f"{name} {label} is outside of the vocabulary of {self.size}")
+
 
 class ASRModel(nn.Module):
-    """Hybrid CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020). Features in, log-probabilities out."""
+    """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020)."""
 
     def __init__(
         self,
         encoder: Encoder,
         decoder: TransformerDecoder | BiTransformerDecoder,
-        ctc: CTC,
-        vocab_size: int,
-        sos: int,
-        eos: int,
+        vocabulary: Vocabulary,
         conf: ModelConf | TransducerConf,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.ctc = ctc
-        self.vocab_size = vocab_size
-        self.sos = sos
-        self.eos = eos
-        self.blank = ctc.blank
+        self.ctc = CTC(vocabulary.size, encoder.output_size, vocabulary.blank)
+        self.vocab_size = vocabulary.size
+        self.sos = vocabulary.sos
+        self.eos = vocabulary.eos
+        self.blank = vocabulary.blank
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.attention_weight
@@ -43,23 +64,24 @@ class ASRModel(nn.Module):
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
         self.attention_loss = LabelSmoothingLoss(
-            vocab_size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
+            vocabulary.size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
 
     def forward(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
-    ) -> dict[str, torch.Tensor | None]:
-        """Losses of a batch of at least one utterance.
+    ) -> Losses:
+        """Compute the losses of a batch with at least one utterance.
 
         Args:
-            feats: (B, T, F); T = 0 for text without audio, from which the decoder learns as a language model does.
+            feats: (B, T, F); T = 0 for text without audio, which trains the decoder as a language model.
             feats_lengths: (B,) frames.
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
 
         Returns:
             0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + attention_weight * `loss_att`,
-            `th_accuracy` (share of the tokens predicted right, teacher-forced). A part of weight 0 is None.
+            and `th_accuracy`, the share of tokens that the decoder predicts correctly from the tokens before. A loss
+            with weight 0 is None.
         """
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths)
@@ -68,7 +90,7 @@ class ASRModel(nn.Module):
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """What `forward` returns of a part whose weight is above 0, the loss in front."""
+        """Names of the values of `forward` that are not None: `loss`, then the losses with a weight above 0."""
         weights = {
             "loss_att": self.attention_weight,
             "th_accuracy": self.attention_weight,
@@ -79,8 +101,8 @@ class ASRModel(nn.Module):
 
     def _losses(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
-    ) -> dict[str, torch.Tensor | None]:
-        """See `forward`: encoder_out (B, T', D), lengths (B,)."""
+    ) -> Losses:
+        """Losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
         loss_ctc = loss_att = th_accuracy = None
         loss = encoder_out.new_zeros((), dtype=torch.float32)
         if self.ctc_weight > 0.0:
@@ -91,8 +113,8 @@ class ASRModel(nn.Module):
             loss = loss + self.attention_weight * loss_att
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": th_accuracy}
 
-    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> dict[str, torch.Tensor | None]:
-        """Losses of text without audio: the decoder looks at one frame of zeros."""
+    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> Losses:
+        """Losses of text without audio: the decoder attends to one frame of zeros."""
         nothing = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, self.ctc.ctc_lo.in_features)
         loss_att, accuracy = self._attention_loss(nothing, torch.ones_like(target_lengths), target, target_lengths)
         loss = self.text_weight * loss_att
@@ -101,6 +123,7 @@ class ASRModel(nn.Module):
     def _attention_loss(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss of the decoder, and the share of tokens that the left-to-right decoder predicts correctly."""
         valid = target != self.ignore_id
         tokens = pad(target.masked_fill(~valid, self.eos), (1, 0), value=self.sos)
         backward = reversed_hypotheses(tokens, target_lengths + 1, self.eos)
@@ -116,7 +139,7 @@ class ASRModel(nn.Module):
         return loss, right_answers.sum() / counted.sum().clamp(min=1)
 
     def _labels(self, tokens: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
-        """`sos a b eos` (B, U) -> `a b eos ignore`: what stands behind each token."""
+        """The token after each token: `sos a b` (B, U) -> `a b eos`, padded with ignore_id."""
         shifted = pad(tokens[:, 1:], (0, 1), value=self.eos)
         return shifted.masked_fill(~length_mask(target_lengths + 1, tokens.size(1)), self.ignore_id)
 
@@ -128,20 +151,20 @@ class ASRModel(nn.Module):
         num_decoding_left_chunks: int = -1,
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features -> encoder frames.
+        """Compute encoder frames from features.
 
         Args:
             feats: (B, T, F).
             feats_lengths: (B,) frames.
             decoding_chunk_size: encoder frames of a chunk; -1: full context.
-            num_decoding_left_chunks: chunks seen before the present one; -1: all.
-            simulate_streaming: really go chunk by chunk, one utterance after another, as a streaming runtime does.
+            num_decoding_left_chunks: chunks seen before the current chunk; -1: all.
+            simulate_streaming: encode each utterance alone, chunk by chunk with caches, as a streaming runtime does.
 
         Returns:
-            (B, T', D), whose frames beyond an utterance's length mean nothing, and lengths (B,).
+            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length have arbitrary values.
 
         Raises:
-            ValueError: for chunks that this model cannot do.
+            ValueError: the model does not support these chunks.
         """
         if decoding_chunk_size == 0:
             raise ValueError("decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames")
@@ -150,28 +173,33 @@ class ASRModel(nn.Module):
                 f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full context only; "
                 "use -1, or train with use_dynamic_chunk"
             )
-        if not simulate_streaming:
-            return self.encoder(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
-        chunk_size = decoding_chunk_size if self.encoder.static_chunk_size == 0 else self.encoder.static_chunk_size
+        if simulate_streaming:
+            return self._encode_streams(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
+        return self.encoder(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
+
+    def _encode_streams(
+        self, feats: torch.Tensor, feats_lengths: torch.Tensor, decoding_chunk_size: int, num_left_chunks: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encode each utterance chunk by chunk; see `encode`."""
+        encoder = self.encoder
+        chunk_size = encoder.static_chunk_size or decoding_chunk_size
         if chunk_size < 0:
             raise ValueError("simulate_streaming needs decoding_chunk_size > 0")
-        if self.encoder.obstacle:
-            raise ValueError(f"simulate_streaming: {self.encoder.obstacle}")
+        if encoder.obstacle:
+            raise ValueError(f"simulate_streaming: {encoder.obstacle}")
         outputs = [
-            self.encoder.forward_chunk_by_chunk(utterance[:length].unsqueeze(0), chunk_size, num_decoding_left_chunks)[
-                0
-            ]
+            encoder.forward_chunk_by_chunk(utterance[:length].unsqueeze(0), chunk_size, num_left_chunks)[0]
             for utterance, length in zip(feats, feats_lengths.tolist(), strict=True)
         ]
         lengths = torch.tensor([len(output) for output in outputs], device=feats.device)
         return nn.utils.rnn.pad_sequence(outputs, batch_first=True), lengths
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """(B, T', D) -> CTC log-probabilities (B, T', V); `blank_penalty` lowers the blank's score."""
+        """CTC log-probabilities (B, T', V) of encoder frames (B, T', D); see CTC.log_softmax."""
         return self.ctc.log_softmax(encoder_out, blank_penalty)
 
     def forward_attention_decoder(
         self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float = 0.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Score the hypotheses of one utterance; see Decoder.score_hypotheses."""
+        """Log-probabilities of the hypotheses of one utterance; see Decoder.score_hypotheses."""
         return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)

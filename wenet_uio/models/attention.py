@@ -10,7 +10,7 @@ from wenet_uio.config.encoder import AttentionConf
 
 
 class MultiHeadedAttention(nn.Module):
-    """Attention of one sequence over another, or over itself (Vaswani et al. 2017)."""
+    """Attention of one sequence over another sequence or over itself (Vaswani et al. 2017)."""
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
         super().__init__()
@@ -27,13 +27,13 @@ class MultiHeadedAttention(nn.Module):
         return x.view(x.size(0), x.size(1), self.heads, self.head_dim).transpose(1, 2)
 
     def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """memory (B, T, D) -> keys and values (B, H, T, D / H)."""
+        """Project memory (B, T, D) to keys and values, (B, H, T, D / H) each."""
         return self.split_heads(self.linear_k(memory)), self.split_heads(self.linear_v(memory))
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """Queries (B, H, Q, d), keys and values (B, H, K, d), bias broadcast to (B, H, Q, K) -> (B, Q, D)."""
+        """Queries (B, H, Q, d), keys and values (B, H, K, d), bias that broadcasts to (B, H, Q, K) -> (B, Q, D)."""
         dropout_rate = self.dropout_rate if self.training else 0.0
         heads = scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_rate)
         return self.linear_out(heads.transpose(1, 2).flatten(2))
@@ -41,7 +41,7 @@ class MultiHeadedAttention(nn.Module):
     def attend_memory(
         self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """x (B, T, D) attends over a projected memory -> (B, T, D)."""
+        """Let x (B, T, D) attend over a memory that `project_memory` projected -> (B, T, D)."""
         return self.attend(self.split_heads(self.linear_q(x)), key, value, bias)
 
     def forward(
@@ -51,12 +51,12 @@ class MultiHeadedAttention(nn.Module):
 
         Args:
             x: (B, T, D).
-            bias: added to the scores, broadcast to (B, H, T, K); None allows everything.
+            bias: added to the scores, broadcasts to (B, H, T, K); None: every frame sees every frame.
             pos_emb: (1, K, D), used by RelPositionMultiHeadedAttention only.
             past: (B, H, C, 2 D / H) keys and values of the C frames before x, so K = C + T; None outside of streaming.
 
         Returns:
-            (B, T, D), and `past` grown by x: (B, H, K, 2 D / H).
+            (B, T, D), and keys and values of the past and of x: (B, H, K, 2 D / H), or None outside of streaming.
         """
         key, value, present = self.remember(x, past)
         return self.attend_memory(x, key, value, bias), present
@@ -64,7 +64,11 @@ class MultiHeadedAttention(nn.Module):
     def remember(
         self, x: torch.Tensor, past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Keys and values of x behind those of `past`, and both in one tensor where there is a past."""
+        """Append the keys and values of x (B, T, D) to those of `past`.
+
+        Returns:
+            Keys and values (B, H, K, D / H), and both in one tensor (B, H, K, 2 D / H), or None without a past.
+        """
         key, value = self.project_memory(x)
         if past is None:
             return key, value, None
@@ -75,8 +79,9 @@ class MultiHeadedAttention(nn.Module):
 class RelPositionMultiHeadedAttention(MultiHeadedAttention):
     """Self-attention with learned biases for content (u) and position (v), as in Transformer-XL but without its shift.
 
-    The score of query i and key j is (q_i + u) k_j + (q_i + v) p_j. Because p depends on the key alone, this is
-    (q_i + u) (k_j + p_j) + (v - u) p_j: positions join the keys, and what remains is one number per head and key.
+    The score of query i and key j is (q_i + u) k_j + (q_i + v) p_j. Because p depends only on the key, this equals
+    (q_i + u) (k_j + p_j) + (v - u) p_j. So positions are added to the keys, and the second term is one number per head
+    and key.
     """
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
@@ -90,7 +95,7 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As MultiHeadedAttention.forward."""
+        """See MultiHeadedAttention.forward."""
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
         shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * self.head_dim**-0.5
@@ -102,16 +107,16 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
 
 
 class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
-    """The same with the shift of Transformer-XL, over positions 0 .. K - 1 alone, as WeNet's squeezeformer does it.
+    """Relative attention with the shift of Transformer-XL over positions 0 .. K - 1, as in WeNet's squeezeformer.
 
-    The position of query i and key j is (K - 1) - (i - j) up to j = i: it counts from the end of the padded batch, so
-    what an utterance becomes depends on how far it is padded.
+    For j <= i, the position of query i and key j is (K - 1) - (i - j). It counts from the end of the padded batch, so
+    the output for an utterance depends on its padding.
     """
 
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As MultiHeadedAttention.forward."""
+        """See MultiHeadedAttention.forward."""
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
         query = self.linear_q(x)
@@ -122,7 +127,7 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         return self.attend(self.split_heads(query + self.pos_bias_u.flatten()), key, value, shifted), present
 
     def shift(self, scores: torch.Tensor) -> torch.Tensor:
-        """(B, H, Q, K): each row starts one place further to the left than the one below (Dai et al. 2019, B)."""
+        """Shift each row of scores (B, H, Q, K) one place further to the left than the row below (Dai et al. 2019)."""
         batch, heads, queries, keys = scores.shape
         rows = pad(scores, (1, 0)).view(batch, heads, keys + 1, queries)
         return rows[:, :, 1:].reshape(batch, heads, queries, keys)

@@ -1,4 +1,4 @@
-"""Branchformer and E-Branchformer: attention beside a convolution in every block.
+"""Branchformer and E-Branchformer: every block has an attention branch and a convolution branch (cgMLP).
 
 The layers have the interface of encoder_layer.py.
 """
@@ -17,33 +17,39 @@ from wenet_uio.models.encoder_layer import feed_forward, self_attention
 
 
 def _pack(memories: list[torch.Tensor], dim: int) -> torch.Tensor:
-    """What convolutions remember, (B, C, F) of each, in the form that runtimes give a cache: (B, dim, frames)."""
+    """Pack the pasts of convolutions, (B, C, F) each, into one cache (B, dim, frames) as C++ runtimes store it."""
     flat = torch.cat([memory.flatten(1) for memory in memories], dim=1)
     frames = (flat.size(1) + dim - 1) // dim
     return pad(flat, (0, frames * dim - flat.size(1))).view(flat.size(0), dim, frames)
 
 
 def _unpack(packed: torch.Tensor, start: int, channels: int, frames: int) -> torch.Tensor:
-    """The memory (B, channels, frames) that lies at place `start` of what `_pack` made."""
+    """The past (B, channels, frames) at place `start` of a cache that `_pack` returned."""
     return packed.flatten(1)[:, start : start + channels * frames].reshape(packed.size(0), channels, frames)
 
 
 def _depth_scale(rate: float) -> float:
-    """What a block that is skipped in a share `rate` of the training batches counts in the others."""
+    """Factor for the output of a block that a share `rate` of the training batches skips; keeps the mean."""
     return 1.0 / (1.0 - rate)
 
 
+def _branches(conf: BranchformerEncoderConf, block: int) -> tuple[bool, bool]:
+    """Whether a block has attention, and whether it has a cgMLP. A branch with the fixed weight 0 is not built."""
+    share = 0.5
+    if conf.merge_method == "fixed_ave" and conf.use_attn and conf.use_cgmlp:
+        share = conf.of_blocks("cgmlp_weight")[block]
+    return conf.use_attn and share < 1.0, conf.use_cgmlp and share > 0.0
+
+
 class BranchformerEncoderLayer(nn.Module):
-    """Attention and cgMLP side by side, merged (Peng et al. 2022)."""
+    """Attention and cgMLP in parallel, then a merge of both (Peng et al. 2022)."""
 
     def __init__(self, conf: BranchformerEncoderConf, block: int) -> None:
         super().__init__()
         dim = conf.output_size
         self.share = conf.of_blocks("cgmlp_weight")[block]
         both = conf.use_attn and conf.use_cgmlp
-        fixed = conf.merge_method == "fixed_ave" and both
-        use_attn = conf.use_attn and not (fixed and self.share == 1.0)
-        use_cgmlp = conf.use_cgmlp and not (fixed and self.share == 0.0)
+        use_attn, use_cgmlp = _branches(conf, block)
         self.attn = self_attention(conf) if use_attn else None
         self.cgmlp = ConvolutionalGatingMLP(conf) if use_cgmlp else None
         self.norm_mha = nn.LayerNorm(dim) if use_attn else None
@@ -53,7 +59,7 @@ class BranchformerEncoderLayer(nn.Module):
         self.merge_method = conf.merge_method
         self.attn_branch_drop_rate = conf.of_blocks("attn_branch_drop_rate")[block]
         self.depth_scale = _depth_scale(conf.of_blocks("stochastic_depth_rate")[block])
-        # Every checkpoint of WeNet has these four, whether they are used or not.
+        # Every checkpoint of WeNet contains these four layers, also if the merge method does not use them.
         self.pooling_proj1, self.pooling_proj2, self.weight_proj1, self.weight_proj2 = (
             nn.Linear(dim, 1).requires_grad_(both and conf.merge_method == "learned_ave") for _ in range(4)
         )
@@ -69,41 +75,48 @@ class BranchformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the top of encoder_layer.py."""
-        attended = gated = x
+        """See the docstring of encoder_layer.py."""
+        attended = x
         if self.attn is not None and self.norm_mha is not None:
             attended, att_past = self.attn(self.norm_mha(x), bias, pos_emb, att_past)
             attended = self.dropout(attended)
         elif att_past is not None:
-            att_past = pad(att_past, (0, 0, 0, x.size(1)))  # nothing to remember, in the length of the other layers
-        if self.cgmlp is not None and self.norm_mlp is not None:
-            gate_past: torch.Tensor | None = None
-            if cnn_past is not None:
-                conv = self.cgmlp.csgu.conv
-                gate_past = _unpack(cnn_past, 0, conv.channels, conv.left_frames)
-            gated, gate_past = self.cgmlp(self.norm_mlp(x), gate_past)
-            gated = self.dropout(gated)
-            if gate_past is not None:
-                cnn_past = _pack([gate_past], x.size(2))
-        if self.attn is None:
-            merged = gated
-        elif self.cgmlp is None:
-            merged = attended
-        elif self.merge_method == "concat":
-            merged = torch.cat((attended, gated), dim=2)
-        elif self.merge_method == "fixed_ave":
-            merged = (1.0 - self.share) * attended + self.share * gated
-        else:
-            weight = self._weight_of_attention(attended, gated, padded)
-            merged = weight * attended + (1.0 - weight) * gated
-        merged = self.dropout(self.merge_proj(merged))
+            att_past = pad(att_past, (0, 0, 0, x.size(1)))  # zeros: all layers share one cache
+        gated, cnn_past = self._gate(x, cnn_past)
+        merged = self.dropout(self.merge_proj(self._merge(attended, gated, padded)))
         scale = self.depth_scale if self.training else 1.0
         return self.norm_final(torch.add(x, merged, alpha=scale)), att_past, cnn_past
+
+    def _gate(self, x: torch.Tensor, cnn_past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Apply the cgMLP branch -> (B, T, D), the next `cnn_past`."""
+        if self.cgmlp is None or self.norm_mlp is None:
+            return x, cnn_past
+        gate_past: torch.Tensor | None = None
+        if cnn_past is not None:
+            conv = self.cgmlp.csgu.conv
+            gate_past = _unpack(cnn_past, 0, conv.channels, conv.left_frames)
+        gated, gate_past = self.cgmlp(self.norm_mlp(x), gate_past)
+        if gate_past is not None:
+            cnn_past = _pack([gate_past], x.size(2))
+        return self.dropout(gated), cnn_past
+
+    def _merge(self, attended: torch.Tensor, gated: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Merge the outputs of the branches (B, T, D) -> (B, T, D), or (B, T, 2 D) with merge_method concat."""
+        if self.attn is None:
+            return gated
+        if self.cgmlp is None:
+            return attended
+        if self.merge_method == "concat":
+            return torch.cat((attended, gated), dim=2)
+        if self.merge_method == "fixed_ave":
+            return (1.0 - self.share) * attended + self.share * gated
+        weight = self._weight_of_attention(attended, gated, padded)
+        return weight * attended + (1.0 - weight) * gated
 
     def _weight_of_attention(
         self, attended: torch.Tensor, gated: torch.Tensor, padded: torch.Tensor | None
     ) -> torch.Tensor:
-        """(B, 1, 1), learned from the mean of each branch over the utterance; the other branch has the rest."""
+        """Weight (B, 1, 1) of the attention branch, from a weighted mean of each branch over the utterance."""
         weight1 = self.weight_proj1(_pooled(attended, self.pooling_proj1(attended), padded))
         weight2 = self.weight_proj2(_pooled(gated, self.pooling_proj2(gated), padded))
         weight = torch.sigmoid(weight1 - weight2).unsqueeze(2)
@@ -113,7 +126,7 @@ class BranchformerEncoderLayer(nn.Module):
 
 
 def _pooled(x: torch.Tensor, scores: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-    """Mean (B, D) of x (B, T, D) with the softmax of scores (B, T, 1) as weights; padding counts nothing."""
+    """Mean (B, D) of x (B, T, D), weighted by the softmax of scores (B, T, 1); padding has weight 0."""
     scores = scores / x.size(2) ** 0.5
     if padded is not None:
         scores = scores.masked_fill(padded, -30000.0)
@@ -121,8 +134,10 @@ def _pooled(x: torch.Tensor, scores: torch.Tensor, padded: torch.Tensor | None) 
 
 
 class EBranchformerEncoderLayer(nn.Module):
-    """Half feed-forward, attention and cgMLP side by side, merged by a convolution, half feed-forward (Kim et al.
-    2022)."""
+    """Layer of the E-Branchformer (Kim et al. 2022).
+
+    Halved feed-forward, attention and cgMLP in parallel, a convolution that merges both, halved feed-forward.
+    """
 
     def __init__(self, conf: EBranchformerEncoderConf, block: int) -> None:
         super().__init__()
@@ -152,7 +167,7 @@ class EBranchformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the top of encoder_layer.py."""
+        """See the docstring of encoder_layer.py."""
         scale = self.depth_scale if self.training else 1.0
         if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
             half = self.dropout(self.feed_forward_macaron(self.norm_ff_macaron(x)))
@@ -182,7 +197,7 @@ class EBranchformerEncoderLayer(nn.Module):
 
 
 class _BranchEncoder(Encoder):
-    """What both encoders share."""
+    """Common part of both encoders."""
 
     def __init__(
         self, input_size: int, conf: BranchEncoderConf, layers: list[nn.Module], global_cmvn: nn.Module | None
@@ -196,7 +211,7 @@ class _BranchEncoder(Encoder):
 
 
 class BranchformerEncoder(_BranchEncoder):
-    """Peng et al. 2022, https://arxiv.org/abs/2207.02971."""
+    """Branchformer (Peng et al. 2022, https://arxiv.org/abs/2207.02971)."""
 
     def __init__(self, input_size: int, conf: BranchformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [BranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)]
@@ -206,7 +221,7 @@ class BranchformerEncoder(_BranchEncoder):
 
 
 class EBranchformerEncoder(_BranchEncoder):
-    """Kim et al. 2022, https://arxiv.org/abs/2210.00077."""
+    """E-Branchformer (Kim et al. 2022, https://arxiv.org/abs/2210.00077)."""
 
     def __init__(self, input_size: int, conf: EBranchformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [EBranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)]

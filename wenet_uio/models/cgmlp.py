@@ -1,4 +1,4 @@
-"""Multi-layer perceptron with convolutional gating (Sakuma et al. 2022), the local branch of the branchformers."""
+"""Multi-layer perceptron with convolutional gating (cgMLP, Sakuma et al. 2022): the local branch of branchformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wenet_uio.models.convolution import DepthwiseConv
 
 
 class ConvolutionalGate(nn.Module):
-    """One half of the channels, multiplied with the other half after a convolution over time."""
+    """Multiplies one half of the channels by the other half, to which a convolution over time is applied before."""
 
     def __init__(self, conf: BranchEncoderConf) -> None:
         super().__init__()
@@ -23,9 +23,9 @@ class ConvolutionalGate(nn.Module):
         self.dropout = nn.Dropout(conf.dropout_rate)
 
     def forward(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """x (B, T, 2 C), past (B, C, left_frames) or None -> (B, T, C), the next `past`."""
+        """Input x (B, T, 2 C), past (B, C, left_frames) or None -> (B, T, C), the next `past`."""
         kept, gate = x.chunk(2, dim=2)
-        # What is in front of the first frame is normalised too: zeros become the bias of the norm, as in WeNet.
+        # As in WeNet, the norm also applies to the zeros before the first frame: they become the bias of the norm.
         gate, present = self.conv.remember(gate, past)
         gate = self.conv(self.norm(gate))
         if self.linear is not None:
@@ -34,10 +34,10 @@ class ConvolutionalGate(nn.Module):
 
 
 class ConvolutionalGatingMLP(nn.Module):
-    """Widen, activate, gate, narrow.
+    """Linear layer to more channels, activation, gate, linear layer back to the width of the encoder.
 
-    The convolution does not know what is padding, as in WeNet: unless it is causal, the last frames of an utterance
-    depend a little on how far it is padded.
+    As in WeNet, the convolution does not mask padding. Unless it is causal, the last frames of an utterance depend
+    slightly on the length of the padding.
     """
 
     def __init__(self, conf: BranchEncoderConf) -> None:
@@ -47,6 +47,6 @@ class ConvolutionalGatingMLP(nn.Module):
         self.channel_proj2 = nn.Linear(conf.cgmlp_linear_units // 2, conf.output_size)
 
     def forward(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """x (B, T, D), past (B, cgmlp_linear_units / 2, left_frames) or None -> (B, T, D), the next `past`."""
+        """Input x (B, T, D), past (B, cgmlp_linear_units / 2, left_frames) or None -> (B, T, D), the next `past`."""
         x, present = self.csgu(self.channel_proj1(x), past)
         return self.channel_proj2(x), present

@@ -1,4 +1,4 @@
-"""Global mean and variance normalisation of features, inside the model."""
+"""Global cepstral mean and variance normalisation (CMVN) of the features, as a layer of the model."""
 
 from __future__ import annotations
 
@@ -9,28 +9,36 @@ import torch
 from torch import nn
 
 SMALLEST_VARIANCE = 1e-20
+"""Lower bound of a variance; avoids a division by zero."""
 
 
 class GlobalCMVN(nn.Module):
-    """(feats - mean) * istd with the statistics of the training corpus."""
+    """(feats - mean) * istd, with mean (F,) and inverse standard deviation istd (F,) of the training corpus."""
 
     def __init__(self, mean: torch.Tensor, istd: torch.Tensor) -> None:
         super().__init__()
+        self.mean: torch.Tensor
+        self.istd: torch.Tensor
         self.register_buffer("mean", mean)
         self.register_buffer("istd", istd)
 
     def forward(self, feats: torch.Tensor) -> torch.Tensor:
-        """(B, T, F) -> (B, T, F)."""
+        """Normalise feats (B, T, F)."""
         return (feats - self.mean) * self.istd
 
 
 def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
-    """Read statistics: JSON with `mean_stat`, `var_stat` (sums of x and of x squared) and `frame_num`, or Kaldi's text
-    matrix of the same numbers.
+    """Read CMVN statistics and compute mean and inverse standard deviation.
+
+    Args:
+        path: JSON with `mean_stat` (sums of x), `var_stat` (sums of x squared) and `frame_num`, or a Kaldi matrix in
+            text format with the same numbers.
+        is_json: whether the file is JSON.
+        dim: number of features of a frame.
 
     Raises:
-        OSError: when the file cannot be read.
-        ValueError: when it is something else, or its width is not `dim`.
+        OSError: the file cannot be read.
+        ValueError: the file has another format, or statistics of another number of features.
     """
     text = Path(path).read_text(encoding="utf-8")
     try:
@@ -48,7 +56,8 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
         raise ValueError(f"cmvn_file {path}: {count} frames, {len(sums)} sums and {len(squares)} sums of squares")
     if len(sums) != dim:
         raise ValueError(
-            f"cmvn_file {path}: statistics of {len(sums)} bins, features have {dim}; compute them with this config"
+            f"cmvn_file {path}: statistics of {len(sums)} bins, but the features have {dim}; compute the statistics "
+            "with this config"
         )
     mean = sums / count
     variance = (squares / count - mean * mean).clamp(min=SMALLEST_VARIANCE)

@@ -11,7 +11,7 @@ from wenet_uio.models.activation import ACTIVATIONS
 
 
 class DepthwiseConv(nn.Conv1d):
-    """Each channel with a kernel of its own: over the frames around one, or (causal) over those up to it."""
+    """Convolution with one kernel per channel, over the frames around each frame or (causal) up to each frame."""
 
     def __init__(self, channels: int, kernel: int, causal: bool, bias: bool = True) -> None:
         super().__init__(channels, channels, kernel, groups=channels, bias=bias)
@@ -20,13 +20,14 @@ class DepthwiseConv(nn.Conv1d):
         self.margin = 0 if causal else (kernel - 1) // 2
 
     def remember(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Put in front of x (B, T, C) the frames that a causal kernel looks back on.
+        """Prepend the frames before x (B, T, C) that a causal kernel needs.
 
         Args:
-            past: (B, C, left_frames) frames before x; None outside of streaming, where zeros are in front.
+            x: (B, T, C).
+            past: (B, C, left_frames) frames before x; None outside of streaming: prepend zeros.
 
         Returns:
-            (B, left_frames + T, C), and its last frames as the next `past`.
+            (B, left_frames + T, C), and its last frames as the next `past`, or None outside of streaming.
         """
         if past is not None:
             x = torch.cat((past.transpose(1, 2), x), dim=1)
@@ -34,15 +35,18 @@ class DepthwiseConv(nn.Conv1d):
         return pad(x, (0, 0, self.left_frames, 0)), None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, left_frames + T, C) -> (B, T, C), as an image of one row with channels last: three times as fast on
-        CPUs."""
+        """(B, left_frames + T, C) -> (B, T, C)."""
+        # An image of one row with channels last is three times as fast on CPUs as conv1d.
         row = x.transpose(1, 2).unsqueeze(2)
         row = conv2d(row, self.weight.unsqueeze(2), self.bias, padding=(0, self.margin), groups=self.groups)
         return row.squeeze(2).transpose(1, 2)
 
 
 class ConvolutionModule(nn.Module):
-    """Pointwise, gated linear unit, depthwise, norm, activation, pointwise (Gulati et al. 2020, 2.2)."""
+    """The conformer's convolution module (Gulati et al. 2020, section 2.2).
+
+    Pointwise convolution, gated linear unit, depthwise convolution, norm, activation, pointwise convolution.
+    """
 
     def __init__(self, conf: ConformerEncoderConf) -> None:
         super().__init__()
@@ -58,20 +62,20 @@ class ConvolutionModule(nn.Module):
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor | None, past: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One pass over a batch, or over a chunk.
+        """Apply the module to a batch or to a chunk.
 
         Args:
             x: (B, T, D).
-            padded: (B, T, 1) bool, True where x is padding; None: nowhere.
+            padded: (B, T, 1) bool, True where x is padding; None: no padding.
             past: (B, D, left_frames) frames before x; None outside of streaming.
 
         Returns:
-            (B, T, D), and the last frames of the input as the next `past`.
+            (B, T, D), and the last frames of the input as the next `past`, or None outside of streaming.
         """
         if padded is not None:
             x = x.masked_fill(padded, 0.0)
         x, present = self.depthwise_conv.remember(x, past)
-        # Pointwise convolutions are matrix products on (B, T, D): no transposition needed.
+        # A pointwise convolution is a matrix product on (B, T, D); this avoids the transpositions of conv1d.
         x = glu(linear(x, self.pointwise_conv1.weight.squeeze(2), self.pointwise_conv1.bias), dim=2)
         x = self.depthwise_conv(x)
         x = self.norm(x) if self.use_layer_norm else self.norm(x.flatten(0, 1)).view(x.shape)

@@ -8,7 +8,7 @@ from torch.nn.functional import ctc_loss
 
 
 class CTC(nn.Module):
-    """Projection of encoder frames to the vocabulary, and its loss."""
+    """Linear projection of encoder frames to the vocabulary, and the CTC loss."""
 
     def __init__(self, vocab_size: int, dim: int, blank: int) -> None:
         super().__init__()
@@ -19,12 +19,12 @@ class CTC(nn.Module):
     def forward(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
-        """Mean loss over utterances, 0-d; one that no alignment fits counts 0.
+        """Mean loss over utterances, 0-d. An utterance with fewer frames than its labels need has loss 0.
 
         Args:
             encoder_out: (B, T, D).
             lengths: (B,) frames.
-            target: (B, U) labels; what is beyond their lengths is not read.
+            target: (B, U) labels; values beyond target_lengths are ignored.
             target_lengths: (B,).
         """
         log_probs = self.ctc_lo(encoder_out).float().log_softmax(dim=2).transpose(0, 1)
@@ -35,7 +35,7 @@ class CTC(nn.Module):
 
     @torch.jit.export
     def log_softmax(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """(B, T, D) -> log-probabilities (B, T, V); the blank's score is lowered by `blank_penalty` before."""
+        """Encoder frames (B, T, D) -> log-probabilities (B, T, V); `blank_penalty` is subtracted from blank's logit."""
         logits = self.ctc_lo(encoder_out)
         if blank_penalty > 0.0:
             logits[:, :, self.blank] -= blank_penalty

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from wenet_uio.config.model import BiTransformerDecoderConf, TransformerDecoderConf
 from wenet_uio.models.decoder_layer import DecoderLayer
 from wenet_uio.models.embedding import PositionalEncoding
 from wenet_uio.models.masks import additive, causal_mask, length_mask
+from wenet_uio.models.recompute import recomputed
 
 
 class DecoderState(NamedTuple):
-    """What the decoder remembers of B utterances with K hypotheses each, between two tokens."""
+    """State of the decoder between two tokens, for B utterances with K hypotheses each."""
 
     source: list[tuple[torch.Tensor, torch.Tensor]]
-    """Of each layer: keys and values (B, H, T, D / H) of the encoder frames."""
+    """For each layer: keys and values (B, H, T, D / H) of the encoder frames."""
     memory_bias: torch.Tensor
     """(B, 1, 1, T), added to the scores of the encoder frames."""
     past: list[torch.Tensor]
-    """Of each layer: keys and values (B * K, H, U, 2 D / H) of the U tokens so far."""
+    """For each layer: keys and values (B * K, H, U, 2 D / H) of the U tokens so far."""
 
     def reorder(self, parents: torch.Tensor) -> DecoderState:
-        """Let hypothesis k of utterance b continue hypothesis parents[b, k] of the same utterance; parents (B, K2)."""
+        """State in which hypothesis k of utterance b continues hypothesis parents[b, k]; parents (B, K2)."""
         batch = parents.size(0)
         hypotheses = self.past[0].size(0) // batch
         rows = (parents + torch.arange(batch, device=parents.device).unsqueeze(1) * hypotheses).flatten()
@@ -33,9 +34,12 @@ class DecoderState(NamedTuple):
 
 
 def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> torch.Tensor:
-    """Token sequences for the right-to-left decoder: hyps (N, U) with sos in front, lengths (N,) counting it.
+    """Reverse token sequences for the right-to-left decoder: `sos a b c pad` becomes `sos c b a eos`.
 
-    `sos a b c pad` becomes `sos c b a eos`.
+    Args:
+        hyps: (N, U) tokens after a first sos.
+        lengths: (N,) numbers of tokens, sos included.
+        eos: label that replaces padding.
     """
     tokens = hyps[:, 1:]
     count = (lengths - 1).unsqueeze(1)
@@ -46,7 +50,7 @@ def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> 
 
 
 class Decoder(nn.Module):
-    """What both decoders do with their `forward`."""
+    """Base class of the decoders; their `forward` has the signature of TransformerDecoder.forward."""
 
     @torch.jit.export
     def score_hypotheses(
@@ -55,15 +59,15 @@ class Decoder(nn.Module):
         """Score the hypotheses of one utterance.
 
         Args:
-            hyps: (N, U) with sos in front.
-            hyps_lens: (N,) counting sos.
+            hyps: (N, U) tokens after a first sos.
+            hyps_lens: (N,) numbers of tokens, sos included.
             encoder_out: (1, T', D) without padding.
-            eos: label behind every hypothesis.
-            reverse_weight: 0 leaves the right-to-left decoder out.
+            eos: label that ends every hypothesis.
+            reverse_weight: 0: do not run the right-to-left decoder.
 
         Returns:
-            Log-probabilities (N, U, V) of the token behind each token, and those of the right-to-left decoder, or
-            zeros (1,) where it has no part.
+            Log-probabilities (N, U, V) of the token after each token, and the same of the right-to-left decoder, or
+            zeros (1,) if that decoder does not exist or does not run.
         """
         memory = encoder_out.expand(hyps.size(0), -1, -1)
         memory_mask = torch.ones(hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device)
@@ -73,17 +77,18 @@ class Decoder(nn.Module):
 
 
 class TransformerDecoder(Decoder):
-    """One decoder, left to right (Vaswani et al. 2017)."""
+    """Left-to-right decoder (Vaswani et al. 2017)."""
 
     bidirectional = False
 
     def __init__(self, vocab_size: int, dim: int, conf: TransformerDecoderConf) -> None:
         super().__init__()
-        self.embed = nn.Sequential(nn.Embedding(vocab_size, dim), PositionalEncoding(dim, conf.positional_dropout_rate))
+        embedding = nn.Embedding(vocab_size, dim)
+        self.embed = nn.Sequential(embedding, PositionalEncoding(dim, conf.positional_dropout_rate))
         self.after_norm = nn.LayerNorm(dim, eps=conf.norm_eps)
         self.output_layer = nn.Linear(dim, vocab_size)
         if conf.tie_word_embedding:
-            self.output_layer.weight = self.embed[0].weight
+            self.output_layer.weight = embedding.weight
         self.decoders = nn.ModuleList([DecoderLayer(dim, conf) for _ in range(conf.num_blocks)])
         self.heads = conf.attention_heads
         self.normalize_before = conf.normalize_before
@@ -98,18 +103,18 @@ class TransformerDecoder(Decoder):
         r_ys_in_pad: torch.Tensor,
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Score given tokens.
+        """Score the next token after each of the given tokens.
 
         Args:
             memory: (B, T, D) encoder frames.
             memory_mask: (B, 1, T) bool, True within the length.
-            ys_in_pad: (B, U) tokens with sos in front.
-            ys_in_lens: (B,) counting sos.
-            r_ys_in_pad: (B, U) reversed tokens with sos in front; used by BiTransformerDecoder only.
-            reverse_weight: 0 leaves the right-to-left decoder out.
+            ys_in_pad: (B, U) tokens after a first sos.
+            ys_in_lens: (B,) numbers of tokens, sos included.
+            r_ys_in_pad: (B, U) reversed tokens after a first sos; used by BiTransformerDecoder only.
+            reverse_weight: 0: do not run the right-to-left decoder.
 
         Returns:
-            Logits (B, U, V) of the token behind each, and those of the right-to-left decoder or zeros (1,).
+            Logits (B, U, V) of the token after each token, and the same of the right-to-left decoder or zeros (1,).
         """
         return self.score(memory, memory_mask, ys_in_pad, ys_in_lens), torch.zeros(1, device=memory.device)
 
@@ -117,14 +122,19 @@ class TransformerDecoder(Decoder):
     def score(
         self, memory: torch.Tensor, memory_mask: torch.Tensor, ys_in_pad: torch.Tensor, ys_in_lens: torch.Tensor
     ) -> torch.Tensor:
-        """Logits (B, U, V) in this decoder's own direction; arguments as in `forward`."""
+        """Logits (B, U, V) of this decoder alone; arguments as in `forward`."""
         size = ys_in_pad.size(1)
         x, _ = self.embed(ys_in_pad)
         mask = length_mask(ys_in_lens, size).unsqueeze(1) & causal_mask(size, ys_in_pad.device)
         bias, memory_bias = additive(mask, x.dtype), additive(memory_mask, x.dtype)
         for layer in self.decoders:
-            if not torch.jit.is_scripting() and self.gradient_checkpointing and self.training:
-                x = checkpoint(layer, x, bias, memory, memory_bias, use_reentrant=False)
+            # torch documents is_scripting, but torch.jit.__all__ does not list it.
+            if (
+                not torch.jit.is_scripting()  # pyright: ignore[reportPrivateImportUsage]
+                and self.gradient_checkpointing
+                and self.training
+            ):
+                x = recomputed(layer, x, bias, memory, memory_bias)
             else:
                 x = layer(x, bias, memory, memory_bias)
         return self._output(x)
@@ -139,7 +149,7 @@ class TransformerDecoder(Decoder):
         """Prepare B utterances for `forward_one_step`: memory (B, T, D), memory_mask (B, 1, T) bool."""
         head_dim = memory.size(2) // self.heads
         return DecoderState(
-            source=[layer.src_attn.project_memory(memory) for layer in self.decoders],
+            source=[layer.src_attn.project_memory(memory) for layer in self._layers()],
             memory_bias=additive(memory_mask, memory.dtype),
             past=[memory.new_zeros(memory.size(0), self.heads, 0, 2 * head_dim) for _ in self.decoders],
         )
@@ -150,18 +160,24 @@ class TransformerDecoder(Decoder):
 
         Args:
             state: from `start`, an earlier step, or `DecoderState.reorder`.
-            tokens: (B, K) the newest token of each; sos (B, 1) in the first step.
+            tokens: (B, K) the newest token of each hypothesis; sos (B, 1) in the first step.
 
         Returns:
-            Log-probabilities (B, K, V) of the token behind, and the state with the tokens in it.
+            Log-probabilities (B, K, V) of the next token, and the state that includes `tokens`.
         """
         x, _ = self.embed[1](self.embed[0](tokens.reshape(-1, 1)), state.past[0].size(2))
         x = x.view(tokens.size(0), tokens.size(1), -1)
         pasts = []
-        for layer, past, source in zip(self.decoders, state.past, state.source, strict=True):
+        for layer, past, source in zip(self._layers(), state.past, state.source, strict=True):
             x, past = layer.forward_one_step(x, past, source, state.memory_bias)
             pasts.append(past)
         return self._output(x).log_softmax(dim=-1), state._replace(past=pasts)
+
+    @torch.jit.unused
+    def _layers(self) -> Iterator[DecoderLayer]:
+        for layer in self.decoders:
+            assert isinstance(layer, DecoderLayer)
+            yield layer
 
 
 class BiTransformerDecoder(Decoder):
@@ -185,7 +201,7 @@ class BiTransformerDecoder(Decoder):
         r_ys_in_pad: torch.Tensor,
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As TransformerDecoder.forward."""
+        """See TransformerDecoder.forward."""
         left = self.left_decoder.score(memory, memory_mask, ys_in_pad, ys_in_lens)
         right = torch.zeros(1, device=memory.device)
         if reverse_weight > 0.0:
@@ -194,16 +210,17 @@ class BiTransformerDecoder(Decoder):
 
     @torch.jit.unused
     def start(self, memory: torch.Tensor, memory_mask: torch.Tensor) -> DecoderState:
-        """As TransformerDecoder.start, of the left-to-right decoder."""
+        """See TransformerDecoder.start; uses the left-to-right decoder."""
         return self.left_decoder.start(memory, memory_mask)
 
     @torch.jit.unused
     def forward_one_step(self, state: DecoderState, tokens: torch.Tensor) -> tuple[torch.Tensor, DecoderState]:
-        """As TransformerDecoder.forward_one_step, of the left-to-right decoder."""
+        """See TransformerDecoder.forward_one_step; uses the left-to-right decoder."""
         return self.left_decoder.forward_one_step(state, tokens)
 
 
-DECODERS: dict[str, type[TransformerDecoder] | type[BiTransformerDecoder]] = {
+DECODERS: dict[str, Callable[[int, int, Any], TransformerDecoder | BiTransformerDecoder]] = {
     "transformer": TransformerDecoder,
     "bitransformer": BiTransformerDecoder,
 }
+"""{name in the yaml: class, called with vocabulary size, width, and the section class of that name}."""

@@ -29,7 +29,14 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
-        """Teacher-forced pass: x (B, U, D) with bias (B, 1, U, U), memory (B, T, D) with memory_bias (B, 1, 1, T)."""
+        """Apply the layer to all tokens of a batch.
+
+        Args:
+            x: (B, U, D) tokens.
+            bias: (B, 1, U, U), added to the scores of the tokens.
+            memory: (B, T, D) encoder frames.
+            memory_bias: (B, 1, 1, T), added to the scores of the encoder frames.
+        """
         normed = self.norm1(x) if self.normalize_before else x
         key, value = self.self_attn.project_memory(normed)
         x = self._after_self(x, self.self_attn.attend_memory(normed, key, value, bias))
@@ -40,21 +47,22 @@ class DecoderLayer(nn.Module):
     def forward_one_step(
         self, x: torch.Tensor, past: torch.Tensor, source: tuple[torch.Tensor, torch.Tensor], memory_bias: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One token of each of K hypotheses of B utterances.
+        """Apply the layer to one token of each of K hypotheses of B utterances.
 
         Args:
             x: (B, K, D).
             past: (B * K, H, U, 2 D / H) keys and values of the tokens before.
-            source: keys and values of the encoder frames, (B, H, T, D / H) each: the hypotheses of an utterance share
-                them, as if they were K positions of one query.
+            source: keys and values of the encoder frames, (B, H, T, D / H) each. The hypotheses of an utterance share
+                them: they are K positions of one query.
             memory_bias: (B, 1, 1, T).
 
         Returns:
-            (B, K, D), and `past` with the new token (B * K, H, U + 1, 2 D / H).
+            (B, K, D), and `past` extended by the new token (B * K, H, U + 1, 2 D / H).
         """
         normed = self.norm1(x) if self.normalize_before else x
         token = normed.flatten(0, 1).unsqueeze(1)
         key, value, present = self.self_attn.remember(token, past)
+        assert present is not None
         attended = self.self_attn.attend_memory(token, key, value, None)
         x = self._after_self(x, attended.view(x.shape))
         return self._after_source(x, source[0], source[1], memory_bias), present

@@ -1,4 +1,4 @@
-"""Position encodings. All return the scaled input and the encodings of its positions."""
+"""Position encodings. Each returns the scaled input and the encodings of its positions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 TABLE_LENGTH = 5000
-"""Positions kept in checkpoints (as WeNet's); longer inputs are encoded on the fly."""
+"""Positions in the table that checkpoints contain, as in WeNet; encodings beyond it are computed when needed."""
 
 
 def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, dim) encodings of positions start .. start + size - 1: sine in even, cosine in odd places."""
+    """(1, size, dim) encodings of positions start .. start + size - 1: even channels are sines, odd ones cosines."""
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
     rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / dim))
     angle = position * rate
@@ -20,7 +20,7 @@ def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Te
 
 
 class NoPositionalEncoding(nn.Module):
-    """The input as it is; its position encodings are zeros."""
+    """Returns the input unscaled; the position encodings are zeros."""
 
     def __init__(self, dim: int, dropout_rate: float) -> None:
         super().__init__()
@@ -28,46 +28,51 @@ class NoPositionalEncoding(nn.Module):
         self.dropout = nn.Dropout(dropout_rate)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, dim) for positions from `offset`, with the type and device of `like`."""
+        """(1, size, dim) encodings of positions from `offset`, with dtype and device of `like`."""
         return torch.zeros(1, size, self.dim, dtype=like.dtype, device=like.device)
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """x (B, T, dim) -> x, encodings (1, T, dim)."""
+        """Input x (B, T, dim) -> x, encodings (1, T, dim)."""
         return self.dropout(x), self.position_encoding(offset, x.size(1), x)
 
 
 class RelPositionalEncoding(nn.Module):
-    """Scales the input and leaves the positions to the attention (Transformer-XL, without its shift)."""
+    """Scales the input; the attention uses the encodings (Transformer-XL without its shift)."""
 
     def __init__(self, dim: int, dropout_rate: float) -> None:
         super().__init__()
         self.dim = dim
         self.scale = math.sqrt(dim)
         self.dropout = nn.Dropout(dropout_rate)
+        self.pe: torch.Tensor
         self.register_buffer("pe", sinusoids(0, TABLE_LENGTH, dim, torch.device("cpu")))
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, dim) for positions from `offset`, with the type and device of `like`."""
-        if offset >= 0 and offset + size <= self.pe.size(1):  # a cache of one size starts before the first frame
+        """(1, size, dim) encodings of positions from `offset`, with dtype and device of `like`.
+
+        `offset` is negative at the start of a stream if the cache has a fixed size.
+        """
+        if offset >= 0 and offset + size <= self.pe.size(1):
             return self.pe[:, offset : offset + size].to(like.dtype)
         return sinusoids(offset, size, self.dim, like.device).to(like.dtype)
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """x (B, T, dim) -> x scaled, encodings (1, T, dim)."""
+        """Input x (B, T, dim) -> x scaled, encodings (1, T, dim)."""
         positions = self.position_encoding(offset, x.size(1), x)
         return self.dropout(x * self.scale), self.dropout(positions)
 
 
 class PositionalEncoding(RelPositionalEncoding):
-    """Scales the input and adds the positions to it (Vaswani et al. 2017, 3.5)."""
+    """Scales the input and adds the encodings to it (Vaswani et al. 2017, section 3.5)."""
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """x (B, T, dim) -> x scaled plus encodings, encodings (1, T, dim)."""
+        """Input x (B, T, dim) -> x scaled plus encodings, encodings (1, T, dim)."""
         positions = self.position_encoding(offset, x.size(1), x)
         return self.dropout(x * self.scale + positions), self.dropout(positions)
 
 
-POSITION_ENCODINGS: dict[str, type[nn.Module]] = {
+PositionEncoding = NoPositionalEncoding | RelPositionalEncoding
+POSITION_ENCODINGS: dict[str, type[NoPositionalEncoding] | type[RelPositionalEncoding]] = {
     "abs_pos": PositionalEncoding,
     "rel_pos": RelPositionalEncoding,
     "no_pos": NoPositionalEncoding,

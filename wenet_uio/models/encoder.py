@@ -1,37 +1,42 @@
-"""Encoders: features -> encoder frames, for a whole batch or chunk by chunk."""
+"""Encoders: features -> encoder frames, for a whole batch or chunk by chunk.
+
+An encoder consists of global CMVN, an input layer, and a stack of layers. This file has the transformer and conformer
+encoders; branchformer.py and squeezeformer.py have the others. encoder_layer.py describes the interface of a layer.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
-from torch.utils.checkpoint import checkpoint
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
 from wenet_uio.models.embedding import POSITION_ENCODINGS
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
+from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
 
 SEES_FUTURE = "this model's convolution sees future frames; train with causal: true"
 
 
 def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
-    """What `input_layer` names, with the position encoding that `pos_enc_layer_type` names."""
+    """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
     pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
     return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
 
 
 def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Of `seen` frames the oldest, which the next chunk does not need; a negative `required_cache_size` needs all."""
+    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
     return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
 
 
 class Encoder(nn.Module):
-    """CMVN, input layer, then a stack of layers with one interface (see encoder_layer.py).
+    """CMVN, input layer, then a stack of layers with a common interface (see encoder_layer.py).
 
-    `obstacle`: why chunk by chunk does not give what one pass with a chunk mask gives; empty where it does.
-    `width`, `cnn_cache_frames`: shape of what the convolutions of a layer remember between chunks.
+    `obstacle`: the reason why streaming differs from one pass with a chunk mask; empty if the model can stream.
+    `output_size`: width of the encoder frames; `width`: width of the layers.
+    `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `drop_rates`: share of the training batches that skip each layer.
     """
 
@@ -71,12 +76,12 @@ class Encoder(nn.Module):
             feats: (B, T, F), padded.
             feats_lengths: (B,) frames.
             chunk_size: encoder frames of a chunk; negative: full context.
-            num_left_chunks: chunks seen before the present one; negative: all.
+            num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
-            (B, T', D), whose frames beyond an utterance's length mean nothing, and lengths (B,).
+            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length have arbitrary values.
         """
-        if feats.size(1) <= self.embed.right_context:  # shorter than one window: one frame, of which no length counts
+        if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
             feats = pad(feats, (0, 0, 0, self.embed.right_context + 1 - feats.size(1)))
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
@@ -88,7 +93,7 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
-        """All layers, one pass; arguments as those of a layer."""
+        """Apply all layers to whole utterances; arguments as in encoder_layer.py."""
         for place in range(len(self.encoders)):
             x = self._block(place, x, bias, pos_emb, padded)
         return self.after_norm(x) if self.normalize_before else x
@@ -97,18 +102,18 @@ class Encoder(nn.Module):
     def _block(
         self, place: int, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
     ) -> torch.Tensor:
-        """One layer as training has it: skipped at its rate, recomputed where memory is short."""
+        """Apply layer `place`. Training may skip the layer, or compute its activations again to save memory."""
         layer = self.encoders[place]
         if self.training and self.drop_rates[place] > 0.0 and bool(torch.rand(()) < self.drop_rates[place]):
-            # All ranks exchange all gradients: those of a layer that is skipped are 0.
+            # All ranks exchange all gradients, so a skipped layer needs gradients too: zeros.
             return x + 0.0 * sum(weight.sum() for weight in layer.parameters() if weight.requires_grad)
         if self.gradient_checkpointing and self.training:
-            return checkpoint(layer, x, bias, pos_emb, padded, use_reentrant=False)[0]
+            return recomputed(layer, x, bias, pos_emb, padded)[0]
         return layer(x, bias, pos_emb, padded)[0]
 
     @torch.jit.unused
     def _attention_mask(self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
-        """valid (B, T) -> (B, 1, T), or (B, T, T) with chunks."""
+        """Valid frames (B, T) -> attention mask (B, 1, T), or (B, T, T) with chunks."""
         size = valid.size(1)
         if self.use_dynamic_chunk and self.training:
             chunk_size, num_left_chunks = draw_chunk(size, self.use_dynamic_left_chunk)
@@ -133,16 +138,16 @@ class Encoder(nn.Module):
 
         Args:
             xs: (1, T, F); T = (chunk - 1) * subsampling_rate + right_context + 1 frames give `chunk` encoder frames.
-            offset: encoder frames that came before this chunk.
-            required_cache_size: encoder frames to remember for the next chunk; negative: all, 0: none.
+            offset: number of encoder frames before this chunk.
+            required_cache_size: encoder frames to keep for the next chunk; negative: all, 0: none.
             att_cache: (layers, H, C, 2 D / H) keys and values of the C frames before; (0, 0, 0, 0) at the start.
-            cnn_cache: (layers, 1, D, cnn_cache_frames) input of the convolutions, for a conformer kernel - 1 frames;
-                (0, 0, 0, 0) at the start.
-            att_mask: (1, 1, C + chunk or more) bool, False for what is in att_cache but was never heard: runtimes with
-                a cache of one size need it at the start. None: all was heard.
+            cnn_cache: (layers, 1, D, cnn_cache_frames) past input of the convolutions; a conformer keeps kernel - 1
+                frames. (0, 0, 0, 0) at the start.
+            att_mask: (1, 1, C + chunk or more) bool, False for entries of att_cache that hold no frame yet. Runtimes
+                whose cache has a fixed size need this mask at the start of an utterance. None: all entries hold frames.
 
         Returns:
-            (1, chunk, D) and both caches for the next chunk.
+            Encoder frames (1, chunk, D), and both caches for the next chunk.
         """
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
         forget = frames_to_forget(pos_emb.size(1), required_cache_size)
@@ -164,7 +169,12 @@ class Encoder(nn.Module):
     def _begin_chunk(
         self, xs: torch.Tensor, offset: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Input of the layers (1, T', D), positions (1, C + T', D) of what they see, the caches in their full shape."""
+        """Prepare the input of the layers.
+
+        Returns:
+            Frames (1, T', D), position encodings (1, C + T', D) of cache and chunk, att_cache and cnn_cache with all
+            dimensions.
+        """
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
         x, _ = self.embed(xs, offset)
@@ -177,7 +187,10 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def forward_chunk_by_chunk(self, feats: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
-        """Encode one utterance (1, T, F) as a stream of chunks -> (1, T', D); equals `forward` with these chunks."""
+        """Encode one utterance (1, T, F) as a stream of chunks -> (1, T', D).
+
+        The result equals that of `forward` with the same chunks, unless the encoder has an `obstacle`.
+        """
         rate, window = self.embed.subsampling_rate, self.embed.right_context + 1
         att_cache = cnn_cache = feats.new_zeros(0, 0, 0, 0)
         outputs: list[torch.Tensor] = []
@@ -193,7 +206,7 @@ class Encoder(nn.Module):
 
 
 class TransformerEncoder(Encoder):
-    """Vaswani et al. 2017, behind a convolutional input layer."""
+    """Transformer encoder (Vaswani et al. 2017)."""
 
     def __init__(self, input_size: int, conf: TransformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [TransformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
@@ -201,7 +214,7 @@ class TransformerEncoder(Encoder):
 
 
 class ConformerEncoder(Encoder):
-    """Gulati et al. 2020, with dynamic chunks as in U2 (Zhang et al. 2020)."""
+    """Conformer encoder (Gulati et al. 2020), with dynamic chunks as in U2 (Zhang et al. 2020)."""
 
     def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]

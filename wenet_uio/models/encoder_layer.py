@@ -1,10 +1,15 @@
-"""One layer of each encoder.
+"""Layers of the transformer and conformer encoders.
 
-Every layer has the same interface, `forward(x, bias, pos_emb, padded, att_past, cnn_past)`:
+The layers of all encoders have the interface `forward(x, bias, pos_emb, padded, att_past, cnn_past)`:
 
-    x (B, T, D); bias added to attention scores, broadcast to (B, H, T, K), or None; pos_emb (1, K, D);
-    padded (B, T, 1) bool or None; att_past and cnn_past: what the layer remembers of earlier chunks, None outside
-    of streaming. Returns x (B, T, D) and both memories for the next chunk.
+    x           (B, T, D)
+    bias        added to the attention scores, broadcasts to (B, H, T, K); None: every frame sees every frame
+    pos_emb     (1, K, D)
+    padded      (B, T, 1) bool, True where x is padding; None: no padding
+    att_past    (B, H, C, 2 D / H), keys and values of the C frames before x; None outside of streaming
+    cnn_past    (B, D, frames), past input of the convolutions; None outside of streaming
+
+A layer returns its output (B, T, D), and both pasts for the next chunk.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from wenet_uio.models.feed_forward import PositionwiseFeedForward
 
 
 def self_attention(conf: EncoderConf) -> MultiHeadedAttention:
-    """What `selfattention_layer_type` names."""
+    """Build the attention module `conf.selfattention_layer_type`."""
     attention = SELF_ATTENTIONS[conf.selfattention_layer_type]
     return attention(conf.output_size, conf.attention_dropout_rate, conf)
 
@@ -33,7 +38,7 @@ def self_attention(conf: EncoderConf) -> MultiHeadedAttention:
 def feed_forward(
     conf: TransformerEncoderConf | ConformerEncoderConf | EBranchformerEncoderConf,
 ) -> PositionwiseFeedForward:
-    """A feed-forward module of this encoder."""
+    """Build a feed-forward module of the encoder."""
     activation = ACTIVATIONS[conf.activation_type]()
     return PositionwiseFeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
 
@@ -43,7 +48,7 @@ def _norm(conf: EncoderConf) -> nn.LayerNorm:
 
 
 class TransformerEncoderLayer(nn.Module):
-    """Self-attention and feed-forward."""
+    """Self-attention, then feed-forward (Vaswani et al. 2017)."""
 
     def __init__(self, conf: TransformerEncoderConf) -> None:
         super().__init__()
@@ -63,7 +68,7 @@ class TransformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the top of this file."""
+        """See the module docstring."""
         residual = x
         x, att_present = self.self_attn(self.norm1(x) if self.normalize_before else x, bias, pos_emb, att_past)
         x = residual + self.dropout(x)
@@ -76,7 +81,7 @@ class TransformerEncoderLayer(nn.Module):
 
 
 class ConformerEncoderLayer(nn.Module):
-    """Half feed-forward, self-attention, convolution, half feed-forward (Gulati et al. 2020)."""
+    """Halved feed-forward, self-attention, convolution, halved feed-forward (Gulati et al. 2020)."""
 
     def __init__(self, conf: ConformerEncoderConf) -> None:
         super().__init__()
@@ -102,7 +107,7 @@ class ConformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the top of this file."""
+        """See the module docstring."""
         if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
             half = self.feed_forward_macaron(self.norm_ff_macaron(x) if self.normalize_before else x)
             x = torch.add(x, self.dropout(half), alpha=self.ff_scale)

@@ -7,7 +7,7 @@ from torch import nn
 
 
 class PositionwiseFeedForward(nn.Module):
-    """Widen, activate, narrow; each frame for itself."""
+    """Linear layer to `hidden` channels, activation, linear layer back to `dim`; the same for every frame."""
 
     def __init__(self, dim: int, hidden: int, dropout_rate: float, activation: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Joint network of a transducer: an encoder frame and the tokens so far -> scores of the next token or blank."""
+"""Joint network of a transducer: encoder frame and predictor output -> scores of the next token or blank."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from wenet_uio.models.activation import ACTIVATIONS
 
 
 class TransducerJoint(nn.Module):
-    """Graves 2012; with hat_joint the factorised one of Variani et al. 2020.
+    """Additive joint network (Graves 2012); with hat_joint, the factorised network of Variani et al. 2020.
 
     Raises:
-        ValueError: for widths that do not fit one another.
+        ValueError: `conf` contradicts the widths of encoder and predictor.
     """
 
     def __init__(self, vocab_size: int, encoder_dim: int, predictor_dim: int, conf: JointConf) -> None:
         super().__init__()
         dim = conf.join_dim
-        for name, said, width in (
+        for name, given, width in (
             ("enc_output_size", conf.enc_output_size, encoder_dim),
             ("pred_output_size", conf.pred_output_size, predictor_dim),
         ):
-            if said not in (None, width):
-                raise ValueError(f"joint_conf.{name} {said}, but it is {width}; leave it out")
+            if given not in (None, width):
+                raise ValueError(f"joint_conf.{name} is {given}, but the width is {width}; remove the key")
         if not conf.prejoin_linear and not encoder_dim == predictor_dim == dim:
             raise ValueError(
-                f"joint_conf.prejoin_linear false needs one width, found encoder {encoder_dim}, predictor "
+                f"joint_conf.prejoin_linear false needs equal widths, found encoder {encoder_dim}, predictor "
                 f"{predictor_dim}, join_dim {dim}"
             )
         self.enc_ffn = nn.Linear(encoder_dim, dim) if conf.prejoin_linear else nn.Identity()
@@ -44,7 +44,7 @@ class TransducerJoint(nn.Module):
             self.ffn_out = nn.Linear(dim, vocab_size)
 
     def forward(self, encoder_out: torch.Tensor, predictor_out: torch.Tensor) -> torch.Tensor:
-        """(..., E) and (..., P), broadcast to one another -> scores (..., V), of which log_softmax is to be taken."""
+        """Encoder frames (..., E) and predictor outputs (..., P), broadcast to each other -> logits (..., V)."""
         x = self.post_ffn(self.enc_ffn(encoder_out) + self.pred_ffn(predictor_out))
         if not self.hat_joint:
             return self.ffn_out(self.activation(x))

@@ -9,10 +9,11 @@ from torch import nn
 
 
 class LabelSmoothingLoss(nn.Module):
-    """Kullback-Leibler divergence from labels of which `smoothing` is spread over the other tokens.
+    """Kullback-Leibler divergence between smoothed labels and predictions.
 
-    With c = 1 - smoothing at the label and s = smoothing / (V - 1) at each other token, it is
-    c log c + smoothing log s - (c log p(label) + s sum over the others of log p); no smoothed label is ever built.
+    A smoothed label has probability c = 1 - smoothing at the label and s = smoothing / (V - 1) at each other token. The
+    divergence is c log c + smoothing log s - (c log p(label) + s * sum of log p over the other tokens), so the smoothed
+    labels need no tensor of their own.
     """
 
     def __init__(self, vocab_size: int, ignore_id: int, smoothing: float, normalize_length: bool) -> None:
@@ -26,7 +27,15 @@ class LabelSmoothingLoss(nn.Module):
         self.normalize_length = normalize_length
 
     def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Logits (B, U, V), target (B, U) padded with ignore_id -> 0-d: sum over tokens / utterances (or / tokens)."""
+        """Loss of a batch: the sum over tokens divided by the number of utterances, or of tokens.
+
+        Args:
+            logits: (B, U, V).
+            target: (B, U) padded with ignore_id.
+
+        Returns:
+            0-d tensor.
+        """
         valid = target != self.ignore_id
         log_probs = logits.float().log_softmax(dim=2)
         label = log_probs.gather(2, target.masked_fill(~valid, 0).unsqueeze(2)).squeeze(2)

@@ -1,4 +1,4 @@
-"""Low-rank adaptation: small trained additions to the projections of attention (Hu et al. 2021)."""
+"""Low-rank adaptation (LoRA): small trained additions to the projections of attention (Hu et al. 2021)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wenet_uio.models.attention import MultiHeadedAttention
 
 
 class LoraLinear(nn.Linear):
-    """x W + scale * (x A) B, where B starts at zero: at first it is the layer it replaces."""
+    """x W + scale * (x A) B. B starts at zero, so the untrained layer equals the layer that it replaces."""
 
     def __init__(self, base: nn.Linear, conf: LoraConf) -> None:
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
@@ -31,12 +31,12 @@ class LoraLinear(nn.Linear):
 
 
 def is_lora(name: str) -> bool:
-    """Whether a weight of this name is such an addition."""
+    """Whether the weight `name` of a state dict is a low-rank weight."""
     return name.endswith((".lora_A", ".lora_B"))
 
 
 def add_lora(model: nn.Module, conf: LoraConf) -> None:
-    """Replace, in place, the projections that `conf` names in every attention of `model`."""
+    """Replace, in place, the projections `conf.lora_list` of every attention module in `model`."""
     for module in model.modules():
         if isinstance(module, MultiHeadedAttention):
             for name in conf.lora_list:

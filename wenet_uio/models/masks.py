@@ -1,26 +1,26 @@
-"""Who may attend to whom. Boolean masks are True where attention is allowed."""
+"""Attention masks. Boolean masks are True where attention is allowed."""
 
 from __future__ import annotations
 
 import torch
 
 MAX_DYNAMIC_CHUNK = 25
-"""Encoder frames: 1 s at a subsampling of 4."""
+"""Largest chunk in encoder frames: 1 s at a frame shift of 10 ms and a subsampling rate of 4."""
 
 
 def length_mask(lengths: torch.Tensor, max_length: int) -> torch.Tensor:
-    """lengths (B,) -> (B, max_length), True within each length."""
+    """Mask (B, max_length) of lengths (B,): True within each length."""
     return torch.arange(max_length, device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
 
 
 def causal_mask(size: int, device: torch.device) -> torch.Tensor:
-    """(size, size): position i sees 0 .. i."""
+    """Mask (size, size): position i sees positions 0 .. i."""
     place = torch.arange(size, device=device)
     return place.unsqueeze(1) >= place.unsqueeze(0)
 
 
 def chunk_mask(size: int, chunk_size: int, num_left_chunks: int, device: torch.device) -> torch.Tensor:
-    """(size, size): a frame sees its own chunk and `num_left_chunks` before it (all when negative)."""
+    """Mask (size, size): a frame sees its own chunk and `num_left_chunks` chunks before it (negative: all)."""
     chunk = torch.arange(size, device=device) // chunk_size
     behind = chunk.unsqueeze(1) - chunk.unsqueeze(0)
     if num_left_chunks < 0:
@@ -29,10 +29,10 @@ def chunk_mask(size: int, chunk_size: int, num_left_chunks: int, device: torch.d
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Boolean mask (B, Q, K) -> (B, 1, Q, K) to be added to attention scores: 0 where allowed, -30000 elsewhere.
+    """Turn a boolean mask (B, Q, K) into a term (B, 1, Q, K) of the attention scores: 0 if allowed, else -30000.
 
-    exp(-30000) is 0, yet the number fits in float16, and a row in which everything is masked (a padded frame outside
-    of the left context) stays finite where -inf would give NaN.
+    -30000 fits in float16, and its exp is 0. Unlike -inf, it gives no NaN for a row that is masked completely, such as
+    a padded frame outside of the left context.
     """
     allowed = mask.unsqueeze(1)
     return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(~allowed, -30000.0)

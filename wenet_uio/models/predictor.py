@@ -1,7 +1,8 @@
-"""Predictors of a transducer: tokens so far -> what the joint network is told of them.
+"""Predictors of a transducer: tokens so far -> input of the joint network.
 
-All have one interface: `start` gives the state before any token, and `forward(tokens, state)` goes on from a state by
-any number of tokens, all of them in training and one in search. States are tensors with the hypotheses first.
+All predictors have the same interface: `start` returns the state before the first token; `forward(tokens, state)` adds
+any number of tokens to a state. Training adds all tokens at once, search adds one at a time. A state is a list of
+tensors whose first dimension is the hypothesis.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ State = list[torch.Tensor]
 
 
 class Predictor(nn.Module):
-    """Embeds the tokens."""
+    """Base class: the embedding of tokens."""
 
     def __init__(self, vocab_size: int, conf: PredictorConf) -> None:
         super().__init__()
@@ -30,16 +31,16 @@ class Predictor(nn.Module):
         self.embed_dropout = nn.Dropout(conf.embed_dropout)
 
     def start(self, batch: int) -> State:
-        """The state before any token, of `batch` hypotheses."""
+        """State of `batch` hypotheses before the first token."""
         raise NotImplementedError
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """tokens (N, U), behind those of `state` -> (N, U, output_size), the state with them."""
+        """Add tokens (N, U) to `state` -> outputs (N, U, output_size), the new state."""
         raise NotImplementedError
 
 
 class RnnPredictor(Predictor):
-    """Graves 2012."""
+    """LSTM over all tokens so far (Graves 2012)."""
 
     def __init__(self, vocab_size: int, conf: RnnPredictorConf) -> None:
         super().__init__(vocab_size, conf)
@@ -50,18 +51,18 @@ class RnnPredictor(Predictor):
         self.projection = nn.Linear(conf.hidden_size, conf.output_size)
 
     def start(self, batch: int) -> State:
-        """Zeros (N, layers, hidden_size), for output and for cell."""
+        """Zeros (N, layers, hidden_size) for the hidden state, and the same for the cell state."""
         return [self.embed.weight.new_zeros(batch, self.rnn.num_layers, self.rnn.hidden_size) for _ in range(2)]
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """See Predictor."""
+        """See Predictor.forward."""
         hidden, cell = (part.transpose(0, 1).contiguous() for part in state)
         x, (hidden, cell) = self.rnn(self.embed_dropout(self.embed(tokens)), (hidden, cell))
         return self.projection(x), [hidden.transpose(0, 1), cell.transpose(0, 1)]
 
 
 class WindowPredictor(Predictor):
-    """Sees a window of tokens; its state is their embeddings."""
+    """Base class of predictors that see the last tokens; the state has their embeddings."""
 
     def __init__(self, vocab_size: int, conf: WindowPredictorConf) -> None:
         super().__init__(vocab_size, conf)
@@ -73,7 +74,7 @@ class WindowPredictor(Predictor):
         return [self.embed.weight.new_zeros(batch, self.window - 1, self.embed.embedding_dim)]
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """See Predictor."""
+        """See Predictor.forward."""
         x = torch.cat((state[0], self.embed_dropout(self.embed(tokens))), dim=1)
         return self.look(x), [x[:, x.size(1) - self.window + 1 :]]
 
@@ -83,10 +84,10 @@ class WindowPredictor(Predictor):
 
 
 class EmbeddingPredictor(WindowPredictor):
-    """Botros et al. 2021, https://arxiv.org/abs/2109.07513.
+    """Weighted mean of the last embeddings (Botros et al. 2021, https://arxiv.org/abs/2109.07513).
 
-    Of a window x_1 .. x_n the output is the mean over heads and places of (x_c . p_hc) x_c, p being a vector for each
-    head and place. The heads are added before, which makes them one.
+    The output for a window x_1 .. x_n is the mean over heads h and places c of (x_c . p_hc) x_c, with a learned vector
+    p_hc for each head and place. The sum over the heads is computed first, on the vectors p.
     """
 
     def __init__(self, vocab_size: int, conf: EmbeddingPredictorConf) -> None:
@@ -94,12 +95,12 @@ class EmbeddingPredictor(WindowPredictor):
         self.heads = conf.n_head
         self.pos_embed = nn.Linear(conf.embed_size * self.window, conf.n_head, bias=conf.bias)
         if conf.bias:
-            self.pos_embed.bias.requires_grad_(False)  # checkpoints have it, nothing uses it
+            self.pos_embed.bias.requires_grad_(False)  # WeNet's checkpoints contain this bias, but it is not used
         self.ffn = nn.Linear(conf.embed_size, conf.embed_size)
         self.activation = ACTIVATIONS[conf.activation]()
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """See WindowPredictor."""
+        """See WindowPredictor.look."""
         windows = x.unfold(1, self.window, 1)  # (N, U, E, window)
         places = self.pos_embed.weight.view(self.heads, -1, self.window).sum(dim=0)
         fit = (windows * places).sum(dim=2, keepdim=True)
@@ -108,7 +109,7 @@ class EmbeddingPredictor(WindowPredictor):
 
 
 class ConvPredictor(WindowPredictor):
-    """Ghodsi et al. 2020, with a depthwise convolution."""
+    """Depthwise convolution over the last embeddings (Ghodsi et al. 2020)."""
 
     def __init__(self, vocab_size: int, conf: ConvPredictorConf) -> None:
         super().__init__(vocab_size, conf)
@@ -117,7 +118,7 @@ class ConvPredictor(WindowPredictor):
         self.activation = ACTIVATIONS[conf.activation]()
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """See WindowPredictor."""
+        """See WindowPredictor.look."""
         return self.activation(self.norm(self.conv(x.transpose(1, 2)).transpose(1, 2)))
 
 

@@ -1,7 +1,7 @@
-"""Squeezeformer: one module after another, at half the rate in the middle of the stack (Kim et al. 2022).
+"""Squeezeformer: the layers in the middle of the stack run at half the frame rate (Kim et al. 2022).
 
-Frames at a lower rate are those whose number, counted from the start of the utterance, is a multiple of `factor`. A
-chunk may hold any number of them, none included, so that chunks of every size give what one pass gives.
+A layer at a lower rate sees the frames whose number is a multiple of a factor. The number counts from the start of the
+utterance. A chunk may have any number of such frames, also none, so streaming with chunks of any size equals one pass.
 """
 
 from __future__ import annotations
@@ -10,23 +10,54 @@ import torch
 from torch import nn
 from torch.nn.functional import conv1d, linear
 
+from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
+from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention, ShiftedRelPositionMultiHeadedAttention
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.embedding import RelPositionalEncoding
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder, frames_to_forget
-from wenet_uio.models.encoder_layer import feed_forward
+from wenet_uio.models.feed_forward import PositionwiseFeedForward
 from wenet_uio.models.masks import additive
 from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
 
 KERNELS = {"conv1d": 5, "stream": 1}
-"""Frames that each `time_reduction_layer_type` makes one of two from."""
+"""{time_reduction_layer_type: kernel of the convolution that halves the rate, in frames}."""
 POSITIONAL_DROPOUT_RATE = 0.1
-"""WeNet has no key for it."""
+"""A constant of WeNet's squeezeformer, not a key of its yaml."""
+
+
+class _ScaledInput(nn.Module):
+    """A module with a learned scale and bias for its input. The weights have the names of WeNet's checkpoints."""
+
+    def add_scale(self, dim: int, trained: bool) -> None:
+        """Create the weights; if they are not trained, `scale` does nothing."""
+        self.scales = trained
+        self.ada_scale = nn.Parameter(torch.ones(1, 1, dim), requires_grad=trained)
+        self.ada_bias = nn.Parameter(torch.zeros(1, 1, dim), requires_grad=trained)
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return self.ada_scale * x + self.ada_bias if self.scales else x
+
+
+class _Attention(RelPositionMultiHeadedAttention, _ScaledInput):
+    pass
+
+
+class _ShiftedAttention(ShiftedRelPositionMultiHeadedAttention, _ScaledInput):
+    pass
+
+
+class _FeedForward(PositionwiseFeedForward, _ScaledInput):
+    pass
+
+
+class _Convolution(ConvolutionModule, _ScaledInput):
+    pass
 
 
 class TimeReduction(nn.Module):
-    """Every second frame, depthwise and then pointwise convolved."""
+    """Halves the frame rate by a depthwise convolution of stride 2 and a pointwise convolution."""
 
     def __init__(self, dim: int, kernel: int) -> None:
         super().__init__()
@@ -44,29 +75,27 @@ class TimeReduction(nn.Module):
 
 
 class SqueezeformerEncoderLayer(nn.Module):
-    """Attention, feed-forward, convolution, feed-forward, each with a learned scale and bias in front.
+    """Attention, feed-forward, convolution, feed-forward, each with a learned scale and bias for its input.
 
-    It has the interface of encoder_layer.py.
+    The layer has the interface of encoder_layer.py.
     """
 
     def __init__(self, conf: SqueezeformerEncoderConf) -> None:
         super().__init__()
         dim, blocks = conf.encoder_dim, conf.blocks
-        attention = ShiftedRelPositionMultiHeadedAttention if conf.do_rel_shift else RelPositionMultiHeadedAttention
+        attention = _ShiftedAttention if conf.do_rel_shift else _Attention
         self.self_attn = attention(dim, conf.attention_dropout_rate, blocks)
-        self.ffn1 = feed_forward(blocks)
-        self.conv_module = ConvolutionModule(blocks)
-        self.ffn2 = feed_forward(blocks)
+        self.ffn1 = _feed_forward(blocks)
+        self.conv_module = _Convolution(blocks)
+        self.ffn2 = _feed_forward(blocks)
         self.layer_norm1 = nn.LayerNorm(dim)
         self.layer_norm2 = nn.LayerNorm(dim)
         self.layer_norm3 = nn.LayerNorm(dim)
         self.layer_norm4 = nn.LayerNorm(dim)
         for module in (self.self_attn, self.ffn1, self.conv_module, self.ffn2):
-            module.ada_scale = nn.Parameter(torch.ones(1, 1, dim), requires_grad=conf.adaptive_scale)
-            module.ada_bias = nn.Parameter(torch.zeros(1, 1, dim), requires_grad=conf.adaptive_scale)
+            module.add_scale(dim, trained=conf.adaptive_scale)
         self.dropout = nn.Dropout(conf.dropout)
         self.normalize_before = conf.normalize_before
-        self.adaptive_scale = conf.adaptive_scale
 
     def forward(
         self,
@@ -77,39 +106,39 @@ class SqueezeformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the top of encoder_layer.py."""
+        """See the docstring of encoder_layer.py."""
         before = self.normalize_before
-        scaled = self._scale(self.layer_norm1(x) if before else x, self.self_attn.ada_scale, self.self_attn.ada_bias)
+        scaled = self.self_attn.scale(self.layer_norm1(x) if before else x)
         attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past)
         x = x + self.dropout(attended)
         if not before:
             x = self.layer_norm1(x)
 
-        scaled = self._scale(self.layer_norm2(x) if before else x, self.ffn1.ada_scale, self.ffn1.ada_bias)
+        scaled = self.ffn1.scale(self.layer_norm2(x) if before else x)
         x = x + self.dropout(self.ffn1(scaled))
         if not before:
             x = self.layer_norm2(x)
 
-        scaled = self._scale(
-            self.layer_norm3(x) if before else x, self.conv_module.ada_scale, self.conv_module.ada_bias
-        )
+        scaled = self.conv_module.scale(self.layer_norm3(x) if before else x)
         convolved, cnn_present = self.conv_module(scaled, padded, cnn_past)
         x = x + self.dropout(convolved)
         if not before:
             x = self.layer_norm3(x)
 
-        scaled = self._scale(self.layer_norm4(x) if before else x, self.ffn2.ada_scale, self.ffn2.ada_bias)
+        scaled = self.ffn2.scale(self.layer_norm4(x) if before else x)
         x = x + self.dropout(self.ffn2(scaled))
         if not before:
             x = self.layer_norm4(x)
         return x, att_present, cnn_present
 
-    def _scale(self, x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return scale * x + bias if self.adaptive_scale else x
+
+def _feed_forward(conf: ConformerEncoderConf) -> _FeedForward:
+    activation = ACTIVATIONS[conf.activation_type]()
+    return _FeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
 
 
 class SqueezeformerEncoder(Encoder):
-    """Kim et al. 2022, https://arxiv.org/abs/2206.00888."""
+    """Squeezeformer (Kim et al. 2022, https://arxiv.org/abs/2206.00888)."""
 
     def __init__(self, input_size: int, conf: SqueezeformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         dim, blocks = conf.encoder_dim, conf.blocks
@@ -127,7 +156,7 @@ class SqueezeformerEncoder(Encoder):
         self.final_proj = nn.Linear(dim, conf.output_size) if conf.output_size != dim else None
         self.output_size = conf.output_size
         self.left_frames = conf.cnn_module_kernel - 1 if conf.causal else 0
-        self.cnn_cache_frames = self.left_frames + 1  # the last place is for the last output of the layer
+        self.cnn_cache_frames = self.left_frames + 1  # the last frame is the newest output of the layer
         if not conf.causal:
             self.obstacle = SEES_FUTURE
         elif conf.do_rel_shift:
@@ -163,7 +192,7 @@ class SqueezeformerEncoder(Encoder):
         cnn_cache: torch.Tensor,
         att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As Encoder.forward_chunk. A layer at a lower rate fills one place of its attention cache in `factor`."""
+        """See Encoder.forward_chunk. A layer at a lower rate uses every `factor`-th frame of its attention cache."""
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
         x = self.preln(x)
         cached, seen = att_cache.size(2), pos_emb.size(1)
@@ -173,7 +202,7 @@ class SqueezeformerEncoder(Encoder):
         cnn_presents: list[torch.Tensor] = []
         finer: list[torch.Tensor] = []
         finer_first: list[int] = []
-        factor, first = 1, offset  # first: number of the first frame of x, at the present rate
+        factor, first = 1, offset  # first: number of the first frame of x, counted at the rate of x
         for i, layer in enumerate(self.encoders):
             if i in self.reduce_before:
                 finer.append(x)
@@ -182,12 +211,12 @@ class SqueezeformerEncoder(Encoder):
                 factor, first = 2 * factor, (first + 1) // 2
             if i in self.recover_before:
                 skipped, was_first = finer.pop(), finer_first.pop()
-                # Frame n of the finer rate stands on frame n // 2 of this one, which may be of an earlier chunk.
+                # Frame n of the higher rate uses frame n // 2 of the lower rate, which may be in the chunk before.
                 doubled = torch.cat((cnn_cache[i - 1, :, :, -1:].transpose(1, 2), x), dim=1).repeat_interleave(2, dim=1)
                 start = was_first - 2 * (first - 1)
                 x = skipped + self.time_recover_layer(doubled[:, start : start + skipped.size(1)])
                 factor, first = factor // 2, was_first
-            place = (factor - (offset - cached) % factor) % factor  # of the first frame that is seen at this rate
+            place = (factor - (offset - cached) % factor) % factor  # index of the first frame at this rate
             att_past = att_cache[i : i + 1, :, place::factor]
             memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
             if x.size(1) > 0:

@@ -1,4 +1,9 @@
-"""Reading model weights from checkpoints and copying them into models."""
+"""Model weights on disk: read a state dict such as epoch_N.pt, and copy all or some of the weights into a model.
+
+A file of weights is a plain state dict ({name: tensor}), as `torch.save(model.state_dict(), path)` writes it. Files are
+read with `weights_only=True`, so a file cannot run code. Every function checks names and shapes before it changes the
+model.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,21 @@ import torch
 from wenet_uio.cli import listed
 from wenet_uio.models.lora import is_lora
 
-
-def _first_sentence(error: Exception) -> str:
-    """torch explains at length."""
-    return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
+NAMED = 3
+"""Differences that an error message lists."""
 
 
 def load_weights(model: torch.nn.Module, path: str | Path, *, new_lora: bool = False) -> None:
-    """Fill `model` from a state dict such as epoch_N.pt; `new_lora`: which may have none of the model's LoRA weights.
+    """Copy all weights of a state dict into `model`.
+
+    Args:
+        model: the model, changed in place.
+        path: file of weights, such as epoch_N.pt.
+        new_lora: accept a file without low-rank (LoRA) weights; those of the model stay as they are.
 
     Raises:
-        ValueError: not a state dict, or not one of this model.
+        OSError: the file cannot be read.
+        ValueError: the file is not a state dict, or has weights of another model.
     """
     weights = read_weights(path)
     if new_lora and not any(map(is_lora, weights)):
@@ -29,10 +38,19 @@ def load_weights(model: torch.nn.Module, path: str | Path, *, new_lora: bool = F
 
 
 def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str]) -> int:
-    """Fill some modules of `model`, given by their dotted names, from a state dict; how many weights that were.
+    """Copy the weights of some modules from a state dict into `model`.
+
+    Args:
+        model: the model, changed in place.
+        path: file of weights.
+        modules: names of modules in `model`, such as `encoder.embed`.
+
+    Returns:
+        The number of weights copied.
 
     Raises:
-        ValueError: the file has nothing of a module, or not of this model's.
+        OSError: the file cannot be read.
+        ValueError: the file is not a state dict, has no weights of a module, or other weights than the module.
     """
     weights, wanted = read_weights(path), model.state_dict()
     for module in modules:
@@ -40,7 +58,7 @@ def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str])
         part = {name: value for name, value in weights.items() if name.startswith(prefix)}
         if not part:
             tops = ", ".join(sorted({name.split(".")[0] for name in weights}))
-            raise ValueError(f"{path}: nothing of {module!r} in it; it has {tops}")
+            raise ValueError(f"{path}: no weights of {module!r}; the file has {tops}")
         rest = {name: value for name, value in wanted.items() if not name.startswith(prefix)}
         fill(model, rest | part, f"{module} of {path}")
         wanted = model.state_dict()
@@ -51,25 +69,34 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     """Read a plain state dict onto the CPU.
 
     Raises:
-        OSError: the file cannot be read. ValueError: it is something else.
+        OSError: the file cannot be read.
+        ValueError: the file is not a state dict.
     """
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:
-        # torch raises RuntimeError, UnpicklingError, EOFError and more for what is not a whole file.
+        # torch raises RuntimeError, UnpicklingError, EOFError and more for a file that is truncated or no checkpoint.
         raise ValueError(f"{path}: not the weights of a model ({type(error).__name__})") from None
     if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
         raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
     return weights
 
 
+def first_sentence(error: Exception) -> str:
+    """The first sentence of an error message, or the type of an error without message.
+
+    The messages of `torch.load` continue with several lines of advice.
+    """
+    return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
+
+
 def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
-    """Load a state dict that came from `source`.
+    """Copy a complete state dict into `model`; error messages begin with `source`, the origin of the weights.
 
     Raises:
-        ValueError: it is not one of this model, naming what differs.
+        ValueError: names or shapes differ from the model; the message lists the differences.
     """
     wanted = model.state_dict()
     problems = [
@@ -82,5 +109,5 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
         ),
     ]
     if problems:
-        raise ValueError(f"{source}: not the weights of this model: {listed(problems, 3, '; ')}")
+        raise ValueError(f"{source}: not the weights of this model: {listed(problems, NAMED, '; ')}")
     model.load_state_dict(weights)

@@ -28,7 +28,7 @@ import yaml
 
 from wenet_uio.config import Config, save_config
 from wenet_uio.files import written_aside
-from wenet_uio.models.weights import _first_sentence
+from wenet_uio.models.weights import first_sentence
 
 KEPT_STATES = 2
 """The second is there for the disk that loses the first."""
@@ -104,7 +104,7 @@ class RunFolder:
                 return torch.load(path, map_location="cpu", weights_only=True)
             except Exception as error:
                 # torch raises RuntimeError, UnpicklingError, EOFError and more for what is not a whole file.
-                log.warning("%s cannot be read and is passed over: %s", path, _first_sentence(error))
+                log.warning("%s cannot be read and is passed over: %s", path, first_sentence(error))
         if states:
             raise ValueError(f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start anew")
         return None

@@ -1,0 +1,84 @@
+"""Reading state dicts and copying them into models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from wenet_uio.models.weights import fill, first_sentence, load_parts, load_weights, read_weights
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+
+
+def saved(weights: object, path: Path) -> Path:
+    torch.save(weights, path)
+    return path
+
+
+def test_all_weights_are_copied(tmp_path: Path) -> None:
+    source, target = model(), model()
+    load_weights(target, saved(source.state_dict(), tmp_path / "weights.pt"))
+    assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in source.state_dict().items())
+
+
+def test_weights_of_another_model_are_refused_by_name_and_shape(tmp_path: Path) -> None:
+    weights = model().state_dict()
+    weights["0.weight"] = weights["0.weight"][:, :2]
+    weights["extra"] = weights.pop("1.bias")
+    path = saved(weights, tmp_path / "weights.pt")
+    with pytest.raises(
+        ValueError,
+        match=r"weights.pt: not the weights of this model: 1.bias is missing; extra is not in the model; "
+        r"0.weight is \(4, 2\), the model has \(4, 3\)$",
+    ):
+        load_weights(model(), path)
+
+
+def test_refused_weights_leave_the_model_unchanged() -> None:
+    target = model()
+    before = {name: weight.clone() for name, weight in target.state_dict().items()}
+    with pytest.raises(ValueError, match="1.bias is missing"):
+        fill(target, {"0.weight": torch.zeros(4, 3)}, "test")
+    assert all(torch.equal(weight, before[name]) for name, weight in target.state_dict().items())
+
+
+def test_more_than_three_differences_are_counted() -> None:
+    with pytest.raises(ValueError, match="^test: .*0.weight is missing; .*; 1.weight is missing and 1 more$"):
+        fill(model(), {}, "test")
+
+
+def test_files_that_are_not_a_state_dict_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.pt").write_text("text")
+    with pytest.raises(ValueError, match="text.pt: not the weights of a model"):
+        read_weights(tmp_path / "text.pt")
+    with pytest.raises(ValueError, match="list.pt: expected a plain state dict, found list"):
+        read_weights(saved([1, 2], tmp_path / "list.pt"))
+    with pytest.raises(ValueError, match="nested.pt: expected a plain state dict, found dict"):
+        read_weights(saved({"model": {}}, tmp_path / "nested.pt"))
+    with pytest.raises(FileNotFoundError):
+        read_weights(tmp_path / "absent.pt")
+
+
+def test_only_the_weights_of_the_given_modules_are_copied(tmp_path: Path) -> None:
+    source, target = model(), model()
+    old = target[0].weight.clone()
+    path = saved(source.state_dict(), tmp_path / "weights.pt")
+    assert load_parts(target, path, ["1"]) == 2
+    assert torch.equal(target[1].weight, source[1].weight)
+    assert torch.equal(target[0].weight, old)
+
+
+def test_modules_that_the_file_does_not_have_are_refused(tmp_path: Path) -> None:
+    path = saved(model().state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match="weights.pt: no weights of 'encoder'; the file has 0, 1"):
+        load_parts(model(), path, ["encoder"])
+
+
+def test_the_first_sentence_of_a_long_message_is_kept() -> None:
+    assert first_sentence(RuntimeError("File is damaged. Load it again.\nMore advice.")) == "File is damaged"
+    assert first_sentence(EOFError()) == "EOFError"
