@@ -91,8 +91,10 @@ class DeepspeedEngine(Engine):
         whole_keys = [key for key, value in memory.items() if value.shape == share.shape]
         others = {key: value.clone() for key, value in memory.items() if key not in whole_keys}
         get = self.deepspeed.utils.safe_get_full_optimizer_state
-        trained = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
-        return {name: {**others, **{key: get(weight, key) for key in whole_keys}} for name, weight in trained.items()}
+        return {
+            name: {**others, **{key: get(weight, key) for key in whole_keys}}
+            for name, weight in self._trained().items()
+        }
 
     def _load_optimizer(self, saved: dict[str, dict[str, torch.Tensor]]) -> None:
         """Set the flat shares of this rank from the state of each weight."""
