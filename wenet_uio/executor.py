@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tqdm import tqdm
@@ -152,6 +154,7 @@ def _follow_parent() -> None:
 def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
     try:
         import ray
+        from ray.exceptions import RayError, RayTaskError
     except ModuleNotFoundError:
         raise ValueError("--executor ray needs Ray: pip install ray") from None
     import wenet_uio
@@ -159,12 +162,12 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
-            ray.init(log_to_driver=False, logging_level="error", runtime_env={"py_modules": [wenet_uio]})
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env={"py_modules": [wenet_uio]})
         except ConnectionError as error:
             raise ConnectionError(
                 f"{error}: is it running there (RAY_ADDRESS), and does it ask for a token (RAY_AUTH_MODE=token)?"
             ) from None
-    folder = os.getcwd()
+    folder = Path.cwd()
 
     def in_folder(job: Any) -> Any:
         # Workers are in the folder where `ray start` ran; relative paths are meant from the caller's.
@@ -182,9 +185,9 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
     def result(reference: Any) -> Any:
         try:
             return ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             raise error.cause from None
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
 
     yield task.remote, result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1

@@ -104,7 +104,7 @@ def test_sigterm_saves_and_ends_well_and_the_next_start_goes_on(corpus: Path, wh
     if not whole_group:
         status, said = train(corpus, "--override_config", f"max_steps={int(step) + 2}")
         assert status == 0, said
-        assert f"going on from step {step}," in said
+        assert f"resuming after step {step}," in said
 
 
 def test_a_failure_is_said_once(corpus: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_job_whose_rank_dies_is_started_again_from_its_newest_state(corpus: Pa
     die = "os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.kill(os.getpid(), signal.SIGKILL)"
     status, said = disturbed(corpus, die, launcher=("--max_restarts", "1"))
     assert status == 0, said
-    assert "going on from step 3, in epoch 1" in said
+    assert "resuming after step 3, in epoch 1" in said
     assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6
 
 
@@ -143,7 +143,7 @@ def test_ranks_that_ask_for_it_are_started_again(corpus: Path) -> None:
     status, said = disturbed(corpus, once)
     assert status == 0, said
     assert said.count("error: this is why\n") == said.count("starting again from the newest state\n") == 1
-    assert "going on from step 3, in epoch 1" in said
+    assert "resuming after step 3, in epoch 1" in said
 
 
 def test_the_watchdog_names_the_rank_that_stalls_and_where_it_is(corpus: Path) -> None:

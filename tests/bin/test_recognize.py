@@ -80,7 +80,7 @@ def test_hot_words_and_a_language_model_change_what_is_found(folder, monkeypatch
     (folder / "names").write_text("hh\nzzz\n")
     hot = call(monkeypatch, "--context_list_path", "names", "--context_graph_score", 5, modes=[mode])[mode]
     assert hot.count("hh") > plain.count("hh")
-    assert "names: left out 1 the units cannot spell: zzz" in capsys.readouterr().err
+    assert "names: skipped 1 phrases that the units cannot spell: zzz" in capsys.readouterr().err
 
     pytest.importorskip("kenlm")
     write_arpa(folder / "lm.arpa", "abcdefgh")
@@ -142,5 +142,5 @@ def test_options_that_this_model_cannot_do_are_named(folder, monkeypatch, option
 
 
 def test_hot_words_without_a_mode_for_them_are_an_error(folder, monkeypatch):
-    with pytest.raises(ValueError, match="--context_list_path has no part in attention; it has in ctc_prefix"):
+    with pytest.raises(ValueError, match="--context_list_path is not used by attention; add one of these modes: ctc_p"):
         call(monkeypatch, "--context_list_path", "names", modes=["attention"])

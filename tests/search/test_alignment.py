@@ -1,10 +1,7 @@
-import io
-import re
-
 import pytest
 import torch
 
-from wenet_uio.search.alignment import Alignment, Interval, align, write_clean_list, write_ctm, write_textgrid
+from wenet_uio.search.alignment import align
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
@@ -48,27 +45,3 @@ def test_a_text_that_is_not_heard_scores_below_one_that_is():
 def test_an_empty_text_has_no_intervals():
     found = align(posteriors([0, 0]), [], TOKENIZER, CLOCK, 0.1, blank=0)
     assert (found.tokens, found.words, found.score) == ((), (), pytest.approx(0.0))
-
-
-def test_ctm_and_textgrid_are_in_their_formats(tmp_path):
-    words = (Interval('say "hi"', 0.1, 0.3, 0.5), Interval("b", 0.3, 0.42, 1.0))
-    alignment = Alignment(tokens=words[1:], words=words, score=0.0, seconds=0.5)
-    write_ctm({"u1": alignment}, tmp_path / "ctm", "words")
-    assert (tmp_path / "ctm").read_text() == 'u1 1 0.100 0.200 say "hi" 0.500\nu1 1 0.300 0.120 b 1.000\n'
-
-    file = io.StringIO()
-    write_textgrid(alignment, file)
-    text = file.getvalue()
-    assert text.startswith('File type = "ooTextFile"\nObject class = "TextGrid"\n')
-    assert re.findall(r'name = "(\w+)"', text) == ["words", "tokens"]
-    assert re.findall(r"intervals: size = (\d)", text) == ["4", "3"]
-    assert re.findall(r'text = "(.*)"', text) == ["", 'say ""hi""', "b", "", "", "b", ""]
-    edges = [float(edge) for edge in re.findall(r"xmax = ([\d.]+)\n +text", text)]
-    assert edges == [0.1, 0.3, 0.42, 0.5, 0.3, 0.42, 0.5]
-
-
-def test_the_clean_list_lacks_poor_and_broken_lines(tmp_path):
-    lines = ['{"key": "a", "wav": "a.wav", "txt": "x"}', "broken", '{"wav": "b.wav", "txt": "y"}']
-    (tmp_path / "list").write_text("\n".join(lines))
-    assert write_clean_list(tmp_path / "list", tmp_path / "clean", {"a": "score -9"}) == 1
-    assert (tmp_path / "clean").read_text() == lines[2] + "\n"

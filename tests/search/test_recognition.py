@@ -1,14 +1,19 @@
 import pytest
 import torch
 
+from wenet_uio.config import parse_config
 from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.search import DecodeOptions
+from wenet_uio.search.decode import Search
+from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.recognition import recognize, write_recognition
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
+CPU = torch.device("cpu")
 
-class Recogniser(torch.nn.Module):
+
+class FakeModel(torch.nn.Module):
     """Stands for a model whose posteriors are its features; counts the passes through its encoder."""
 
     blank = 0
@@ -21,6 +26,10 @@ class Recogniser(torch.nn.Module):
 
     def ctc_log_probs(self, encoder_out, blank_penalty):
         return encoder_out.log_softmax(-1)
+
+
+def recogniser(model, tokenizer):
+    return Recogniser(parse_config({}, "train.yaml"), tokenizer, model)
 
 
 def batch(texts, skipped=()):
@@ -38,10 +47,10 @@ def tokenizer():
 
 
 def test_the_encoder_runs_once_a_batch_whatever_the_number_of_modes(tokenizer):
-    model = Recogniser()
+    model = FakeModel()
     batches = [batch({"u3": "abc", "u1": "de"}), batch({}), batch({"u2": "f"}, (Skipped("u4", "unreadable", "cut"),))]
     modes = ["ctc_prefix_beam_search", "ctc_greedy_search"]
-    found = recognize(model, batches, tokenizer, modes, DecodeOptions(), device=torch.device("cpu"))
+    found = recognize(recogniser(model, tokenizer), batches, Search(modes, DecodeOptions()), device=CPU)
     assert model.passes == 2
     assert found.texts == {mode: {"u3": "abc", "u1": "de", "u2": "f"} for mode in modes}
     assert [sample.key for sample in found.skipped] == ["u4"]
@@ -50,9 +59,8 @@ def test_the_encoder_runs_once_a_batch_whatever_the_number_of_modes(tokenizer):
 
 def test_results_are_written_in_the_order_of_the_list(tmp_path, tokenizer):
     batches = [batch({"u3": "abc", "u1": "de"}), batch({}, (Skipped("u2", "unreadable", "cut short"),))]
-    found = recognize(
-        Recogniser(), batches, tokenizer, ["ctc_greedy_search"], DecodeOptions(), device=torch.device("cpu")
-    )
+    search = Search(["ctc_greedy_search"], DecodeOptions())
+    found = recognize(recogniser(FakeModel(), tokenizer), batches, search, device=CPU)
     found.texts["ctc_greedy_search"]["u4"] = ""
     write_recognition(found, ["u1", "u2", "u3", "u4"], tmp_path)
     assert (tmp_path / "ctc_greedy_search" / "text").read_text() == "u1 de\nu3 abc\nu4\n"

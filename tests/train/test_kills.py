@@ -78,7 +78,7 @@ def test_twelve_kills_change_neither_weights_nor_points(seed: int, tmp_path: Pat
     kinds = [event for _, event, _ in kills]
     assert run(tmp_path / "killed", kills) == {"survived": 0, "complete": True}, kills
     assert run(tmp_path / "undisturbed", []) == {"survived": 0, "complete": True}
-    resumed = (tmp_path / "killed/said").read_text().count("going on from step")
+    resumed = (tmp_path / "killed/said").read_text().count("resuming after step")
     assert resumed >= KILLS - kinds.count("rename")  # which may come before that is said
     first, second = (torch.load(tmp_path / name / "exp/final.pt") for name in ("killed", "undisturbed"))
     assert first.keys() == second.keys()

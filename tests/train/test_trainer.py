@@ -19,7 +19,7 @@ from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
-from wenet_uio.train.trainer import Trainer
+from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
 from wenet_uio.train.watchdog import Watchdog
 
 
@@ -62,8 +62,8 @@ def make_trainer(path: Path, train: ListLoader | None = None, cv: ListLoader | N
     folder, reporter = RunFolder(path), Reporter(True, path / "tensorboard", config.max_epoch)
     stop = StopRequest()
     stop.listen()
-    loaders = train or ListLoader(TRAIN), cv or ListLoader(CV)
-    trainer = Trainer(config, engine, *loaders, folder, reporter, Watchdog(CPU, 0), stop)
+    loaders = Loaders(train or ListLoader(TRAIN), cv or ListLoader(CV))
+    trainer = Trainer(config, engine, loaders, folder, Monitoring(reporter, Watchdog(CPU, 0), stop))
     state = folder.newest_state()
     if state is not None:
         trainer.load(state)
@@ -243,7 +243,7 @@ def test_steps_without_a_finite_gradient_are_skipped_up_to_a_limit(
     trainer = make_trainer(tmp_path / "enough", ListLoader(batches), max_epoch=1, max_nonfinite_steps=2)
     trainer.run()
     assert trainer.progress.step == 6
-    assert "step 4 skipped: its gradient is not finite (here: 3-0 …)" in caplog.text
+    assert "step 4 skipped: its gradient is not finite (utterances: 3-0 …)" in caplog.text
     with pytest.raises(ValueError, match=r"step 5: 2 steps in a row.*max_nonfinite_steps"):
         make_trainer(tmp_path / "too many", ListLoader(batches), max_epoch=1, max_nonfinite_steps=1).run()
 
@@ -255,7 +255,7 @@ def test_max_steps_ends_the_run_with_a_validation(tmp_path: Path, caplog: pytest
     assert (trainer.progress.step, trainer.progress.epoch) == (7, 2)
     assert os.readlink(tmp_path / "final.pt") == "epoch_1.pt"
     assert [step for step, _ in series(tmp_path)["cv/loss"]] == [5, 7]
-    assert "the end: max_steps 7 is reached" in caplog.text
+    assert "training ends: max_steps 7 is reached" in caplog.text
 
 
 def test_a_run_killed_in_the_validation_of_its_last_step_does_it_again(tmp_path: Path) -> None:

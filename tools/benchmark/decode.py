@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 from tests.search.support.plain_search import plain_hot_words, plain_language_model, plain_search, write_arpa
-from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
@@ -31,7 +30,7 @@ from wenet_uio.search import ctc_prefix_beam_search
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.transcription import load_recogniser
+from wenet_uio.search.recogniser import load_recogniser, with_static_batches
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -62,9 +61,10 @@ def made_up(seconds: np.ndarray, vocabulary: int, batch_size: int) -> list[Batch
 @torch.inference_mode()
 def of_model(folder: str, data_list: str, data_type: DataType, batch_size: int) -> list[Batch]:
     """Compute the posteriors of a trained model on a test set."""
-    config, tokenizer, model = load_recogniser(folder, None)
-    loader = build_loader(data_list, data_type, with_batches_of(config, batch_size), tokenizer, training=False)
-    model.eval()
+    recogniser = load_recogniser(folder)
+    config = with_static_batches(recogniser.config, batch_size)
+    loader = build_loader(data_list, data_type, config, recogniser.tokenizer, training=False)
+    model = recogniser.model.eval()
     found = []
     for batch in loader:
         encoder_out, lengths = model.encode(batch.feats, batch.feats_lengths)

@@ -26,7 +26,6 @@ import torch
 from provenance import provenance, settings
 
 from wenet_uio.audio.read import INT16_SCALE, read_audio
-from wenet_uio.bin.recognize import with_batches_of
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
@@ -35,8 +34,9 @@ from wenet_uio.dataset.types import SampleRef
 from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.words import WordRules
 from wenet_uio.search import DecodeOptions
+from wenet_uio.search.decode import Search
+from wenet_uio.search.recogniser import load_recogniser, with_static_batches
 from wenet_uio.search.recognition import recognize
-from wenet_uio.search.transcription import load_recogniser
 
 MODE = "ctc_prefix_beam_search"
 BATCH_SIZE = 32
@@ -91,10 +91,11 @@ def join(
 
 def recognize_cut(model_dir: str, data_list: str, data_type: DataType) -> dict[str, str]:
     """Recognise the utterances one by one; return {key: text}."""
-    config, tokenizer, model = load_recogniser(model_dir, None)
-    loader = build_loader(data_list, data_type, with_batches_of(config, BATCH_SIZE), tokenizer, training=False)
-    device = torch.device("cpu")
-    return recognize(model, loader, tokenizer, [MODE], DecodeOptions(), device=device, progress=False).texts[MODE]
+    recogniser = load_recogniser(model_dir)
+    config = with_static_batches(recogniser.config, BATCH_SIZE)
+    loader = build_loader(data_list, data_type, config, recogniser.tokenizer, training=False)
+    search = Search([MODE], DecodeOptions())
+    return recognize(recogniser, loader, search, device=torch.device("cpu")).texts[MODE]
 
 
 class Run(NamedTuple):

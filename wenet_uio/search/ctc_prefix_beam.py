@@ -80,8 +80,8 @@ def ctc_prefix_beam_search(
     beside = scorers[0] if len(scorers) == 1 else Scorers(scorers)
     beam = _empty_prefix(batch, beam_size, beside.state_size, log_probs.device)
     history = []
-    for labels in zip(*(each.unbind(dim=1) for each in frames), strict=True):
-        beam, parent, token = _advance(beam, *labels, beside)
+    for tokens, scores, blank_scores in zip(*(each.unbind(dim=1) for each in frames), strict=True):
+        beam, parent, token = _advance(beam, tokens, scores, blank_scores, beside)
         history.append((parent, token))
     score, order = (beam.score + beam.bonus + beside.end(beam.states)).sort(dim=1, descending=True, stable=True)
     return _read_back(history, order, score)

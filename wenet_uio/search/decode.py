@@ -1,4 +1,4 @@
-"""From features to hypotheses, in one or several modes."""
+"""From features to hypotheses, in one or several decode modes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.transducer import Transducer
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.search.ctc_path import align_tokens
@@ -22,8 +24,17 @@ from wenet_uio.search.rnnt_greedy import rnnt_greedy_search
 from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 
+class Search(NamedTuple):
+    """How to search; the last three arguments of `decode`."""
+
+    modes: Sequence[str]
+    options: DecodeOptions
+    scorers: Sequence[PrefixScorer] = ()
+    """Hot words and a language model."""
+
+
 class Decoding:
-    """One batch on its way through the modes: what several of them need is computed when the first one asks."""
+    """One batch in several modes; what modes share is computed once, when the first of them needs it."""
 
     def __init__(
         self,
@@ -33,14 +44,14 @@ class Decoding:
         options: DecodeOptions,
         scorers: Sequence[PrefixScorer] = (),
     ) -> None:
-        """feats (B, T, F), feats_lengths (B,) frames."""
+        """Run the encoder on feats (B, T, F) with feats_lengths (B,) frames."""
         self.model, self.options, self.scorers = model, options, scorers
         chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
         self.encoder_out, self.lengths = model.encode(feats, feats_lengths, *chunks)
 
     @cached_property
     def ctc_log_probs(self) -> torch.Tensor:
-        """(B, T', V)."""
+        """CTC log-probabilities (B, T', V)."""
         return self.model.ctc_log_probs(self.encoder_out, self.options.blank_penalty)
 
     @cached_property
@@ -52,7 +63,7 @@ class Decoding:
 
     @property
     def reverse_weight(self) -> float:
-        """What was asked for, or the model's own."""
+        """The option, or the weight of the model if the option is None."""
         if self.options.reverse_weight is not None:
             return self.options.reverse_weight
         return self.model.reverse_weight if self.model.decoder.bidirectional else 0.0
@@ -95,15 +106,20 @@ def _rescoring(batch: Decoding) -> list[NBest]:
 
 
 def _rnnt_greedy(batch: Decoding) -> list[NBest]:
-    return rnnt_greedy_search(batch.model, batch.encoder_out, batch.lengths)
+    return rnnt_greedy_search(_transducer(batch), batch.encoder_out, batch.lengths)
 
 
 def _rnnt_beam(batch: Decoding) -> list[NBest]:
     options = batch.options
     log_probs = batch.ctc_log_probs if options.transducer_weight < 1 else None
     return rnnt_beam_search(
-        batch.model, batch.encoder_out, batch.lengths, options.beam_size, log_probs, options.transducer_weight
+        _transducer(batch), batch.encoder_out, batch.lengths, options.beam_size, log_probs, options.transducer_weight
     )
+
+
+def _transducer(batch: Decoding) -> Transducer:
+    assert isinstance(batch.model, Transducer), "check_parts comes first"
+    return batch.model
 
 
 MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
@@ -113,12 +129,12 @@ MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "ctc_prefix_beam_search": _ctc_prefix_beam,
     "joint_ctc_attention": _joint,
 }
-"""Each gives the hypotheses of every utterance of a batch."""
+"""{name: function from a batch to the hypotheses of each utterance}."""
 TRANSDUCER_MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "rnnt_beam_search": _rnnt_beam,
     "rnnt_greedy_search": _rnnt_greedy,
 }
-"""As MODES, of a model with predictor and joint network."""
+"""As MODES, for models with a predictor and a joint network."""
 ALL_MODES = MODES | TRANSDUCER_MODES
 PARTS = {
     "attention": ("attention_weight",),
@@ -129,23 +145,23 @@ PARTS = {
     "rnnt_beam_search": ("transducer_weight",),
     "rnnt_greedy_search": ("transducer_weight",),
 }
-"""Weights of model_conf that must be above 0 for each mode."""
+"""{mode: keys of model_conf that must be above 0}."""
 
 
 def check_modes(modes: Sequence[str]) -> None:
-    """Raise a ValueError that names the known modes, unless every one of `modes` is among them."""
+    """Raise a ValueError with the known modes if one of `modes` is unknown, or if `modes` is empty."""
     unknown = [mode for mode in modes if mode not in ALL_MODES]
     if unknown or not modes:
         raise ValueError(f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(ALL_MODES)}")
 
 
 def possible_modes(model: ASRModel) -> list[str]:
-    """Decode modes for which `model` has been trained: the weight of each part that they need is above 0."""
+    """Decode modes that `model` is trained for: the weights of all parts that the mode needs are above 0."""
     return [mode for mode, parts in PARTS.items() if all(getattr(model, part) > 0.0 for part in parts)]
 
 
 def check_parts(model: ASRModel, modes: Sequence[str], transducer_weight: float = 1.0) -> None:
-    """Raise a ValueError unless `model` has been trained for every one of `modes`."""
+    """Raise a ValueError if `model` is not trained for one of `modes`."""
     for mode in modes:
         parts = PARTS[mode]
         if mode == "rnnt_beam_search" and transducer_weight < 1.0:
@@ -172,13 +188,13 @@ def decode(
     Args:
         feats: (B, T, F).
         feats_lengths: (B,) frames.
-        scorers: hot words and language model, for prefix beam search and what builds on it.
+        scorers: hot words and language model; ctc_prefix_beam_search and attention_rescoring use them.
 
     Returns:
         {mode: n-best hypotheses of each utterance}, modes in the order given.
 
     Raises:
-        ValueError: for an unknown mode, and one of transducers where the model is none, before any work.
+        ValueError: before any work, for an unknown mode or for a transducer mode with another model.
     """
     check_modes(modes)
     check_parts(model, [mode for mode in modes if mode in TRANSDUCER_MODES], options.transducer_weight)
@@ -187,7 +203,7 @@ def decode(
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
-    """As many hypotheses of utterance `row` as were asked for, with the frames of their tokens if those were."""
+    """The first `options.nbest` hypotheses of utterance `row`, with frames of the tokens if `options.token_times`."""
     nbest = nbest[: batch.options.nbest]
     if not batch.options.token_times:
         return nbest
@@ -197,7 +213,7 @@ def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
 
 
 def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
-    """The hypothesis with frame and confidence of each token; log_probs (T', V) of the utterance."""
+    """Add frame and confidence of each token to the hypothesis; log_probs (T', V) are those of its utterance."""
     if hypothesis.frames is not None:
         return hypothesis
     aligned = align_tokens(log_probs, hypothesis.tokens, blank)

@@ -1,9 +1,10 @@
-"""The command-line options of decoding, which several tools share."""
+"""Command-line options of decoding that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,37 +16,50 @@ from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer
 
 SCORED = ("ctc_prefix_beam_search", "attention_rescoring")
-"""Modes in which hot words and language models take part."""
+"""Modes that use hot words and language models."""
 
 
 def add_decode_options(parser: argparse.ArgumentParser) -> None:
-    """The options that make DecodeOptions and the scorers beside it."""
+    """Add the options that `decode_options` and `build_scorers` read."""
     group = parser.add_argument_group("search")
     defaults = DecodeOptions()
-    group.add_argument("--beam_size", type=int, default=defaults.beam_size, help="(%(default)s)")
     group.add_argument(
-        "--ctc_weight", type=float, default=defaults.ctc_weight, help="rescoring, joint: of the CTC score (%(default)s)"
+        "--beam_size", type=int, default=defaults.beam_size, help="hypotheses that a search keeps (%(default)s)"
     )
     group.add_argument(
-        "--reverse_weight", type=float, help="rescoring: of the right-to-left decoder (default: the model's)"
+        "--ctc_weight",
+        type=float,
+        default=defaults.ctc_weight,
+        help="rescoring, joint: weight of the CTC score (%(default)s)",
+    )
+    group.add_argument(
+        "--reverse_weight",
+        type=float,
+        help="rescoring: weight of the right-to-left decoder (default: as trained)",
     )
     group.add_argument(
         "--transducer_weight",
         type=float,
         default=defaults.transducer_weight,
-        help="rnnt_beam_search: of the transducer beside CTC (%(default)s)",
+        help="rnnt_beam_search: weight of the transducer; CTC has the rest (%(default)s)",
     )
     group.add_argument(
-        "--blank_penalty", type=float, default=defaults.blank_penalty, help="above 0: fewer blanks (%(default)s)"
+        "--blank_penalty",
+        type=float,
+        default=defaults.blank_penalty,
+        help="above 0: fewer blanks, so fewer deletions (%(default)s)",
     )
     group.add_argument(
         "--length_penalty",
         type=float,
         default=defaults.length_penalty,
-        help="attention, joint: above 0: longer (%(default)s)",
+        help="attention, joint: above 0: longer hypotheses (%(default)s)",
     )
     group.add_argument(
-        "--decoding_chunk_size", type=int, default=defaults.decoding_chunk_size, help="encoder frames (-1: all context)"
+        "--decoding_chunk_size",
+        type=int,
+        default=defaults.decoding_chunk_size,
+        help="encoder frames of a chunk (-1: full context)",
     )
     group.add_argument(
         "--num_decoding_left_chunks",
@@ -55,24 +69,28 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
 
-    beside = parser.add_argument_group("hot words and language model", f"take part in {' and '.join(SCORED)}")
-    beside.add_argument("--context_list_path", metavar="FILE", help="hot words: a phrase a line")
+    beside = parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}")
+    beside.add_argument("--context_list_path", metavar="FILE", help="hot words, one phrase a line")
     beside.add_argument(
         "--context_graph_score", type=float, default=3.0, help="bonus of each token of a hot phrase (%(default)s)"
     )
     beside.add_argument("--lm_path", metavar="FILE", help="n-gram model: ARPA or KenLM binary")
-    beside.add_argument("--lm_weight", type=float, default=0.3, help="of its natural log-probability (%(default)s)")
-    beside.add_argument("--length_bonus", type=float, default=0.0, help="for each of its units (%(default)s)")
+    beside.add_argument(
+        "--lm_weight", type=float, default=0.3, help="weight of its natural log-probability (%(default)s)"
+    )
+    beside.add_argument(
+        "--length_bonus", type=float, default=0.0, help="bonus of each unit of the language model (%(default)s)"
+    )
     beside.add_argument(
         "--lm_unit",
         choices=("token", "word"),
         default="token",
-        help="what its units are: tokens as the units file spells them, or words (%(default)s)",
+        help="units of the language model: tokens as in the units file, or words (%(default)s)",
     )
 
 
 def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
-    """DecodeOptions of parsed options; `others` are those that the tool has no option for."""
+    """DecodeOptions from parsed options; `others` are fields that have no option in `add_decode_options`."""
     names = (
         "beam_size",
         "ctc_weight",
@@ -88,22 +106,29 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
 
 
 def build_scorers(
-    args: argparse.Namespace, tokenizer: Tokenizer, device: torch.device, *, warn: bool
+    args: argparse.Namespace, modes: Sequence[str], tokenizer: Tokenizer, device: torch.device, *, warn: bool
 ) -> list[PrefixScorer]:
-    """Hot words and language model as the options ask; `warn` of phrases that cannot be spelt.
+    """Build the hot words and the language model that the options name, for decoding in `modes`.
+
+    Args:
+        warn: print the phrases that the units cannot spell.
 
     Raises:
-        ValueError: no mode would use them, or a file is not what it should be.
+        ValueError: none of the modes uses them, or a file has the wrong format.
+        OSError: a file cannot be read.
     """
     scorers: list[PrefixScorer] = []
-    if (args.context_list_path or args.lm_path) and not set(SCORED) & set(args.modes):
+    if (args.context_list_path or args.lm_path) and not set(SCORED) & set(modes):
         given = "--context_list_path" if args.context_list_path else "--lm_path"
-        raise ValueError(f"{given} has no part in {', '.join(args.modes)}; it has in {', '.join(SCORED)}")
+        raise ValueError(f"{given} is not used by {', '.join(modes)}; add one of these modes: {', '.join(SCORED)}")
     if args.context_list_path:
         phrases, unknown = read_phrases(args.context_list_path, tokenizer)
         if unknown and warn:
             some = ", ".join(unknown[:5]) + ("…" if len(unknown) > 5 else "")
-            print(f"{args.context_list_path}: left out {len(unknown)} the units cannot spell: {some}", file=sys.stderr)
+            print(
+                f"{args.context_list_path}: skipped {len(unknown)} phrases that the units cannot spell: {some}",
+                file=sys.stderr,
+            )
         scorers.append(ContextGraph(phrases, args.context_graph_score, device))
     if args.lm_path:
         scorers.append(LanguageModel(args.lm_path, tokenizer, args.lm_weight, args.length_bonus, args.lm_unit))

@@ -1,9 +1,9 @@
-"""Decoding of a test set: batches in, files of each mode out."""
+"""Decode a test set: batches in, one set of files for each decode mode out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,83 +11,105 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from wenet_uio.dataset.types import Batch, Skipped
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.types import Batch, SampleRef, Skipped
 from wenet_uio.files import written_aside
-from wenet_uio.models import ASRModel
-from wenet_uio.search.decode import check_parts, decode
-from wenet_uio.search.prefix_scorer import PrefixScorer
+from wenet_uio.search.decode import Search, check_parts, decode
+from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
-from wenet_uio.search.types import DecodeOptions, Hypothesis
+from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.text.tokenizer import Tokenizer
 
 
 @dataclass
 class Recognition:
-    """What was recognised of a test set."""
+    """Results of decoding a test set."""
 
     texts: dict[str, dict[str, str]] = field(default_factory=dict)
     """{mode: {key: text}}."""
     nbests: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
-    """{mode: {key: hypotheses as JSON}}; empty unless asked for."""
+    """{mode: {key: hypotheses as JSON}}; empty unless n-best lists are wanted."""
     skipped: list[Skipped] = field(default_factory=list)
     """Utterances that could not be read."""
     seconds: float = 0.0
-    """Audio decoded."""
+    """Length of the decoded audio."""
 
     def join(self, other: Recognition) -> None:
-        """Add what was recognised of other utterances."""
-        for ours, theirs in ((self.texts, other.texts), (self.nbests, other.nbests)):
-            for mode, found in theirs.items():
-                ours.setdefault(mode, {}).update(found)
+        """Add the results of other utterances."""
+        for mode, texts in other.texts.items():
+            self.texts.setdefault(mode, {}).update(texts)
+        for mode, nbests in other.nbests.items():
+            self.nbests.setdefault(mode, {}).update(nbests)
         self.skipped += other.skipped
         self.seconds += other.seconds
 
 
 def recognize(
-    model: ASRModel,
+    recogniser: Recogniser,
     batches: Iterable[Batch],
-    tokenizer: Tokenizer,
-    modes: Sequence[str],
-    options: DecodeOptions,
+    search: Search,
     *,
     device: torch.device,
-    scorers: Sequence[PrefixScorer] = (),
-    clock: FrameClock | None = None,
+    nbests: bool = False,
     utterances: int | None = None,
-    progress: bool = True,
 ) -> Recognition:
     """Decode every batch in every mode; the encoder runs once for all modes.
 
     Args:
-        clock: asks for `nbests`, and puts tokens on the clock of the audio.
-        utterances: how many there are in all, for the progress bar.
+        nbests: fill `Recognition.nbests`.
+        utterances: number of utterances, for the progress bar; None shows no bar.
 
     Raises:
         ValueError: for a mode that the model was not trained for.
     """
-    check_parts(model, modes, options.transducer_weight)
-    recognition = Recognition({mode: {} for mode in modes}, {mode: {} for mode in modes} if clock else {})
+    model, tokenizer = recogniser.model, recogniser.tokenizer
+    clock = recogniser.clock if nbests else None
+    check_parts(model, search.modes, search.options.transducer_weight)
+    recognition = Recognition({mode: {} for mode in search.modes}, {mode: {} for mode in search.modes if nbests})
     model.to(device).eval()
-    with tqdm(total=utterances, desc="decoding", unit="utt", disable=None if progress else True) as bar:
+    with tqdm(total=utterances, desc="decoding", unit="utt", disable=utterances is None or None) as bar:
         for batch in batches:
             if len(batch):
                 moved = batch.to(device)
-                decoded = decode(model, moved.feats, moved.feats_lengths, modes, options, scorers)
-                for mode, nbests in decoded.items():
-                    for key, nbest in zip(batch.keys, nbests, strict=True):
-                        recognition.texts[mode][key] = tokenizer.detokenize(nbest[0].tokens)
-                        if clock:
-                            recognition.nbests[mode][key] = [as_json(each, tokenizer, clock) for each in nbest]
+                decoded = decode(model, moved.feats, moved.feats_lengths, *search)
+                _add(recognition, batch.keys, decoded, tokenizer, clock)
             recognition.skipped.extend(batch.skipped)
             recognition.seconds += batch.seconds
             bar.update(len(batch) + len(batch.skipped))
     return recognition
 
 
+def _add(
+    recognition: Recognition,
+    keys: Iterable[str],
+    decoded: dict[str, list[NBest]],
+    tokenizer: Tokenizer,
+    clock: FrameClock | None,
+) -> None:
+    """Add the hypotheses of a batch; n-best lists only with a clock."""
+    for mode, nbests in decoded.items():
+        for key, nbest in zip(keys, nbests, strict=True):
+            recognition.texts[mode][key] = tokenizer.detokenize(nbest[0].tokens)
+            if clock:
+                recognition.nbests[mode][key] = [as_json(each, tokenizer, clock) for each in nbest]
+
+
+def keys_of(corpus: Corpus) -> list[str]:
+    """Keys of all utterances, in the order of the list."""
+    return [
+        corpus.key(SampleRef(shard, row)) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])
+    ]
+
+
 def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> dict[str, Any]:
-    """Text and score, and what else the hypothesis has: confidence, and of each token its time and confidence."""
+    """A hypothesis as an object of nbest.jsonl.
+
+    The object has `text` and `score`. If the hypothesis has token times, the object also has `confidence` (absent
+    without tokens) and `tokens`, each with `token`, `time` in seconds and `confidence`.
+    """
     values: dict[str, Any] = {"text": tokenizer.detokenize(hypothesis.tokens), "score": round(hypothesis.score, 4)}
     if hypothesis.frames is not None:
+        assert hypothesis.confidences is not None, "frames and confidences come together"
         if hypothesis.confidence is not None:
             values["confidence"] = round(hypothesis.confidence, 4)
         values["tokens"] = [
@@ -98,10 +120,11 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
 
 
 def write_recognition(recognition: Recognition, keys: Iterable[str], result_dir: str | Path) -> None:
-    """Write RESULT_DIR/<mode>/text (`key text` lines, in the order of `keys`) and RESULT_DIR/skipped.
+    """Write the results of each mode, in the order of `keys`.
 
-    `skipped` has `key reason: detail` lines and is empty when every utterance was read. Where n-best lists were asked
-    for, RESULT_DIR/<mode>/nbest.jsonl has a JSON object a line: `key` and its `hypotheses`, best first.
+    RESULT_DIR/<mode>/text          `key text` lines
+    RESULT_DIR/<mode>/nbest.jsonl   a JSON object a line: `key` and its `hypotheses`, best first; only with n-best lists
+    RESULT_DIR/skipped              `key reason: detail` lines; empty if every utterance was read
     """
     result_dir, keys = Path(result_dir), list(keys)
     for mode, texts in recognition.texts.items():

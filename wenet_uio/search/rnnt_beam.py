@@ -1,8 +1,9 @@
-"""Time-synchronous prefix beam search of a transducer, with at most one token a frame, as WeNet's."""
+"""Time-synchronous prefix beam search of a transducer with at most one token a frame, as in WeNet."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 
@@ -10,6 +11,32 @@ from wenet_uio.models.masks import length_mask
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.search.rnnt_greedy import choose
 from wenet_uio.search.types import Hypothesis, NBest
+
+
+class _Beam(NamedTuple):
+    """K token sequences of each of B utterances; unused ones score -inf."""
+
+    scores: torch.Tensor
+    """(B, K) log-probability."""
+    tokens: torch.Tensor
+    """(B, K, U), -1 after the last token."""
+    frames: torch.Tensor
+    """(B, K, U) frame of each token, -1 after the last token."""
+    confidences: torch.Tensor
+    """(B, K, U) probability of each token at its frame."""
+    count: torch.Tensor
+    """(B, K) tokens of each sequence."""
+
+
+class _Growth(NamedTuple):
+    """How a beam came from the one before; all (B, K)."""
+
+    parent: torch.Tensor
+    """Place of the sequence in the beam before."""
+    token: torch.Tensor
+    """Token that the sequence may have grown by."""
+    grown: torch.Tensor
+    """True if it has."""
 
 
 def rnnt_beam_search(
@@ -22,78 +49,97 @@ def rnnt_beam_search(
 ) -> list[NBest]:
     """Keep the `beam_size` best token sequences of every utterance after every frame.
 
-    At a frame a sequence stays what it is (blank) or grows by one token; both ways to one sequence add up. All
-    utterances and sequences go side by side.
+    At a frame a sequence stays as it is (blank) or grows by one token. If both lead to the same sequence, their
+    probabilities are added. All utterances and sequences are searched together.
 
     Args:
         encoder_out: (B, T', D).
         lengths: (B,) frames.
         ctc_log_probs: (B, T', V), needed for a transducer_weight below 1.
-        transducer_weight: share of the transducer in the probability of each frame; CTC's head has the rest.
+        transducer_weight: share of the transducer in the probability of each frame; CTC has the rest.
 
     Returns:
-        per utterance at most `beam_size` hypotheses, best first, with frame and confidence of each token on one of its
-        paths.
+        Per utterance at most `beam_size` hypotheses, best first, with frame and confidence of each token on one path.
     """
     batch, size = encoder_out.shape[:2]
     device = encoder_out.device
-    scores = torch.full((batch, beam_size), -torch.inf, device=device)
-    scores[:, 0] = 0.0
-    tokens = torch.full((batch, beam_size, size + 1), -1, device=device)
-    frames = torch.full_like(tokens, -1)
-    confidences = torch.zeros(tokens.shape, device=device)
-    count = torch.zeros(batch, beam_size, dtype=torch.int64, device=device)
+    beam = _start(batch, beam_size, size, device)
     start = torch.full((batch * beam_size, 1), model.blank, device=device)
     predicted, state = model.predictor(start, model.predictor.start(batch * beam_size))
     for frame in range(size):
         log_probs = model.joint(encoder_out[:, frame : frame + 1], predicted.view(batch, beam_size, -1))
         log_probs = log_probs.log_softmax(dim=2)
         if transducer_weight < 1.0:
+            assert ctc_log_probs is not None, "a transducer_weight below 1 needs ctc_log_probs"
             log_probs = torch.logaddexp(
                 log_probs + math.log(transducer_weight),
                 ctc_log_probs[:, frame : frame + 1] + math.log1p(-transducer_weight),
             )
-        stays = scores + log_probs[:, :, model.blank]
-        grows = scores.unsqueeze(2) + log_probs
-        grows[:, :, model.blank] = -torch.inf
-        stays, grows = _merge(stays, grows, tokens[:, :, : frame + 1], count)
-        best, token = grows.topk(min(beam_size, grows.size(2)), dim=2)
-        # In each row: to stay, then the best tokens to grow by.
-        options = torch.cat((stays.unsqueeze(2), best), dim=2)
-        grown_scores, choice = options.flatten(1).topk(beam_size, dim=1)
-        parent, way = choice // options.size(2), choice % options.size(2)
-        place = parent * token.size(2) + (way - 1).clamp(min=0)
-        added = token.flatten(1).gather(1, place)
-        sure = log_probs.gather(2, token).exp().flatten(1).gather(1, place)
-
-        active = (frame < lengths).unsqueeze(1)  # an utterance that is over stays as it is
-        own = torch.arange(beam_size, device=device).expand_as(parent)
-        parent = torch.where(active, parent, own)
-        grown = active & (way > 0) & (grown_scores > -torch.inf)
-        scores = torch.where(active, grown_scores, scores)
-        end = count.gather(1, parent).unsqueeze(2)
-        tokens, frames, confidences = (
-            row.gather(1, parent.unsqueeze(2).expand_as(row)).scatter(
-                2, end, torch.where(grown, value, -1).unsqueeze(2)
-            )
-            for row, value in ((tokens, added), (frames, torch.full_like(added, frame)), (confidences, sure))
-        )
-        count = count.gather(1, parent) + grown
-        rows = (parent + torch.arange(batch, device=device).unsqueeze(1) * beam_size).flatten()
+        beam, growth = _advance(beam, log_probs, model.blank, frame, frame < lengths)
+        rows = (growth.parent + torch.arange(batch, device=device).unsqueeze(1) * beam_size).flatten()
         predicted, state = predicted[rows], [part[rows] for part in state]
-        after, state_after = model.predictor(added.view(-1, 1), state)
-        predicted = choose(grown.flatten(), after, predicted)
-        state = [choose(grown.flatten(), new, old) for new, old in zip(state_after, state, strict=True)]
-    return _hypotheses(tokens.cpu(), frames.cpu(), confidences.cpu(), count.tolist(), scores.tolist())
+        after, state_after = model.predictor(growth.token.view(-1, 1), state)
+        grown = growth.grown.flatten()
+        predicted = choose(grown, after, predicted)
+        state = [choose(grown, new, old) for new, old in zip(state_after, state, strict=True)]
+    return _hypotheses(beam)
+
+
+def _start(batch: int, beam_size: int, size: int, device: torch.device) -> _Beam:
+    """The empty sequence of every utterance, with room for `size` + 1 tokens."""
+    scores = torch.full((batch, beam_size), -torch.inf, device=device)
+    scores[:, 0] = 0.0
+    tokens = torch.full((batch, beam_size, size + 1), -1, device=device)
+    count = torch.zeros(batch, beam_size, dtype=torch.int64, device=device)
+    return _Beam(scores, tokens, torch.full_like(tokens, -1), torch.zeros(tokens.shape, device=device), count)
+
+
+def _advance(
+    beam: _Beam, log_probs: torch.Tensor, blank: int, frame: int, active: torch.Tensor
+) -> tuple[_Beam, _Growth]:
+    """One frame: log_probs (B, K, V); utterances that are not `active` (B,) have ended and stay as they are."""
+    beam_size = beam.scores.size(1)
+    stays = beam.scores + log_probs[:, :, blank]
+    grows = beam.scores.unsqueeze(2) + log_probs
+    grows[:, :, blank] = -torch.inf
+    stays, grows = _merge(stays, grows, beam.tokens[:, :, : frame + 1], beam.count)
+    best, token = grows.topk(min(beam_size, grows.size(2)), dim=2)
+    # Choices of each sequence: 0 is to stay, n is to grow by its n-th best token.
+    choices = torch.cat((stays.unsqueeze(2), best), dim=2)
+    scores, choice = choices.flatten(1).topk(beam_size, dim=1)
+    parent, way = choice // choices.size(2), choice % choices.size(2)
+    place = parent * token.size(2) + (way - 1).clamp(min=0)
+    added = token.flatten(1).gather(1, place)
+    confidence = log_probs.gather(2, token).exp().flatten(1).gather(1, place)
+
+    active = active.unsqueeze(1)
+    own = torch.arange(beam_size, device=parent.device).expand_as(parent)
+    parent = torch.where(active, parent, own)
+    grown = active & (way > 0) & (scores > -torch.inf)
+    end = beam.count.gather(1, parent).unsqueeze(2)
+    new_values = (added, torch.full_like(added, frame), confidence)
+    tokens, frames, confidences = (
+        row.gather(1, parent.unsqueeze(2).expand_as(row)).scatter(2, end, torch.where(grown, value, -1).unsqueeze(2))
+        for row, value in zip((beam.tokens, beam.frames, beam.confidences), new_values, strict=True)
+    )
+    count = beam.count.gather(1, parent) + grown
+    scores = torch.where(active, scores, beam.scores)
+    return _Beam(scores, tokens, frames, confidences, count), _Growth(parent, added, grown)
 
 
 def _merge(
     stays: torch.Tensor, grows: torch.Tensor, tokens: torch.Tensor, count: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where sequence j and one token more is sequence k of the beam, move the score of growing there to staying.
+    """If sequence j plus one token equals sequence k of the beam, add the score of that growth to k's score of staying.
 
     Args:
-        stays: (B, K). grows: (B, K, V). tokens: (B, K, U), behind their count -1. count: (B, K).
+        stays: (B, K) scores of sequences that stay as they are.
+        grows: (B, K, V) scores of sequences that grow by a token.
+        tokens: (B, K, U), -1 after the last token.
+        count: (B, K) tokens of each sequence.
+
+    Returns:
+        `stays` with these scores added, and `grows` with -inf in their places.
     """
     within = length_mask(count.flatten(), tokens.size(2)).view(tokens.shape)
     same = ((tokens.unsqueeze(2) == tokens.unsqueeze(1)) | ~within.unsqueeze(2)).all(dim=3)
@@ -106,29 +152,20 @@ def _merge(
     return stays, grows.masked_fill(gone, -torch.inf)
 
 
-def _hypotheses(
-    tokens: torch.Tensor,
-    frames: torch.Tensor,
-    confidences: torch.Tensor,
-    count: list[list[int]],
-    scores: list[list[float]],
-) -> list[NBest]:
+def _hypotheses(beam: _Beam) -> list[NBest]:
+    tokens, frames, confidences = beam.tokens.cpu(), beam.frames.cpu(), beam.confidences.cpu()
     nbests: list[NBest] = []
-    for row, (lengths, values) in enumerate(zip(count, scores, strict=True)):
-        found = [
-            (k, length, score)
-            for k, (length, score) in enumerate(zip(lengths, values, strict=True))
-            if score > -torch.inf
-        ]
+    for row, (lengths, scores) in enumerate(zip(beam.count.tolist(), beam.scores.tolist(), strict=True)):
         nbests.append(
             [
                 Hypothesis(
-                    tuple(tokens[row, k, :length].tolist()),
+                    tuple(tokens[row, place, :length].tolist()),
                     score,
-                    tuple(frames[row, k, :length].tolist()),
-                    tuple(confidences[row, k, :length].tolist()),
+                    tuple(frames[row, place, :length].tolist()),
+                    tuple(confidences[row, place, :length].tolist()),
                 )
-                for k, length, score in found
+                for place, (length, score) in enumerate(zip(lengths, scores, strict=True))
+                if score > -torch.inf
             ]
         )
     return nbests

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.read import INT16_SCALE, audio_info, read_audio
+from wenet_uio.audio.read import INT16_SCALE, Channel, audio_info, read_audio
 
 FRAME = 0.01
 """Seconds of audio whose level is measured at a time."""
@@ -39,7 +39,7 @@ class Segment(NamedTuple):
     end: float
 
 
-def measure_levels(source: str, channel: int = 0) -> np.ndarray:
+def measure_levels(source: str, channel: Channel = 0) -> np.ndarray:
     """Level in dB of full scale of each FRAME of a file; memory holds one block of audio, and 4 bytes a frame.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Recordings of any length: cut, recognised piece by piece, and put together again."""
+"""Transcribe recordings of any length: cut them into segments, recognise each, and join the results."""
 
 from __future__ import annotations
 
@@ -10,76 +10,63 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import yaml
 
-from wenet_uio.audio.read import audio_info, read_audio
-from wenet_uio.config import Config, load_config
+from wenet_uio.audio.read import Channel, audio_info, read_audio
 from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.chain.waveform import Resample
 from wenet_uio.dataset.types import Example, Operator, SkipSample
-from wenet_uio.models import ASRModel, build_model
-from wenet_uio.models.weights import load_weights
-from wenet_uio.search.decode import decode
-from wenet_uio.search.prefix_scorer import PrefixScorer
+from wenet_uio.run_files import utterance_seconds
+from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import Segment, measure_levels, speech_segments, windows
-from wenet_uio.search.timing import FrameClock
-from wenet_uio.search.types import DecodeOptions, Hypothesis
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.train.checkpoint import ENVIRONMENT
+from wenet_uio.search.types import Hypothesis
 
-CHECKPOINTS = ("avg.pt", "final.pt")
-PATHS = {
-    "tokenizer_conf": ("symbol_table_path", "bpe_path", "non_lang_syms_path"),
-    "cmvn_conf": ("cmvn_file",),
-}
-"""Keys of the yaml that name files."""
 SAME_TIME = 0.2
-"""Seconds: a token that two windows hear within so much of one another is the same one."""
+"""Seconds. If two windows have the same unit at times that differ by at most this, both have the same token."""
 
 
 class Token(NamedTuple):
-    """A token on the clock of the recording."""
+    """A token with its time in the recording."""
 
     unit: int
     time: float
-    """Seconds to its middle."""
+    """Seconds from the start of the recording to the middle of the token."""
     confidence: float
 
 
 class Passage(NamedTuple):
-    """What is said between two pauses."""
+    """The tokens between two pauses."""
 
     segment: Segment
     tokens: list[Token]
 
 
 class Word(NamedTuple):
-    """A word of a passage."""
+    """A word of a passage; times are seconds."""
 
     text: str
     start: float
     end: float
-    """Seconds."""
     confidence: float
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """How long recordings are cut.
+    """Where long recordings are cut; times are seconds.
 
     Raises:
-        ValueError: for times that do not fit one another.
+        ValueError: a time is not above 0, or `overlap` is more than half of `window`.
     """
 
     pause: float | None = 0.4
-    """Seconds of quiet that make a cut; None: windows only."""
+    """Shortest pause at which the recording is cut. None: do not cut at pauses, use windows only."""
     usual: float = 15.0
-    """Seconds that a segment exceeds only where it has no pause at all, however short."""
+    """Segments longer than this are cut at shorter pauses as well."""
     window: float = 20.0
-    """Seconds that the recogniser hears at a time, at most."""
+    """Longest piece that the recogniser gets. Longer segments become overlapping windows."""
     overlap: float = 4.0
-    """Seconds that windows share where there is no pause to cut at."""
+    """Length that neighbouring windows share."""
 
     def __post_init__(self) -> None:
         if not 0 < self.overlap <= self.window / 2:
@@ -91,17 +78,15 @@ class Cutting:
 
     @classmethod
     def of_run(cls, folder: str | Path) -> Cutting:
-        """Segments as long as the utterances that the model of a run was trained on; the defaults where no run says."""
-        path = Path(folder, ENVIRONMENT)
-        starts = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-        seconds = starts[-1].get("utterance_seconds") if starts else None
+        """Limit segments to the lengths of the run's training utterances, or use the defaults if these are unknown."""
+        seconds = utterance_seconds(folder)
         if not seconds or not seconds["most"]:
             return cls()
         window = min(seconds["longest"], cls.window)
         return cls(usual=min(seconds["most"], cls.usual), window=window, overlap=min(cls.overlap, window / 2))
 
-    def segments(self, source: str, channel: int) -> list[tuple[int, Segment]]:
-        """(number of the passage, what to recognise at a time) of a file."""
+    def segments(self, source: str, channel: Channel) -> list[tuple[int, Segment]]:
+        """Cut a file into (number of the passage, segment); the windows of a long passage share its number."""
         if self.pause is None:
             info = audio_info(source)
             passages = [Segment(0.0, info.num_samples / info.sample_rate)]
@@ -115,34 +100,31 @@ class Cutting:
 
 
 class Transcriber:
-    """A trained model that reads recordings of any length, in memory that their length does not change."""
+    """Recognises recordings of any length; memory does not grow with the length."""
 
     def __init__(
-        self,
-        config: Config,
-        tokenizer: Tokenizer,
-        model: ASRModel,
-        *,
-        mode: str,
-        options: DecodeOptions,
-        scorers: Sequence[PrefixScorer] = (),
-        device: torch.device | str = "cpu",
-        batch_size: int = 8,
+        self, recogniser: Recogniser, search: Search, *, device: torch.device | str = "cpu", batch_size: int = 8
     ) -> None:
-        """`options` ask for token times; `batch_size` segments are recognised at a time."""
-        self.tokenizer, self.clock = tokenizer, FrameClock.of(model, config.dataset_conf)
-        self._model = model.to(device).eval()
-        self._mode, self._options, self._scorers = mode, options, scorers
+        """Move the model to `device`.
+
+        Args:
+            search: exactly one mode, with `token_times` in its options.
+            batch_size: segments that are recognised together.
+        """
+        self.tokenizer, self.clock = recogniser.tokenizer, recogniser.clock
+        self._model = recogniser.model.to(device).eval()
+        self._search = search
         self._device, self._batch_size = device, batch_size
-        self._channel = config.dataset_conf.singal_channel_conf.channel
-        self._feature_dim = config.dataset_conf.feature_dim
+        conf = recogniser.config.dataset_conf
+        self._channel: Channel = conf.singal_channel_conf.channel
+        self._feature_dim = conf.feature_dim
         self._chain: tuple[Operator, ...] = (
-            Resample(config.dataset_conf.resample_conf.resample_rate),
-            *feature_operators(config.dataset_conf, training=False),
+            Resample(conf.resample_conf.resample_rate),
+            *feature_operators(conf, training=False),
         )
 
     def transcribe(self, source: str, cutting: Cutting) -> Iterator[Passage]:
-        """Passages of a file, as they are recognised; those without a word are left out.
+        """Yield the passages of a file as soon as each is recognised; passages without tokens are left out.
 
         Raises:
             AudioError: the file cannot be read.
@@ -159,7 +141,10 @@ class Transcriber:
                 yield Passage(Segment(start, end), tokens)
 
     def words(self, tokens: Sequence[Token]) -> list[Word]:
-        """Words of a passage; CTC's peaks say when, so that they seem shorter than they are."""
+        """Words of a passage with their times.
+
+        Words last longer than these times say, because a time runs from the first to the last CTC peak of the word.
+        """
         half = self.clock.step / 2
         return [
             Word(text, tokens[first].time - half, tokens[last - 1].time + half, _mean(tokens[first:last]))
@@ -176,9 +161,7 @@ class Transcriber:
         batch = pad([example for example in examples if example is not None], self._feature_dim).to(self._device)
         nbests = []
         if len(batch):
-            nbests = decode(self._model, batch.feats, batch.feats_lengths, [self._mode], self._options, self._scorers)[
-                self._mode
-            ]
+            (nbests,) = decode(self._model, batch.feats, batch.feats_lengths, *self._search).values()
         best = {int(key): nbest[0] for key, nbest in zip(batch.keys, nbests, strict=True)}
         return [
             (number, segment, self._tokens(best[place], segment) if place in best else [])
@@ -186,7 +169,7 @@ class Transcriber:
         ]
 
     def _example(self, source: str, place: int, segment: Segment) -> Example | None:
-        """Features of a segment; None where it is too short for a frame."""
+        """Features of a segment; None if it is too short for one frame."""
         waveform, rate = read_audio(source, segment.start, segment.end, self._channel)
         example = Example(str(place), "", torch.from_numpy(waveform), rate, 0)
         try:
@@ -197,9 +180,9 @@ class Transcriber:
         return example
 
     def _tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
-        """Tokens on the clock of the recording; spread evenly where CTC has no path through them."""
+        """Tokens with their times in the recording; evenly spaced if CTC has no path through them."""
         count = len(hypothesis.tokens)
-        if hypothesis.frames is None:
+        if hypothesis.frames is None or hypothesis.confidences is None:
             times = [segment.start + (segment.end - segment.start) * (place + 0.5) / count for place in range(count)]
             return [Token(unit, time, 0.0) for unit, time in zip(hypothesis.tokens, times, strict=True)]
         times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]
@@ -207,10 +190,10 @@ class Transcriber:
 
 
 def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
-    """Tokens of two windows as one: none twice, none cut, where both heard `shared` seconds.
+    """Join the tokens of two windows that overlap in `shared`, without a repeated or a cut token.
 
-    The windows part behind a token that both hear at the same time, the one nearest the middle of what they share;
-    where they agree on none, at the middle.
+    The left window ends, and the right one begins, after a token that both windows have at the same time. Of several
+    such tokens the one nearest to the middle of `shared` is taken. Without any, the cut is at the middle.
     """
     middle = (shared.start + shared.end) / 2
     first = sum(token.time < shared.start - SAME_TIME for token in left)
@@ -222,7 +205,7 @@ def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
 
 
 def _heard_twice(left: list[Token], right: list[Token]) -> list[tuple[int, int]]:
-    """Places of tokens that are one another's nearest in time among those of the same unit."""
+    """Places (left, right) of tokens with the same unit that are nearest in time to each other."""
     if not left or not right:
         return []
     apart = abs(np.subtract.outer([token.time for token in left], [token.time for token in right]))
@@ -230,37 +213,6 @@ def _heard_twice(left: list[Token], right: list[Token]) -> list[tuple[int, int]]
     apart[other | (apart > SAME_TIME)] = np.inf
     nearest = (apart == apart.min(axis=0)) & (apart == apart.min(axis=1, keepdims=True)) & (apart < np.inf)
     return [(int(here), int(there)) for here, there in np.argwhere(nearest)]
-
-
-def load_recogniser(folder: str | Path, checkpoint: str | Path | None) -> tuple[Config, Tokenizer, ASRModel]:
-    """Load train.yaml and weights of an experiment; files that the yaml names are looked for around the folder too.
-
-    Raises:
-        OSError: a file is missing. ValueError: one does not fit.
-    """
-    folder = Path(folder)
-    if checkpoint is None:
-        checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
-        if checkpoint is None:
-            raise FileNotFoundError(f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint")
-    config = load_config(folder / "train.yaml")
-    changes = {}
-    for section, names in PATHS.items():
-        conf = getattr(config, section)
-        found = {name: _locate(getattr(conf, name), folder) for name in names if getattr(conf, name)}
-        changes[section] = conf.model_copy(update=found)
-    config = config.model_copy(update=changes)
-    tokenizer = build_tokenizer(config)
-    model = build_model(config)
-    load_weights(model, checkpoint)
-    return config, tokenizer, model
-
-
-def _locate(path: str, folder: Path) -> str:
-    """A path of the yaml, which was true where the model was trained: beneath the folder or one above it, or in it."""
-    above = [folder.resolve(), *folder.resolve().parents]
-    places = [*(parent / path for parent in above), folder / Path(path).name, Path(path)]
-    return str(next((place for place in places if place.is_file()), path))
 
 
 def _mean(tokens: Sequence[Token]) -> float:

@@ -1,7 +1,7 @@
-"""The largest batches that train: how many utterances of a shape memory suffices for, found by training on them.
+"""Find the largest batch of a shape that fits in memory, by training on batches of that shape.
 
-CPU   each trial is a process of its own, forked, whose memory is limited: an overshoot ends that process alone
-CUDA  trials follow one another in this process; the allocator is given its limit and says what it took
+CPU    each trial runs in a forked process with limited memory; running out of memory ends that process only
+CUDA   trials run one after another in this process; the allocator has a limit and reports its peak
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage] # torch has no __all__ there
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.plan.worst_shapes import Shape
@@ -28,11 +29,12 @@ from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.memory import SizeLimit, TooLarge, is_out_of_memory
 
 STEPS = 2
-"""Optimizer steps of a trial: the first makes the optimizer's state, the second runs beside it."""
+"""Optimizer steps of a trial. The first step creates the optimizer's state, which the second step has in memory."""
 PRECISION = 0.05
+"""Bisection ends when the batch found is at most this share below one that does not fit."""
 
 Trial = Callable[[Shape, int], int | None]
-"""(shape, utterances) -> peak of memory in bytes; None where it did not suffice."""
+"""(shape, utterances) -> peak memory in bytes; None if the batch does not fit."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,14 @@ class Found:
 
     utterances: int
     peak: int
-    """Bytes."""
+    """Peak memory in bytes."""
 
 
 def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
-    """Double from `start` utterances, then bisect to 5 %; never beyond the shape's. None: not one fits."""
+    """Double the batch from `start` utterances until it does not fit, then bisect to 5 %.
+
+    The batch never has more utterances than the shape. None if not even one utterance fits.
+    """
     best, too_many, size = None, shape.utterances + 1, max(1, min(start, shape.utterances))
     while True:
         peak = trial(shape, size)
@@ -61,31 +66,34 @@ def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
 
 
 class Unsplit(SizeLimit):
-    """A batch that does not fit fails."""
+    """Fails on a batch that does not fit, instead of splitting it."""
 
     def note(self, batch: Batch, number: int, said: str) -> TooLarge:
+        """Raise a MemoryError."""
         raise MemoryError(self.refusal(batch, number, said))
 
 
 def train_on(config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool) -> None:
-    """A few steps on a batch without padding; with the buckets of gradients that DDP keeps, where asked for.
+    """Train STEPS steps on a batch without padding; `with_ddp` allocates DDP's gradient buckets as well.
 
     Raises:
-        MemoryError: it does not fit.
+        MemoryError: the batch does not fit.
     """
     if with_ddp and not dist.is_initialized():
         backend = "nccl" if world.device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     engine = DdpEngine(build_model(config), config, world, seed=1)
     engine.size_limit = Unsplit(config.dataset_conf)
     engine.connect()
+    assert config.input_dim is not None, "read_config sets both sizes"
+    assert config.vocab_size is not None
     batch = batch_of(shape, utterances, config.input_dim, config.vocab_size)
     for number in range(1, STEPS + 1):
         engine.step([batch], number, {})
 
 
 def batch_of(shape: Shape, utterances: int, feature_dim: int, vocab_size: int) -> Batch:
-    """Noise and random labels."""
+    """A batch of noise with random labels."""
     return Batch(
         keys=tuple(str(number) for number in range(utterances)),
         feats=torch.randn(utterances, shape.frames, feature_dim),
@@ -96,12 +104,15 @@ def batch_of(shape: Shape, utterances: int, feature_dim: int, vocab_size: int) -
 
 
 def limited_process(work: Callable[[], None], memory: int) -> int | None:
-    """Do `work` in a process of at most `memory` bytes; the most that it had resident, None where it wanted more.
+    """Run `work` in a forked process that may take at most `memory` bytes. Linux only.
 
-    Linux only: what a process may still allocate is set so that it cannot come to have more resident.
+    The process has a limit on its data, which bounds its resident memory.
+
+    Returns:
+        Peak resident memory in bytes; None if `work` needs more than `memory`.
 
     Raises:
-        RuntimeError: it failed for another reason.
+        RuntimeError: `work` fails for another reason.
     """
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_limited, args=(work, memory, sender))
@@ -109,7 +120,7 @@ def limited_process(work: Callable[[], None], memory: int) -> int | None:
     sender.close()
     try:
         peak, failure = receiver.recv()
-    except EOFError:  # ended by a signal: libraries abort where C++ cannot raise for want of memory
+    except EOFError:  # killed by a signal: some C++ libraries abort when an allocation fails
         peak, failure = None, ""
     process.join()
     if failure:
@@ -118,7 +129,7 @@ def limited_process(work: Callable[[], None], memory: int) -> int | None:
 
 
 def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # an abort's last words
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides what an abort prints
     more = memory - _status("VmRSS")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     peak, failure = None, ""
@@ -133,16 +144,21 @@ def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
         if not is_out_of_memory(error):
             failure = f"{type(error).__name__}: {error}"
     sender.send((peak, failure))
-    os._exit(0)  # no clean-up of what belongs to the parent
+    os._exit(0)  # skips clean-up handlers, which belong to the parent
 
 
 def _status(name: str) -> int:
-    """A line of this process's status, in bytes."""
-    return 1024 * int(re.search(rf"^{name}:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.M)[1])
+    """A line of /proc/self/status, in bytes."""
+    line = re.search(rf"^{name}:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
+    assert line is not None, "Linux has this line"
+    return 1024 * int(line[1])
 
 
 def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
-    """Trials in processes of `memory` bytes each; nothing may be computed in this one before."""
+    """Trials in forked processes of at most `memory` bytes each.
+
+    This process must not have run torch operations before: their threads do not survive a fork.
+    """
     world = World(torch.device("cpu"))
 
     def trial(shape: Shape, utterances: int) -> int | None:
@@ -152,7 +168,7 @@ def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
 
 
 def cuda_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
-    """Trials on the first GPU, of whose memory `memory` bytes may be taken."""
+    """Trials on the first GPU, with at most `memory` bytes of its memory."""
     world = World(torch.device("cuda", 0))
     torch.cuda.set_per_process_memory_fraction(min(1.0, memory / torch.cuda.mem_get_info(world.device)[1]))
 

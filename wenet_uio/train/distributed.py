@@ -1,4 +1,4 @@
-"""The processes that train together: who they are, and what they tell one another."""
+"""The processes that train together: ranks, exchanges between them, and failures."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] # no __all__
 
 from wenet_uio.cli import AGAIN, StartAgainError
 
 MOST_WORKERS = 8
-"""Of `auto`: batches are small then, and more would mostly wait."""
+"""Most data workers of a rank with `--num_workers auto`; more would mostly be idle."""
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among those that torchrun started; alone when started by plain python."""
+    """The ranks that torchrun started, seen from this process; a single rank if started by plain python."""
 
     device: torch.device
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    """Place among the processes of this machine."""
+    """Number of this process on its machine."""
     local_size: int = 1
+    """Processes on this machine."""
 
     @classmethod
     def from_environment(cls, device: str, environment: Mapping[str, str] = os.environ) -> World:
-        """Read what torchrun set; `device` is cpu, cuda, or auto (cuda where there is one).
+        """Read the environment variables of torchrun; `device` is cpu, cuda, or auto (cuda if there is a GPU).
 
         Raises:
-            ValueError: no such device on this machine for this rank.
+            ValueError: an unknown device, or fewer GPUs than ranks on this machine.
         """
         local_rank = int(environment.get("LOCAL_RANK", 0))
         kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
@@ -57,11 +59,11 @@ class World:
         )
 
     def join(self, backend: str | None, timeout: float) -> None:
-        """Meet the other ranks, waiting `timeout` seconds for them; the same limit holds for every exchange."""
+        """Connect to the other ranks. `timeout` (seconds) limits this and every later exchange."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         if self.size > 1:
-            # DDP imports this; imported after the group is made, it keeps the group alive to the end of the process.
+            # DDP imports this module. If it is imported after the group is made, it keeps the group alive until exit.
             importlib.import_module("torch._dynamo")
             backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
             limit = timedelta(seconds=timeout)
@@ -70,29 +72,29 @@ class World:
             dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.size)
 
     def leave(self) -> None:
-        """Part from the other ranks, at the end of what all of them did.
+        """Disconnect from the other ranks at the end of the run.
 
-        The threads of gloo let go of tensors a little after an exchange; when Python ends meanwhile, the process
-        aborts. They end here, with the group, if nothing of DDP holds it any more.
+        Gloo's threads release tensors a little after an exchange. If Python exits in between, the process aborts.
+        Destroying the group ends these threads, provided that no DDP object still holds the group.
         """
         if self.size > 1:
             gc.collect()
             dist.destroy_process_group()
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Sum of the ranks' `values`, in place and on every rank."""
+        """Sum `values` over the ranks, in place and on every rank."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def largest(self, values: torch.Tensor) -> torch.Tensor:
-        """Each of `values` as the rank has it where it is largest, in place and on every rank."""
+        """Maximum of `values` over the ranks, element by element, in place and on every rank."""
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's `value`, in the order of the ranks, on every rank."""
+        """The values of all ranks in the order of the ranks, on every rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -100,29 +102,32 @@ class World:
         return values
 
     def share_buffers(self, module: torch.nn.Module) -> None:
-        """Give every rank rank 0's buffers (running means of batch norm)."""
+        """Copy the buffers of rank 0 (running means of batch norm) to every rank."""
         if self.size > 1:
             for buffer in module.buffers():
                 dist.broadcast(buffer, 0)
 
-    def notice_board(self, name: str) -> dist.Store:
-        """A connection of its own to the store that the ranks met at, for words outside of the exchanges."""
+    def notice_board(self, name: str) -> Store:
+        """A new connection to the key-value store of the ranks, for messages outside of the exchanges."""
         return self._store(name, timedelta(seconds=30))
 
-    def _store(self, name: str, timeout: timedelta, is_master: bool = False) -> dist.Store:
-        """Keys of an attempt of their own: torchrun's store outlives a restart, with the addresses of dead ranks."""
+    def _store(self, name: str, timeout: timedelta, is_master: bool = False) -> Store:
+        """Connect to the store, with keys of this start only.
+
+        The store of torchrun outlives a restart and still has the addresses of the dead ranks.
+        """
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = dist.TCPStore(host, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
+        store = TCPStore(host, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return dist.PrefixStore(f"wenet_uio/{attempt}/{name}", store)
+        return PrefixStore(f"wenet_uio/{attempt}/{name}", store)
 
 
 @contextmanager
-def said_once(world: World) -> Iterator[None]:
-    """Of the ranks that fail in this block, only the first lets its error be seen; the others end with status 1.
+def report_failure_once(world: World) -> Iterator[None]:
+    """Let only the first rank that fails in this block raise its error; other failing ranks exit with status 1.
 
-    A rank whose exchange fails because another rank is gone says so in one line: that other rank has the reason. Where
-    it is to be started again, all ranks end with that status.
+    A rank whose exchange fails because another rank is gone prints one line; the other rank has the reason. After a
+    StartAgainError all ranks exit with AGAIN.
     """
     try:
         yield
@@ -132,7 +137,7 @@ def said_once(world: World) -> Iterator[None]:
                 first_line = str(error).splitlines()[0]
                 print(f"rank {world.rank} ends: another rank did not answer ({first_line})", file=sys.stderr)
                 again = False
-                with suppress(dist.DistError):  # where the other rank had the store
+                with suppress(dist.DistError):  # the store is gone as well if the other rank hosted it
                     again = world.notice_board("failures").check(["again"])
                 sys.exit(AGAIN if again else 1)
             board = world.notice_board("failures")
@@ -144,10 +149,10 @@ def said_once(world: World) -> Iterator[None]:
 
 
 def auto_workers(world: World) -> int:
-    """Processes of each rank that read data, for `--num_workers auto`: batches do not depend on it.
+    """Data workers of each rank for `--num_workers auto`; the number does not change the batches.
 
-    Beside an accelerator all cores of the rank but one, which drives it, up to MOST_WORKERS. A rank that computes on
-    the CPU has one: it reads thousands of audio seconds a second, and some tens are trained.
+    With an accelerator: the cores of the rank minus one for the training process, at most MOST_WORKERS. A rank that
+    trains on the CPU gets one worker, which reads far faster than a CPU trains.
     """
     if world.device.type == "cpu":
         return 1
@@ -155,13 +160,14 @@ def auto_workers(world: World) -> int:
 
 
 def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Threads of torch for a rank that computes on the CPU beside `num_workers` processes that read data.
+    """Threads of torch for a rank that trains on the CPU with `num_workers` data workers.
 
-    Each of these gets a core where more than half of the cores are left to compute. Elsewhere they share: training on
-    a CPU is so much slower than reading that they mostly wait.
+    Each data worker gets a core of its own if more than half of the cores remain for training. Otherwise training and
+    data workers share the cores, because the data workers are mostly idle.
 
-    None leaves the user's OMP_NUM_THREADS alone. torchrun gives every one of several processes OMP_NUM_THREADS=1,
-    whatever the machine has; that 1 is not the user's.
+    Returns:
+        None if the user has set OMP_NUM_THREADS. torchrun sets OMP_NUM_THREADS=1 for several processes on one machine,
+        so that a 1 does not count as the user's choice there.
     """
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None and not (chosen == "1" and world.local_size > 1):
@@ -171,7 +177,7 @@ def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, st
 
 
 def use_cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> None:
-    """Let torch have the threads that `cpu_threads` names, where this rank computes on the CPU."""
+    """Set the threads of torch to `cpu_threads` if this rank computes on the CPU."""
     threads = cpu_threads(world, num_workers, environment)
     if threads and world.device.type == "cpu":
         torch.set_num_threads(threads)

@@ -1,11 +1,11 @@
-"""One optimizer step, on one process or many.
+"""One optimizer step, on one process or on many.
 
     micro-batches of the step  ->  counts, summed over the ranks
-    each micro-batch           ->  its losses, weighted by its share of the step  ->  gradients
-    the last one               ->  gradients, summed over the ranks  ->  clipped  ->  weights
+    each micro-batch           ->  losses, weighted by its share of the step  ->  gradients
+    the last micro-batch       ->  gradients, summed over the ranks  ->  clipped  ->  weights
 
-A step's gradient is that of the mean over all its utterances, on whatever rank and in whatever micro-batch they are
-(of the mean over all its tokens for the attention loss, with length_normalized_loss).
+The loss of a step is the mean over all its utterances, on all ranks and in all micro-batches. With
+length_normalized_loss, the attention loss is the mean over all tokens of the step.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 
 from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
+from wenet_uio.config.model import HybridConf
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
 from wenet_uio.models.weights import fill
@@ -39,26 +41,24 @@ AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What one optimizer step did; equal on every rank."""
+    """Result of one optimizer step; equal on every rank."""
 
     sums: dict[str, float]
-    """Over all ranks: what metrics.count names, losses times utterances, and the caller's own numbers."""
+    """Sums over all ranks: the counts of metrics.count, losses times utterances, and the numbers of the caller."""
     grad_norm: float
-    """Of the gradient before clipping."""
+    """Norm of the gradient before clipping."""
     lrs: list[float]
-    """Of each group of weights; the last has all that have no rate of their own."""
+    """Learning rate of each group of weights; the last group has all weights without a rate of their own."""
     applied: bool
-    """False: the gradient was not finite and the weights are as before."""
+    """False if the gradient was not finite; the weights are then unchanged."""
 
 
 class Engine:
-    """What all engines share. An engine says how the model lies on the ranks, and how they exchange gradients."""
+    """The common part of all engines. A subclass says how ranks share the model and how they exchange gradients."""
 
     in_step = False
-    """Whether the ranks must run the model equally often, because each run is an exchange. Memory that fails a rank
-    within one ends the run, which is to be started again."""
-    exchanges_meanwhile = True
-    """Whether the backward pass of a step's last micro-batch exchanges gradients."""
+    """True if all ranks must run the model equally often, because each forward and backward pass is an exchange. If a
+    rank then runs out of memory, the run ends and must be started again."""
 
     def __init__(self, model: ASRModel, config: Config, world: World, seed: int) -> None:
         self.world = world
@@ -67,49 +67,66 @@ class Engine:
         self.model = model.to(world.device)
         freeze(self.model, config)
         self.names = model.loss_names
+        assert isinstance(config.model_conf, HybridConf)
         self.of_tokens = {"th_accuracy", *(["loss_att"] if config.model_conf.length_normalized_loss else [])}
+        """Names of the losses that are means over tokens."""
         self.schedule = build_schedule(config)
         self.objective = Objective(self.model, world.device, AUTOCAST[config.dtype])
-        self.synced: Callable[[Batch], Mapping[str, torch.Tensor]] = self.objective
+        self.synced: Any = self.objective
+        """The objective as `wrap` connects it to the other ranks."""
         self.saved: Mapping[str, Any] | None = None
         self.size_limit = SizeLimit(config.dataset_conf)
         self.statistics = [
             buffer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d) for buffer in layer.buffers()
         ]
-        """What a forward pass changes, and a step that is made again must not change twice."""
+        """Buffers that a forward pass changes. They are restored before a step is repeated."""
+
+    @property
+    def exchanges_meanwhile(self) -> bool:
+        """True if the backward pass of the last micro-batch of a step exchanges the gradients."""
+        return True
 
     def connect(self) -> None:
-        """Tie this rank's model to the others', and take up what `load_state_dict` gave."""
+        """Connect the model of this rank to the other ranks, and load the state that `load_state_dict` received."""
         if self.config.torch_compile:
             for layer in layers_of(self.model):
                 layer.compile(dynamic=True)
         train_mode(self.model)
         self.wrap()
         self.optimizer = build_optimizer(self.model, self.config)
-        self.scaler = torch.amp.GradScaler(self.world.device.type, enabled=self.config.dtype == "fp16")
+        self.scaler = GradScaler(self.world.device.type, enabled=self.config.dtype == "fp16")
         if self.saved is not None:
             load_optimizer_state(self.model, self.optimizer, self.saved["optimizer"])
             self.scaler.load_state_dict(self.saved["scaler"])
             self.saved = None
 
     def wrap(self) -> None:
-        """Lay the model out over the ranks."""
+        """Connect `objective` to the other ranks and set `synced`."""
         raise NotImplementedError
 
     def disconnect(self) -> None:
-        """Undo `connect`."""
+        """Release the connections to the other ranks."""
         self.synced = self.objective
 
     def apart(self) -> Any:
-        """A context in which gradients stay on their rank: the last micro-batch of a step exchanges those of all."""
+        """A context in which backward passes do not exchange gradients; for all micro-batches but the last."""
         return nullcontext()
 
     def lrs(self, number: int) -> list[float]:
-        """Learning rates of optimizer step `number`, from 1."""
+        """Learning rates of optimizer step `number` (from 1), one for each group of weights."""
         return [group["base_lr"] * self.schedule(number) for group in self.optimizer.param_groups]
 
     def step(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> StepOutcome:
-        """Run optimizer step `number` (from 1) on this rank's `micro_batches`; `also` is summed over the ranks too."""
+        """Run optimizer step `number` (from 1).
+
+        Args:
+            micro_batches: those of this rank.
+            also: numbers to sum over the ranks, for StepOutcome.sums.
+
+        Raises:
+            StartAgainError: a rank ran out of memory and the engine cannot repeat the step.
+            ValueError: a single utterance does not fit in memory.
+        """
         counts = {**count(micro_batches), **also}
         reduced = self.world.sum(self._vector(list(counts.values())))
         of_all = dict(zip(counts, reduced.clamp(min=1), strict=True))
@@ -130,7 +147,11 @@ class Engine:
     def _gradients(
         self, micro_batches: Sequence[Batch], number: int, of_all: Mapping[str, torch.Tensor]
     ) -> torch.Tensor | None:
-        """Leave the gradients of all ranks behind, and give their losses; None where memory failed some rank."""
+        """Compute the gradients, summed over the ranks, and return the sums of the losses.
+
+        Returns:
+            None if a rank ran out of memory; `size_limit` then knows the size, and the step must be repeated.
+        """
         seed_everything(self.seed, number, self.world.rank)
         micro_batches = self._filled_up(
             [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]
@@ -145,13 +166,13 @@ class Engine:
                 if not is_out_of_memory(error):
                     raise
                 said = in_brief(error)
-            if said is not None:  # outside of the handler, where the error holds on to what the step has allocated
+            if said is not None:  # outside of the handler, because the error holds the memory of the step
                 self.optimizer.zero_grad(set_to_none=True)
                 too_large = self.size_limit.note(batch, number, said)
-                if self.in_step:  # the others are within an exchange that this rank cannot take part in any more
+                if self.in_step:  # the other ranks wait in an exchange that this rank can no longer join
                     raise StartAgainError(
-                        f"step {number}: {self.config.train_engine} cannot split a batch that is under way; "
-                        "start again: the run goes on from its newest state, with such batches split"
+                        f"step {number}: {self.config.train_engine} cannot split the batch of a running step; "
+                        "run the same command again: training resumes from the newest state with such batches split"
                     )
                 break
         self.end_exchange(micro_batches[0], of_all, broken_off=too_large is not None)
@@ -162,21 +183,26 @@ class Engine:
         return None
 
     def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
-        """After the micro-batches of a step, one of which is `batch`: see that the ranks have exchanged gradients."""
+        """Complete the exchange of gradients after the micro-batches of a step.
+
+        Args:
+            batch: one of the micro-batches.
+            broken_off: this rank ran out of memory.
+        """
 
     def start_over(self) -> None:
-        """Forget the gradients of a step that memory failed some rank in."""
+        """Discard the gradients of a step in which a rank ran out of memory."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def _filled_up(self, micro_batches: list[Batch]) -> list[Batch]:
-        """As many micro-batches as the rank with the most, with empty ones, where that matters."""
+        """Add empty micro-batches up to the largest number of a rank, if the engine is `in_step`."""
         most = int(self.world.largest(self._vector([len(micro_batches)]))) if self.in_step else 0
         return [*micro_batches, *[emptied(micro_batches[0])] * (most - len(micro_batches))]
 
     def _backward(self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool) -> torch.Tensor:
         losses = self.synced(batch)
         counts = count([batch])
-        # Engines divide by the number of ranks; every utterance is to weigh 1 / utterances.
+        # Engines average over the ranks, so that the factor world.size gives each utterance the weight 1 / utterances.
         share = {unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")}
         loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
         if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
@@ -187,14 +213,14 @@ class Engine:
         return loss_sums(losses, batch, self.names, self.of_tokens)
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """Add to the gradients; with the `last` micro-batch of a step they become those of all ranks."""
+        """Add to the gradients; after the `last` micro-batch of a step they are averaged over the ranks."""
         self.scaler.scale(loss).backward()
 
     def update(self) -> torch.Tensor:
-        """Clip and apply the gradient where it is finite; its norm, float64, equal on every rank."""
+        """Clip and apply the gradient if it is finite; returns its norm before clipping, 0-d float64."""
         self.scaler.unscale_(self.optimizer)
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
-        own_norm = nn.utils.get_total_norm([weight.grad for weight in weights])
+        own_norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         norm = whole(own_norm)
         if torch.isfinite(norm):
             if norm > self.config.grad_clip:
@@ -205,7 +231,7 @@ class Engine:
         return norm.to(torch.float64)
 
     def _per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
-        """A loss that is a mean over tokens, as if it were one over utterances: sums over ranks add up either way."""
+        """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the other losses."""
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
         if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
@@ -219,9 +245,10 @@ class Engine:
 
     @torch.no_grad()
     def validate(self, batches: SizedBatches, asked_to_stop: Callable[[], bool]) -> dict[str, float] | None:
-        """Sums, over all ranks, of the losses of every rank's `batches`, without dropout; named as in StepOutcome.
+        """Run the model without dropout on the `batches` of every rank.
 
-        None when some rank is asked to stop meanwhile.
+        Returns:
+            Sums over all ranks, named as in StepOutcome.sums; None if `asked_to_stop` was true on a rank.
         """
         self.world.share_buffers(self.model)
         self.model.eval()
@@ -246,11 +273,14 @@ class Engine:
         return self._per_utterance(dict(zip((*sums, *self.names), values.tolist(), strict=True)))
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The model's state dict, whole, on the CPU. A joint act of all ranks."""
+        """The complete state dict of the model on the CPU. All ranks must call this together."""
         return {name: whole(value).cpu() for name, value in self.model.state_dict().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that steps change. A joint act of all ranks; the same for every engine and number of ranks."""
+        """Weights, optimizer state, scaler and seed, in one format for all engines and numbers of ranks.
+
+        All ranks must call this together.
+        """
         return {
             "model": self.weights(),
             "optimizer": optimizer_state(self.model, self.optimizer),
@@ -259,10 +289,10 @@ class Engine:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up where `state_dict` was called; before `connect`.
+        """Load a result of `state_dict`; call this before `connect`.
 
         Raises:
-            ValueError: the weights are not those of this model.
+            ValueError: the state is of another model.
         """
         fill(self.model, state["model"], "the state of the run")
         self.saved = state
@@ -270,20 +300,23 @@ class Engine:
 
 
 def layers_of(model: nn.Module) -> Iterator[nn.Module]:
-    """The layers that encoder and decoders are stacks of."""
+    """The layers of encoder and decoders: all members of ModuleLists."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList):
             yield from module
 
 
 def contiguous(model: nn.Module) -> None:
-    """Lay kernels out in memory row by row, for engines that deal out rows; convolutions like channels last better."""
+    """Make all weights contiguous, for engines that share them by rows; some kernels are stored channels last."""
     for weight in model.parameters():
         weight.data = weight.data.contiguous()
 
 
 def seed_everything(seed: int, step: int, rank: int) -> None:
-    """Make all that a step draws (dropout, chunk sizes) a function of these three: nothing of it need be saved."""
+    """Seed the generators from seed, step and rank.
+
+    So dropout and chunk sizes of a step do not depend on the steps before, and states need no generator state.
+    """
     drawn = int.from_bytes(hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest(), "little")
     random.seed(drawn)
     torch.manual_seed(drawn)

@@ -19,37 +19,42 @@ from wenet_uio.train.micro_batches import emptied
 
 
 class DdpEngine(Engine):
-    """Gradients are averaged while they are computed.
+    """Averages gradients over the ranks while they are computed.
 
-    A step that memory fails some rank in is made once more by all, with that rank's batch split. That rank completes
-    the exchange with zeros, and the losses' sum tells the others: a step that goes well has no exchange more than it
-    needs. The first two steps exchange after their backward passes, because the buckets are not known before.
+    If a rank runs out of memory, all ranks repeat the step, and that rank splits its batch. The rank completes the
+    exchange with zeros. A flag in the sum of the losses tells the other ranks, so that successful steps need no further
+    exchange. The first two steps exchange gradients after their backward passes, because the buckets change until then.
     """
 
     def wrap(self) -> None:
+        """Wrap the objective in DistributedDataParallel if there are several ranks."""
         if dist.is_initialized():
-            # Said of kernels (channels, 1, width), whose gradients lie in memory as they should.
+            # The warning is about kernels (channels, 1, width), whose gradients have the right strides.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-            # Buffers (means of batch norm) are of no account to training; `validate` gives all ranks those of rank 0.
+            # Training does not need equal buffers (means of batch norm); `validate` copies those of rank 0 to all.
             self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True, broadcast_buffers=False)
             self.exchange = Exchange()
             self.synced.register_comm_hook(None, self.exchange.average)
 
     @property
     def exchanges_meanwhile(self) -> bool:
+        """False in the first steps, see above."""
         return not isinstance(self.synced, DistributedDataParallel) or self.exchange.steady
 
     def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
+        """Exchange the gradients of the first steps by an empty batch; complete an interrupted exchange with zeros."""
         if not self.exchanges_meanwhile:
             self._backward(emptied(batch).to(self.world.device), of_all, last=True)
         elif broken_off and isinstance(self.synced, DistributedDataParallel):
             self.exchange.complete(self.world.device)
 
     def start_over(self) -> None:
+        """Discard the gradients and create DistributedDataParallel again: its last backward pass may be incomplete."""
         super().start_over()
         self.synced = self.objective
-        gc.collect()  # DDP, whose backward pass may have broken off, is in cycles
+        gc.collect()  # the old DDP object is part of reference cycles
         self.wrap()
 
     def apart(self) -> Any:
+        """As Engine.apart."""
         return self.synced.no_sync() if isinstance(self.synced, DistributedDataParallel) else nullcontext()

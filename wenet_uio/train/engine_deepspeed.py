@@ -19,13 +19,14 @@ from wenet_uio.train.engine import Engine, contiguous
 log = logging.getLogger(__name__)
 
 OURS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
-"""Keys of deepspeed's config whose place is train.yaml, as are those of optimizer, scheduler and precision."""
+"""Keys of DeepSpeed's config that train.yaml sets instead, like those of optimizer, scheduler and precision."""
 
 
 class DeepspeedEngine(Engine):
-    """Batches, optimizer, learning rate, clipping and arithmetic are train.yaml's; the json says how to share.
+    """train.yaml sets batches, optimizer, learning rate, clipping and arithmetic; the json sets how ranks share memory.
 
-    Weights stay fp32 and the arithmetic is autocast's, as with the other engines, so that they differ in memory alone.
+    Weights stay fp32 and autocast chooses the arithmetic, as with the other engines. So the engines give the same
+    training and differ only in memory.
     """
 
     in_step = True
@@ -37,14 +38,15 @@ class DeepspeedEngine(Engine):
         self.settings = read_settings(json_path, config)
         os.environ.setdefault("DS_ACCELERATOR", world.device.type)
         try:
-            import deepspeed
+            import deepspeed  # pyright: ignore[reportMissingImports] # optional package
         except ImportError:
             raise ValueError("train_engine deepspeed: not installed; pip install -e .[deepspeed]") from None
-        self.deepspeed = deepspeed
+        self.deepspeed: Any = deepspeed
 
     def connect(self) -> None:
+        """As Engine.connect; DeepSpeed wraps the model together with its optimizer."""
         if not dist.is_initialized():
-            raise ValueError("train_engine deepspeed: a single process has nothing to share; use torch_ddp")
+            raise ValueError("train_engine deepspeed: needs several processes (torchrun); use torch_ddp for one")
         saved, self.saved = self.saved, None
         super().connect()
         self.deepspeed.utils.logger.setLevel(logging.WARNING)
@@ -56,42 +58,46 @@ class DeepspeedEngine(Engine):
             self._load_optimizer(saved["optimizer"])
 
     def wrap(self) -> None:
-        """Deepspeed takes the model with its optimizer: see `connect`."""
+        """Lay out the weights; `connect` gives the model to DeepSpeed."""
         contiguous(self.model)
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """As Engine.backward."""
         self.synced.set_gradient_accumulation_boundary(last)
         self.synced.backward(loss)
 
     def update(self) -> torch.Tensor:
-        self.synced.step()  # skips what is not finite
+        """As Engine.update."""
+        self.synced.step()  # skips a gradient that is not finite
         norm = float("inf") if self.zero.overflow else float(self.synced.get_global_grad_norm())
         return torch.tensor(norm, dtype=torch.float64, device=self.world.device)
 
     def disconnect(self) -> None:
+        """As Engine.disconnect."""
         super().disconnect()
         if hasattr(self, "zero"):
             self.zero.destroy()
 
     def state_dict(self) -> dict[str, Any]:
+        """As Engine.state_dict."""
         return {**super().state_dict(), "optimizer": self._optimizer_state()}
 
     def _optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """As optimizer.optimizer_state: each weight's own part, gathered from the flat shares of the ranks."""
-        shares = [(share, self.optimizer.state[share]) for share in self._shares() if share in self.optimizer.state]
-        if not shares:
+        """As optimizer.optimizer_state, gathered from the flat shares of the ranks."""
+        share = next((share for share in self._shares() if share in self.optimizer.state), None)
+        if share is None:
             return {}
-        share, memory = shares[0]
+        memory = self.optimizer.state[share]
         whole_keys = [key for key, value in memory.items() if value.shape == share.shape]
         others = {key: value.clone() for key, value in memory.items() if key not in whole_keys}
         get = self.deepspeed.utils.safe_get_full_optimizer_state
         return {
             name: {**others, **{key: get(weight, key) for key in whole_keys}}
-            for name, weight in self.model.named_parameters()
-            if weight.requires_grad
+            for name, weight in self._trained().items()
         }
 
     def _load_optimizer(self, saved: dict[str, dict[str, torch.Tensor]]) -> None:
+        """Set the flat shares of this rank from the state of each weight."""
         if not saved:
             return
         example = next(iter(saved.values()))
@@ -101,33 +107,39 @@ class DeepspeedEngine(Engine):
             numbers = {key: value.to(share.device) for key, value in example.items() if key not in keys}
             self.optimizer.state[share] = {key: value.clone() for key, value in (numbers | zeros).items()}
             self.deepspeed.utils.lazy_init_hp_params_optimizer_state(members, share, self.optimizer.state)
-        for name, weight in self.model.named_parameters():
-            if weight.requires_grad and name in saved:
+        for name, weight in self._trained().items():
+            if name in saved:
                 for key in keys:
                     value = saved[name][key].to(self.world.device)
                     self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
 
+    def _trained(self) -> dict[str, torch.nn.Parameter]:
+        return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+
     def _shares(self) -> list[torch.Tensor]:
-        """This rank's part of the weights of each group, flat."""
+        """Flat tensors with this rank's part of the weights, one for each group of weights."""
         return self.zero.single_partition_of_fp32_groups
 
 
 def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
-    """Deepspeed's config from its json, with what train.yaml says in the place of what it says of the same.
+    """Read DeepSpeed's config; values of train.yaml replace those of the json.
 
     Raises:
-        OSError: it cannot be read. ValueError: it is not json, or asks for what is not built.
+        OSError: the file cannot be read.
+        ValueError: it is not json, or it asks for another ZeRO stage than 1 or 2.
     """
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not json: {error}") from None
     if not isinstance(settings, dict) or settings.get("zero_optimization", {}).get("stage") not in (1, 2):
-        raise ValueError(f"{path}: zero_optimization.stage must be 1 or 2; torch_fsdp shares the weights too")
-    values = dict(zip(OURS[1:], (1, 1, config.grad_clip), strict=True))
+        raise ValueError(
+            f"{path}: zero_optimization.stage must be 1 or 2; to share the weights as well (stage 3), use torch_fsdp"
+        )
+    values: dict[str, Any] = dict(zip(OURS[1:], (1, 1, config.grad_clip), strict=True))
     for key in (*OURS, "optimizer", "scheduler", "fp16", "bf16"):
         found = settings.pop(key, None)
         enabled = found.get("enabled") if isinstance(found, dict) and key in ("fp16", "bf16") else found
         if enabled and enabled not in ("auto", values.get(key)):
-            log.info("%s: %s %s is not used: train.yaml says so", path, key, found)
+            log.info("%s: %s %s is ignored: train.yaml sets it", path, key, found)
     return {"steps_per_print": 10**9, **settings, **values, "zero_allow_untested_optimizer": True}

@@ -13,20 +13,22 @@ from wenet_uio.train.engine import AUTOCAST, Engine, contiguous, layers_of
 
 
 class FsdpEngine(Engine):
-    """Weights of a layer are gathered while it runs, in the arithmetic's type, and dealt out again.
+    """Gathers the weights of a layer, in the type of the arithmetic, only while the layer runs.
 
     Rajbhandari et al. 2020, https://arxiv.org/abs/1910.02054, stage 3.
     """
 
     @property
     def in_step(self) -> bool:
+        """True with several ranks: each pass of a layer is an exchange."""
         return self.world.size > 1
 
     def wrap(self) -> None:
+        """Shard each layer, and the rest of the model, over the ranks."""
         if self.world.size == 1:
             return
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        # Autocast decides what runs in which type; here only what travels is small. Gradients are added up in fp32.
+        # Autocast chooses the types of the arithmetic; the policy sets those of exchanges. Gradients are summed in fp32.
         policy = MixedPrecisionPolicy(
             param_dtype=AUTOCAST[self.config.dtype], reduce_dtype=torch.float32, cast_forward_inputs=False
         )
@@ -36,6 +38,7 @@ class FsdpEngine(Engine):
 
     @contextmanager
     def apart(self) -> Iterator[None]:
+        """As Engine.apart."""
         if not isinstance(self.model, FSDPModule):
             yield
             return

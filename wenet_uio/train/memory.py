@@ -1,7 +1,8 @@
-"""Batches that memory does not suffice for: known from the error, split, and what of the config would avoid them.
+"""Batches that do not fit in memory: recognise the error, split the batch, and name the config key to lower.
 
-What did not fit is a line of too_large.jsonl in the folder of the run, with its step. From that step on all ranks split
-what is as large before they try it, in the run that found it as in every later start: they all train the same.
+too_large.jsonl in the folder of the run has a line with step and size for each such batch. From that step on, every
+rank splits batches that large beforehand, also after restarts. So a run that was killed or ran out of memory again
+ends with the weights of a run without these interruptions.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from wenet_uio.train.distributed import World
 
 NO_MEMORY = (
     *("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
-    *("could not create a primitive", "could not create a memory"),  # oneDNN, which says no more
+    *("could not create a primitive", "could not create a memory"),  # oneDNN gives no other reason
 )
-"""In what torch says where it raises a plain RuntimeError."""
+"""Parts of the messages of torch's plain RuntimeErrors about memory."""
 
 log = logging.getLogger(__name__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the CPU or a GPU."""
+    """True if an allocation failed, on the CPU or on a GPU."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in str(error) for words in NO_MEMORY)
 
 
 def in_brief(error: BaseException) -> str:
-    """The beginning of its message."""
+    """First line of the message, at most 160 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:160]
 
 
@@ -43,20 +44,25 @@ class TooLarge(NamedTuple):
     """The size of a batch that did not fit."""
 
     step: int
-    """The optimizer step that it was to be part of."""
+    """Optimizer step of the batch."""
     utterances: int
     frames: int
-    """Of the longest, as `tokens`."""
+    """Frames of the longest utterance."""
     tokens: int
+    """Tokens of the longest transcript."""
 
     def is_within(self, batch: Batch) -> bool:
-        """Whether the batch needs as much: memory is a sum of these products, with factors that the model has."""
+        """True if `batch` needs at least as much memory, whatever the model.
+
+        Memory is a weighted sum of the `_products`, with weights that depend on the model. So a batch that is at least
+        as large in every product needs at least as much.
+        """
         products = zip(_products(*_size(batch)), _products(*self[1:]), strict=True)
         return all(more >= own for more, own in products)
 
 
 class SizeLimit:
-    """The sizes of batches that did not fit; what is as large is split before it is tried."""
+    """Sizes of batches that did not fit in memory; batches that large are split beforehand."""
 
     def __init__(self, conf: DatasetConf) -> None:
         self.conf = conf
@@ -64,20 +70,23 @@ class SizeLimit:
         self._path: Path | None = None
 
     def keep_in(self, path: Path, world: World) -> None:
-        """Note what does not fit in a file, after taking up what it has. A joint act of all ranks."""
+        """Load the sizes in the file, and append new ones to it. All ranks must call this together."""
         self._path = path
         found = None
         if world.rank == 0:
             found = {TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)}
         self.too_large = world.gather(found)[0]
         if self.too_large and world.rank == 0:
-            log.info("%s: batches that did not fit, %d sizes; such are split in two", path, len(self.too_large))
+            log.info("%s: batches of %d sizes did not fit; batches that large are split", path, len(self.too_large))
 
     def note(self, batch: Batch, number: int, said: str) -> TooLarge:
-        """Remember and say that a batch of step `number` did not fit, of which torch `said` so; free what it held.
+        """Record and log that a batch of step `number` did not fit, and free cached memory.
+
+        Args:
+            said: message of torch's error.
 
         Raises:
-            ValueError: it cannot be split.
+            ValueError: the batch has a single utterance, so that it cannot be split.
         """
         refusal = self.refusal(batch, number, said)
         if len(batch) < 2:
@@ -93,7 +102,7 @@ class SizeLimit:
         return known
 
     def parts(self, batch: Batch, number: int) -> list[Batch]:
-        """A batch of step `number`, in as few parts as may fit."""
+        """Split a batch of step `number` into halves until no part is as large as a size that did not fit."""
         if len(batch) < 2 or not any(known.step <= number and known.is_within(batch) for known in self.too_large):
             return [batch]
         half = len(batch) // 2
@@ -101,7 +110,7 @@ class SizeLimit:
         return [part for rows in halves for part in self.parts(rows, number)]
 
     def refusal(self, batch: Batch, number: int, said: str) -> str:
-        """What did not fit, and what to do about it."""
+        """Error message: the size of the batch, and which key to lower."""
         return f"step {number}: out of memory for {self._advice(batch)} ({said})"
 
     def _advice(self, batch: Batch) -> str:
@@ -117,7 +126,7 @@ class SizeLimit:
 
 
 def knob(conf: BatchConf, frames: int, seconds: float) -> str:
-    """The key of batch_conf that bounds batches whose longest utterance has `frames`, with its value."""
+    """The key of batch_conf, with its value, that limits batches whose longest utterance has `frames` (`seconds`)."""
     if conf.batch_type == "static":
         return f"batch_size (now {conf.batch_size or 'absent'})"
     if conf.batch_type == "dynamic":
@@ -128,6 +137,7 @@ def knob(conf: BatchConf, frames: int, seconds: float) -> str:
         bucket = int(np.searchsorted(ends, frames, side="right"))
     else:
         name, sizes, unit = "bucket_batch_size", conf.bucket_batch_size, "seconds"
+        assert sizes is not None, "BatchConf checks that bins and sizes come together"
         ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
         bucket = min(int(np.searchsorted(ends, seconds, side="left")), len(sizes) - 1)
     length = f"up to {ends[bucket]}" if bucket < len(ends) else f"above {ends[-1]}"
@@ -139,5 +149,5 @@ def _size(batch: Batch) -> tuple[int, int, int]:
 
 
 def _products(utterances: int, frames: int, tokens: int) -> list[int]:
-    """Of layers, of attention, and of the lattice of a transducer."""
+    """Sizes of activations: of layers, of attention, and of the lattice of a transducer."""
     return [utterances * each for each in (frames, tokens, frames**2, tokens**2, frames * tokens)]

@@ -1,4 +1,4 @@
-"""The wish that a run ends."""
+"""SIGTERM as a request to save and stop."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 
 class StopRequest:
-    """Whether this process got a SIGTERM, as schedulers send one before they take a machine away."""
+    """Remembers whether this process received a SIGTERM. Job schedulers send it before they take a machine away."""
 
     asked = False
 
     def listen(self) -> None:
-        """From now on a SIGTERM is noted and ends nothing by itself."""
+        """From now on a SIGTERM sets `asked` and no longer ends the process."""
         signal.signal(signal.SIGTERM, self._note)
 
-    def too_late(self) -> None:
-        """The run is at its end, and a SIGTERM would only spoil how the process ends."""
+    def ignore(self) -> None:
+        """Ignore further SIGTERMs: the run is complete, and a late one would only change the exit status."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _note(self, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Epochs of training and validation, from wherever the run was left to its end. The file to read first."""
+"""The loop over epochs: train, validate, save; from the newest state to the end of the run. Read this file first."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import math
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
-from wenet_uio.train.checkpoint import TOO_LARGE, RunFolder, differences
+from wenet_uio.run_files import TOO_LARGE
+from wenet_uio.train.checkpoint import RunFolder, differences
 from wenet_uio.train.engine import Engine, StepOutcome
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import Totals, cost_bin
@@ -29,42 +30,61 @@ log = logging.getLogger(__name__)
 
 
 class Loader(SizedBatches, Protocol):
-    """One epoch's batches of this rank, from a position that can be saved."""
+    """Batches of this rank for one epoch, with a position that can be saved; see wenet_uio.dataset.Loader."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None: ...
-    def left_out(self, epoch: int) -> Counter[str]: ...
-    def utterance_seconds(self) -> dict[str, float]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Position and digests of the data."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
+        """Resume at the position of a state."""
+        ...
+
+    def left_out(self, epoch: int) -> Counter[str]:
+        """Utterances that the plan of the epoch left out, by reason."""
+        ...
+
+    def utterance_seconds(self) -> dict[str, float]:
+        """Median, 95th percentile and longest utterance."""
+        ...
+
+
+@dataclass(frozen=True)
+class Loaders:
+    """The data of a run."""
+
+    train: Loader
+    cv: Loader
+    """Validation set."""
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """What observes a run and may end it."""
+
+    reporter: Reporter
+    watchdog: Watchdog
+    stop: StopRequest
 
 
 class Trainer:
-    """Every rank runs one; they stay in step, and rank 0 writes."""
+    """Trains a model. Every rank runs one trainer in step with the others; rank 0 writes the files."""
 
     def __init__(
-        self,
-        config: Config,
-        engine: Engine,
-        train: Loader,
-        cv: Loader,
-        folder: RunFolder,
-        reporter: Reporter,
-        watchdog: Watchdog,
-        stop: StopRequest,
+        self, config: Config, engine: Engine, loaders: Loaders, folder: RunFolder, monitoring: Monitoring
     ) -> None:
         self.config = config
         self.engine = engine
         self.world = engine.world
-        self.train = train
-        self.cv = cv
+        self.train, self.cv = loaders.train, loaders.cv
         self.folder = folder
-        self.reporter = reporter
-        self.watchdog = watchdog
-        self.stop = stop
+        self.reporter, self.watchdog, self.stop = monitoring.reporter, monitoring.watchdog, monitoring.stop
         self.progress = Progress()
         self.written: dict[str, Any] | None = None
+        """Mark of the TensorBoard files in the loaded state; None in a new run."""
 
     def run(self) -> bool:
-        """Train to the end; False when a SIGTERM ended it before, with its state saved."""
+        """Train to the end of the run; False if a SIGTERM ended training early, with the state saved."""
         if not (complete := self._end_reached()) and not self._train():
             return False
         if complete:
@@ -76,7 +96,7 @@ class Trainer:
         return True
 
     def save(self) -> None:
-        """Write the state of the run. A joint act of all ranks."""
+        """Write the state of the run. All ranks must call this together."""
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         progress = self.progress
         progress.samples, progress.costs = self._of_all_ranks(progress.samples, progress.costs)
@@ -93,10 +113,13 @@ class Trainer:
             self.folder.save_state(self.progress.step, state)
 
     def load(self, state: dict[str, Any], *, allow_data_changes: bool = False) -> None:
-        """Go on where `save` was called; `allow_data_changes` takes other data or batches within an epoch too.
+        """Resume from a state of `save`.
+
+        Args:
+            allow_data_changes: accept other data or batches; the pass over the data then starts again.
 
         Raises:
-            ValueError: the data or the model is not what the state was made with.
+            ValueError: the data or the model differs from those of the state.
         """
         seed = self.engine.seed
         self.engine.load_state_dict(state)
@@ -110,10 +133,10 @@ class Trainer:
         if self.world.rank or starts_pass_over:
             self.progress.samples, self.progress.costs = Counter(), Counter()
         self.written = state["tensorboard"]
-        log.info("going on from step %d, in epoch %d", self.progress.step, self.progress.epoch)
+        log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
     def _end_reached(self) -> str:
-        """Why the run is complete; empty when it is not."""
+        """The reason why the run is complete; empty if it is not."""
         config, progress = self.config, self.progress
         if progress.trained:
             return ""
@@ -134,7 +157,7 @@ class Trainer:
                 if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
                     log.info("asked to stop: state saved after step %d", self.progress.step)
                     return False
-            log.info("the end: %s", reason)
+            log.info("training ends: %s", reason)
             return True
         finally:
             self.watchdog.stop()
@@ -145,8 +168,8 @@ class Trainer:
         found = self.world.gather(self.progress.step)
         if len(set(found)) > 1:
             raise ValueError(
-                f"{self.folder.path}: ranks find the states of different steps there "
-                f"({', '.join(map(str, found))}); put --model_dir where all machines see it"
+                f"{self.folder.path}: the newest states that the ranks find are of different steps "
+                f"({', '.join(map(str, found))}); use a --model_dir that all machines share"
             )
         self.watchdog.start()
         self.engine.connect()
@@ -174,7 +197,7 @@ class Trainer:
         return min(steps_of_data, (self.config.max_steps or sys.maxsize) - self.progress.step)
 
     def _train_epoch(self) -> bool:
-        """The rest of the current epoch; False when a rank was asked to stop, with the state saved."""
+        """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
         began = time.perf_counter()
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
@@ -220,15 +243,16 @@ class Trainer:
         self.progress.nonfinite += 1
         self.progress.nonfinite_in_epoch += 1
         keys = " ".join(key for batch in micro_batches for key in batch.keys[:3])
-        log.warning("step %d skipped: its gradient is not finite (here: %s …)", self.progress.step, keys)
+        log.warning("step %d skipped: its gradient is not finite (utterances: %s …)", self.progress.step, keys)
         if self.progress.nonfinite > self.config.max_nonfinite_steps:
             raise ValueError(
                 f"step {self.progress.step}: {self.progress.nonfinite} steps in a row without a finite gradient, "
-                "max_nonfinite_steps allows no more; lower optim_conf.lr, or look at the utterances named above"
+                f"max_nonfinite_steps is {self.config.max_nonfinite_steps}; lower optim_conf.lr, or check the "
+                "utterances named above"
             )
 
     def _end_epoch(self) -> bool:
-        """Validate, report and save; False when a rank was asked to stop meanwhile, with the state saved."""
+        """Validate, report and save; False if a rank received a SIGTERM during validation, with the state saved."""
         progress = self.progress
         cv = FirstUtterance(self.cv)
         sums = self.engine.validate(cv, self._asked_in_validation)
@@ -243,6 +267,7 @@ class Trainer:
         self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
         if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
             self.watchdog.beat(f"pictures after step {progress.step}")
+            assert cv.batch is not None, "a loader without batches is refused before training"
             self.reporter.observed(progress.step, observe(self.engine, cv.batch))
         loss = validation.losses()["loss"]
         weights = self.engine.weights()

@@ -23,7 +23,6 @@ from wenet_uio.train.engine import Engine
 from wenet_uio.train.optimizer import whole
 
 LENGTHS = (90, 70, 50, 50, 40, 20, 10)
-DEEPSPEED = Path(__file__).parents[3] / "tools/ds_stage2.json"
 
 
 def make_engine(job: dict[str, Any], world: World) -> Engine:
@@ -31,7 +30,7 @@ def make_engine(job: dict[str, Any], world: World) -> Engine:
     config = small_config(**keys) if job["small"] else tiny_config(**keys)
     torch.manual_seed(1)
     model = build_model(config) if job["small"] else TinyModel()
-    engine = build_engine(model, config, world, 1, DEEPSPEED)
+    engine = build_engine(model, config, world, 1)
     if "state" in job:
         engine.load_state_dict(torch.load(job["state"]))
     engine.connect()

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
+from wenet_uio.dataset.plan.worst_shapes import Shape
+from wenet_uio.train.batch_size import Found
+from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches
+
+POLICY = DurationBucketPolicy(((1000, ANY_TOKENS), (2000, ANY_TOKENS), (4000, ANY_TOKENS)), (1, 1, 1))
+SHAPES = [Shape(50, 100, 5), None, Shape(20, 400, 20)]
+
+
+def fits(frames: int):
+    return lambda shape, utterances: utterances if utterances * shape.frames <= frames else None
+
+
+def test_each_bucket_gets_its_batch_and_an_empty_one_that_of_the_next_longer() -> None:
+    found = largest_batches(POLICY, SHAPES, fits(4000), 10**9)
+    assert found == [Found(40, 40), None, Found(10, 10)]
+    text = batch_conf_yaml(POLICY, SHAPES, found)
+    conf = yaml.safe_load(text)["batch_conf"]
+    assert conf == {
+        "batch_type": "bucket",
+        "bucket_duration_bins": [1.0, 2.0, 4.0],
+        "bucket_batch_size": [40, 10, 10],
+    }
+    assert text.endswith("{batch_type: dynamic, max_frames_in_batch: 4000}\n")
+
+
+def test_a_bucket_that_does_not_train_at_all_is_an_error_with_its_size() -> None:
+    with pytest.raises(
+        ValueError, match=r"up to 4 s: not one utterance of 400 frames and 20 tokens trains in 1\.00 GB"
+    ):
+        largest_batches(POLICY, SHAPES, fits(300), 10**9)

@@ -1,0 +1,42 @@
+"""Configs of training runs: derived sizes, and text without audio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.train.support.training_corpus import CONFIG, write_corpus
+from wenet_uio.config import parse_config
+from wenet_uio.train.run_config import check_text_is_trainable, read_config
+
+TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}
+
+
+def test_sizes_follow_from_features_and_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_corpus(tmp_path))
+    config, tokenizer = read_config("train.yaml", ["use_amp=true", "max_epoch=7"])
+    assert (config.input_dim, config.output_dim, config.vocab_size) == (23, 6, tokenizer.vocab_size)
+    assert (config.dtype, config.max_epoch) == ("bf16", 7)
+    with pytest.raises(ValueError, match="input_dim 22, but dataset_conf gives 23 features a frame"):
+        read_config("train.yaml", ["input_dim=22"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"model_conf": {"ctc_weight": 1.0}},
+            "whose weight in the loss is 0; give it a weight in model_conf .ctc_weight below 1",
+        ),
+        (TRANSDUCER, "whose weight in the loss is 0; give it a weight in model_conf .attention_weight above 0"),
+        ({"train_engine": "torch_fsdp"}, "needs train_engine torch_ddp"),
+    ],
+    ids=["ctc alone", "transducer alone", "torch_fsdp"],
+)
+def test_text_without_audio_is_refused_if_nothing_is_trained_on_it(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^texts.list: .*{message}"):
+        check_text_is_trainable("texts.list", parse_config({**CONFIG, **keys}, "train.yaml"))
+    mixed = {**TRANSDUCER, "model_conf": {"transducer_weight": 0.7, "attention_weight": 0.3}}
+    check_text_is_trainable("texts.list", parse_config({**CONFIG, **mixed}, "train.yaml"))

@@ -1,0 +1,42 @@
+"""Names of the files in the folder of a training run, and what environment.yaml says.
+
+train.yaml            the complete config
+init.pt               weights at the start of the run
+epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
+state_S.pt            everything that a run needs to resume after optimizer step S; the two newest are kept
+final.pt              link to the weights of the last epoch; written when the run is complete
+environment.yaml      for each start of the run: versions, hardware, commit, lengths of the utterances
+bad_samples.jsonl     every bad sample with the reason
+too_large.jsonl       batches that did not fit in memory, and the step from which such batches are split
+tensorboard/          curves and pictures
+report.html           all of this on one page; written when the run is complete
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TRAIN_CONFIG = "train.yaml"
+FINAL_WEIGHTS = "final.pt"
+ENVIRONMENT = "environment.yaml"
+LEDGER = "bad_samples.jsonl"
+TOO_LARGE = "too_large.jsonl"
+
+
+def read_starts(folder: str | Path) -> list[dict[str, Any]]:
+    """Records of environment.yaml, one for each start of the run; empty if the file does not exist."""
+    path = Path(folder, ENVIRONMENT)
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def utterance_seconds(folder: str | Path) -> dict[str, float]:
+    """Lengths of the training utterances in seconds, as the newest start of a run recorded them.
+
+    Returns:
+        `median`, `most` (the 95th percentile) and `longest`; empty if the run has no such record.
+    """
+    starts = read_starts(folder)
+    return (starts[-1].get("utterance_seconds") if starts else None) or {}

@@ -1,0 +1,88 @@
+"""A trained recogniser, loaded from the folder of its run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wenet_uio.config import Config, load_config
+from wenet_uio.config.dataset import BatchConf
+from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.weights import load_weights
+from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
+from wenet_uio.search.timing import FrameClock
+from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+
+CHECKPOINTS = ("avg.pt", FINAL_WEIGHTS)
+"""Weights that are looked for in the folder of a run, in this order."""
+PATHS = {
+    "tokenizer_conf": ("symbol_table_path", "bpe_path", "non_lang_syms_path"),
+    "cmvn_conf": ("cmvn_file",),
+}
+"""Keys of the yaml whose values are paths of files."""
+
+
+@dataclass(frozen=True)
+class Recogniser:
+    """Everything that turns features into text."""
+
+    config: Config
+    tokenizer: Tokenizer
+    model: ASRModel
+
+    @property
+    def clock(self) -> FrameClock:
+        """Times of the encoder frames."""
+        return FrameClock.of(self.model, self.config.dataset_conf)
+
+
+def load_recogniser(folder: str | Path, checkpoint: str | Path | None = None) -> Recogniser:
+    """Load train.yaml and the weights of a run.
+
+    Files that the yaml names are also looked for in and above the folder, because the run may have been moved.
+
+    Args:
+        checkpoint: weights; by default avg.pt or final.pt of the folder.
+
+    Raises:
+        OSError: a file does not exist.
+        ValueError: the config is wrong, or the weights are not those of its model.
+    """
+    folder = Path(folder)
+    if checkpoint is None:
+        checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
+        if checkpoint is None:
+            raise FileNotFoundError(f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint")
+    config = load_config(folder / TRAIN_CONFIG)
+    changes = {}
+    for section, names in PATHS.items():
+        conf = getattr(config, section)
+        found = {name: _locate(getattr(conf, name), folder) for name in names if getattr(conf, name)}
+        changes[section] = conf.model_copy(update=found)
+    config = config.model_copy(update=changes)
+    tokenizer = build_tokenizer(config)
+    model = build_model(config)
+    load_weights(model, checkpoint)
+    return Recogniser(config, tokenizer, model)
+
+
+def _locate(path: str, folder: Path) -> str:
+    """Find a file that the yaml names by its path at training time.
+
+    Tried in this order: relative to the folder and to each folder above it, by its name in the folder, and as it is.
+    """
+    above = [folder.resolve(), *folder.resolve().parents]
+    places = [*(parent / path for parent in above), folder / Path(path).name, Path(path)]
+    return str(next((place for place in places if place.is_file()), path))
+
+
+def with_static_batches(config: Config, batch_size: int) -> Config:
+    """Copy the config with static batches of `batch_size` utterances, which suit decoding.
+
+    Raises:
+        ValueError: `batch_size` is below 1.
+    """
+    if batch_size < 1:
+        raise ValueError(f"--batch_size: expected 1 or more, found {batch_size}")
+    batches = BatchConf(batch_type="static", batch_size=batch_size)
+    return config.model_copy(update={"dataset_conf": config.dataset_conf.model_copy(update={"batch_conf": batches})})

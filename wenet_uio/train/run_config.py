@@ -1,0 +1,53 @@
+"""The config of a training run, completed from its tokenizer and features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from wenet_uio.config import Config, load_config
+from wenet_uio.config.model import ModelConf
+from wenet_uio.config.transducer import TransducerConf
+from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+
+
+def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config, Tokenizer]:
+    """Read a train.yaml and build its tokenizer; set `input_dim`, `output_dim`, `vocab_size` and `dtype`.
+
+    Args:
+        overrides: `key=value` strings that change the yaml.
+
+    Raises:
+        ConfigError: the yaml is wrong.
+        ValueError: `input_dim` differs from the width of the features.
+        OSError: a file cannot be read.
+    """
+    config = load_config(path, overrides)
+    tokenizer = build_tokenizer(config)
+    features = config.dataset_conf.feature_dim
+    if config.input_dim not in (None, features):
+        raise ValueError(f"{path}: input_dim {config.input_dim}, but dataset_conf gives {features} features a frame")
+    output_dim = config.output_dim or config.vocab_size or tokenizer.vocab_size
+    derived: dict[str, Any] = {"input_dim": features, "output_dim": output_dim, "vocab_size": output_dim}
+    if config.use_amp and config.dtype == "fp32":
+        derived["dtype"] = "bf16"
+    return config.model_copy(update=derived), tokenizer
+
+
+def check_text_is_trainable(data_list: str, config: Config) -> None:
+    """Refuse a data list with text without audio if this config cannot train on text alone.
+
+    Raises:
+        ValueError: the attention decoder has no weight in the loss, or the engine does not support such batches.
+    """
+    conf = config.model_conf
+    assert isinstance(conf, ModelConf | TransducerConf)
+    if conf.attention_weight == 0:
+        more = "attention_weight above 0" if config.model == "transducer" else "ctc_weight below 1"
+        raise ValueError(
+            f"{data_list}: text without audio trains the attention decoder, whose weight in the loss is 0; "
+            f"give it a weight in model_conf ({more})"
+        )
+    if config.train_engine != "torch_ddp":
+        raise ValueError(f"{data_list}: text without audio needs train_engine torch_ddp")
