@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.text.spm import MODEL_TYPES, train_sentencepiece
+from wenet_uio.text.spm import MODEL_TYPES, SentencepieceOptions, train_sentencepiece
 from wenet_uio.text.symbols import read_non_lang_syms
 from wenet_uio.text.table import numbered_lines
 
@@ -32,16 +32,15 @@ def main() -> None:
         for path in options.input.split(",")
         for _, line in numbered_lines(path)
     )
-    train_sentencepiece(
-        texts,
-        options.model_prefix,
-        vocab_size=options.vocab_size,
-        model_type=options.model_type,
-        character_coverage=options.character_coverage,
-        input_sentence_size=options.input_sentence_size,
-        non_lang_syms=read_non_lang_syms(options.non_lang_syms) if options.non_lang_syms else (),
-        seed=options.seed,
+    symbols = read_non_lang_syms(options.non_lang_syms) if options.non_lang_syms else ()
+    conf = SentencepieceOptions(
+        options.vocab_size,
+        options.model_type,
+        options.character_coverage,
+        options.input_sentence_size,
+        options.seed,
     )
+    train_sentencepiece(texts, options.model_prefix, conf, symbols)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
         else:
             samples, rate = _decoded(sphere)
             if channel >= samples.shape[1]:
-                raise AudioError(f"{sphere}: there is no channel {channel} (counted from 0) among {samples.shape[1]}")
+                raise AudioError(f"{sphere}: no channel {channel} (counted from 0), the file has {samples.shape[1]}")
             soundfile.write(out, samples[:, channel], rate, "PCM_16", format="WAV")
 
 
