@@ -5,8 +5,8 @@
     new_recipe.py own --from train.json --dev dev.json --test test.json
     bash examples/digits/s0/run.sh
 
-Transcripts are a TSV, a CSV, a NeMo manifest, Lhotse cuts or a Kaldi directory; they are read and checked as stage 0
-does it before anything is written. examples/custom/s0/local/prepare_data.py --help says what columns there may be.
+Transcripts are a TSV, a CSV, a NeMo manifest, Lhotse cuts or a Kaldi directory. They are read and checked as in stage 0
+before the recipe is written. examples/custom/s0/local/prepare_data.py --help describes the columns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
+    """Read and check the corpus, then write the recipe."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
+    parser.add_argument("name", help="folder of the recipe below examples/")
     parser.add_argument("--from", dest="transcripts", type=Path, required=True, help="the transcripts")
     add_options(parser)
-    parser.add_argument("--bpe", type=int, help="pieces of words as units, so many (default: characters)")
-    parser.add_argument("--examples", type=Path, default=ROOT / "examples", help="(default: %(default)s)")
+    parser.add_argument("--bpe", type=int, help="number of word pieces to use as units (default: characters are units)")
+    parser.add_argument(
+        "--examples", type=Path, default=ROOT / "examples", help="folder of the recipes (default: %(default)s)"
+    )
     args = parser.parse_args()
 
     for name in ("transcripts", "dev", "test", "audio"):  # run.sh is called in other folders
