@@ -20,10 +20,11 @@ except ImportError:
 def missing(lines: Iterable[str]) -> list[str]:
     """The lines of a requirements file whose package is not installed in a version that the line allows."""
     stripped = (line.partition("#")[0].strip() for line in lines)
-    return [line for line in stripped if line and not _is_installed(Requirement(line))]
+    return [line for line in stripped if line and not _is_installed(line)]
 
 
-def _is_installed(requirement: Requirement) -> bool:
+def _is_installed(line: str) -> bool:
+    requirement = Requirement(line)
     try:
         return requirement.specifier.contains(version(requirement.name), prereleases=True)
     except PackageNotFoundError:

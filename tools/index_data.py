@@ -2,7 +2,7 @@
 """Make the indexes of lists that have none: shards of other tools, tarred sets of NeMo, cuts and Shar of Lhotse.
 
 Training also makes missing indexes when it first opens a list. This tool makes them beforehand, in parallel, and lists
-samples that cannot be used. Shards with a valid index are not read again, so a run after a stopped one indexes the rest.
+samples that cannot be used. Shards with a valid index are not read again, so a repeated run indexes the other shards.
 """
 
 import argparse

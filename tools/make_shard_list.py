@@ -47,15 +47,15 @@ def main() -> int:
         nargs="+",
         default=[],
         metavar="SHORTEST:LONGEST",
-        help="put utterances of SHORTEST to below LONGEST seconds into the folder shards_dir/SHORTEST_LONGEST; utterances "
-        "in no group are counted and listed (after the paths: 0.1:5 5:20)",
+        help="put utterances of SHORTEST to below LONGEST seconds into the folder shards_dir/SHORTEST_LONGEST; "
+        "utterances in no group are counted and listed (after the paths: 0.1:5 5:20)",
     )
     parser.add_argument(
         "--audio_format",
         choices=("keep", "wav", "flac", "opus"),
         default="keep",
-        help="keep: the bytes of the file, wav if it has to be cut or resampled; flac: lossless, about half the size of "
-        "wav; opus: lossy, a tenth of the size (default: %(default)s)",
+        help="keep: the bytes of the file, wav if it has to be cut or resampled; flac: lossless, about half the size "
+        "of wav; opus: lossy, a tenth of the size (default: %(default)s)",
     )
     parser.add_argument(
         "--resample", type=int, metavar="HZ", help="store audio at this rate (default: rate of the audio)"
