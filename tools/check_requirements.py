@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Whether this Python has the packages that requirements files ask for; prints what it lacks.
+"""Check that this Python has the packages that requirements files name; print the missing ones.
 
-Imports nothing that is checked, so that it is quick and runs on any Python.
+The packages are not imported, so that the check is fast and also runs on a Python that is too old for them.
 """
+
+from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 try:
@@ -14,22 +17,24 @@ except ImportError:
     from pip._vendor.packaging.requirements import Requirement
 
 
-def missing(lines):
-    """The requirements among `lines` of a requirements file that are not installed in a fitting version."""
+def missing(lines: Iterable[str]) -> list[str]:
+    """The lines of a requirements file whose package is not installed in a version that the line allows."""
     stripped = (line.partition("#")[0].strip() for line in lines)
-    return [line for line in stripped if line and not _is_installed(Requirement(line))]
+    return [line for line in stripped if line and not _is_installed(line)]
 
 
-def _is_installed(requirement):
+def _is_installed(line: str) -> bool:
+    requirement = Requirement(line)
     try:
         return requirement.specifier.contains(version(requirement.name), prereleases=True)
     except PackageNotFoundError:
         return False
 
 
-def main():
+def main() -> int:
+    """Print missing packages; the status is 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("requirements", nargs="*", help="requirements.txt and the like")
+    parser.add_argument("requirements", nargs="*", help="requirements files")
     lacking = [] if sys.version_info >= (3, 10) else ["python>=3.10"]
     for path in parser.parse_args().requirements:
         with open(path, encoding="utf-8") as file:

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Sum the features of a wav.scp for global mean and variance normalisation, as training computes them."""
+"""Sum the features of the audio in wav.scp, for global mean and variance normalization.
+
+Features are computed as in training, without augmentation.
+"""
 
 import argparse
 import random
@@ -13,14 +16,21 @@ from wenet_uio.prepare.kaldi_tables import read_audio_lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--train_config", required=True, help="yaml whose dataset_conf says which features")
-    parser.add_argument("--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="keys of it to change")
+    """Compute the statistics and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train_config", required=True, help="yaml; its dataset_conf says what features are computed")
+    parser.add_argument(
+        "--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="keys of the yaml to change"
+    )
     parser.add_argument("--in_scp", required=True, help="lines `key path`")
     parser.add_argument("--segments", help="lines `key recording start end` in seconds (default: beside in_scp)")
     parser.add_argument("--out_cmvn", required=True, help="JSON to write: mean_stat, var_stat, frame_num")
-    parser.add_argument("--num_utts", type=int, default=0, help="sum over so many, drawn at random (default: all)")
-    parser.add_argument("--allow_bad", action="store_true", help="name files that have no features, and go on without")
+    parser.add_argument(
+        "--num_utts", type=int, default=0, help="use this many utterances, drawn at random (default: all)"
+    )
+    parser.add_argument(
+        "--allow_bad", action="store_true", help="leave out audio without features instead of failing; stderr names it"
+    )
     add_executor_options(parser, "--num_workers", "--nj")
     args = parser.parse_args()
     conf = load_config(args.train_config, args.override_config).dataset_conf

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Download a file, or an archive that is unpacked; resumes, checks, and does nothing where the result is there.
+"""Download a file, or download and unpack an archive.
 
-What OpenSLR has comes from a mirror where the variable OPENSLR names one, such as https://openslr.elda.org/resources.
+A partial download is resumed, and sizes and digests are checked. Nothing is done if the target exists. Files of OpenSLR
+come from a mirror if the variable OPENSLR names one, such as https://openslr.elda.org/resources.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ OPENSLR = "https://www.openslr.org/resources"
 
 
 def pattern_count(text: str) -> tuple[str, int]:
+    """Read `PATTERN=N` of the option --count."""
     pattern, _, count = text.rpartition("=")
     if not pattern or not count.isdecimal():
         raise argparse.ArgumentTypeError(f"expected PATTERN=N, found {text!r}")
@@ -25,25 +27,29 @@ def pattern_count(text: str) -> tuple[str, int]:
 
 
 def from_mirror(url: str) -> str:
+    """Replace the address of OpenSLR by that of the mirror in the variable OPENSLR, if it is set."""
     if url.startswith(f"{OPENSLR}/"):
         return (os.environ.get("OPENSLR") or OPENSLR) + url.removeprefix(OPENSLR)
     return url
 
 
 def main() -> None:
+    """Download and, with --unpack, unpack; do nothing if the target exists."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", type=from_mirror)
-    parser.add_argument("to", type=Path, help="the file; with --unpack the folder")
-    parser.add_argument("--size", type=int, help="bytes the download must have")
-    parser.add_argument("--sha256", help="digest the download must have")
-    parser.add_argument("--unpack", action="store_true", help="a tar: its top folder becomes TO, and it is removed")
+    parser.add_argument("to", type=Path, help="file to write; with --unpack the folder")
+    parser.add_argument("--size", type=int, help="bytes that the download must have")
+    parser.add_argument("--sha256", help="SHA-256 that the download must have")
+    parser.add_argument(
+        "--unpack", action="store_true", help="the download is a tar: its top folder becomes TO, and the tar is removed"
+    )
     parser.add_argument(
         "--count",
         type=pattern_count,
         action="append",
         default=[],
         metavar="PATTERN=N",
-        help="with --unpack: how many files must match the pattern in TO; may be given again",
+        help="with --unpack: number of files in TO that must match the pattern; can be given several times",
     )
     args = parser.parse_args()
 

@@ -2,8 +2,8 @@
 """List, print or extract the samples of shards.
 
 extract_shard.py shards_000000000.tar                               # key, seconds, Hz, members, text
-extract_shard.py shards_000000000.tar --keys utt7 'spk1_*' --json   # all but the sound
-extract_shard.py shards_000000000.tar --keys utt7 --to folder       # write its members there
+extract_shard.py shards_000000000.tar --keys utt7 'spk1_*' --json   # texts and audio headers as JSON
+extract_shard.py shards_000000000.tar --keys utt7 --to folder       # write the members into the folder
 """
 
 import argparse
@@ -13,11 +13,14 @@ from wenet_uio.prepare.extraction import extract, read_samples
 
 
 def main() -> None:
+    """Print the samples that match, and extract them if --to is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", nargs="+", help="tars, plain or compressed")
-    parser.add_argument("--keys", nargs="+", default=[], metavar="GLOB", help="only samples whose key matches one")
-    parser.add_argument("--json", action="store_true", help="print an object a line: texts, and headers of the audio")
-    parser.add_argument("--to", metavar="FOLDER", help="write the members of the samples there")
+    parser.add_argument(
+        "--keys", nargs="+", default=[], metavar="GLOB", help="only samples whose key matches one of these"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per sample: texts and audio headers")
+    parser.add_argument("--to", metavar="FOLDER", help="write the members of the samples into this folder")
     args = parser.parse_args()
     count = 0
     for shard in args.shards:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Make the indexes of lists that came without: shards of other tools, NeMo's tarred sets, Lhotse's cuts and Shar.
+"""Make the indexes of lists that have none: shards of other tools, tarred sets of NeMo, cuts and Shar of Lhotse.
 
-Training makes them too, when it first opens a list; this does it ahead, in parallel, and lists what cannot be used.
-Shards that have an index which fits are not read again, so that a run that was stopped goes on where it was.
+Training also makes missing indexes when it first opens a list. This tool makes them beforehand, in parallel, and lists
+samples that cannot be used. Shards with a valid index are not read again, so a repeated run indexes the other shards.
 """
 
 import argparse
@@ -19,9 +19,12 @@ from wenet_uio.prepare.index_lists import index_list
 
 
 def main() -> int:
+    """Index the lists and print bad samples; the status is 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="data list, or a yaml file of sources, whose lists are indexed each")
-    parser.add_argument("--data_type", choices=("raw", "shard"), help="of a data list; a yaml file says it itself")
+    parser.add_argument("data", help="data list, or a yaml file of sources, all of whose lists are indexed")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), help="type of the data list; a yaml file of sources has it itself"
+    )
     add_executor_options(parser, "--nj")
     args = parser.parse_args()
     if Path(args.data).suffix in MIXTURE_SUFFIXES:
@@ -29,7 +32,7 @@ def main() -> int:
     elif args.data_type:
         lists = [SourceList(args.data, args.data_type, DEFAULT_LAYOUT)]
     else:
-        raise ValueError(f"{args.data}: say what the list holds, --data_type raw or shard")
+        raise ValueError(f"{args.data}: the type of the list is missing; give --data_type raw or shard")
     failed = 0
     for found in (index_list(source, executor_of(args)) for source in lists):
         for key, reason in found.bad:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a units file (`symbol id` a line) of the tokens of a text: <blank> 0, <unk> 1, <sos/eos> 2, then sorted."""
+"""Write a units file of the tokens of a text: lines `symbol id` with <blank> 0, <unk> 1, <sos/eos> 2, others sorted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from wenet_uio.text.tokenizer import build_splitter
 
 
 def parse_options() -> argparse.Namespace:
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bpe-model", "-m", help="sentencepiece model: units are its pieces (default: characters)")
-    parser.add_argument("--non-lang-syms", "-l", help="symbols that are one unit each, one a line")
-    parser.add_argument("--split_with_space", action="store_true", help="units are what stands between spaces")
-    parser.add_argument("--min_count", type=int, default=1, help="leave out tokens that come less often")
-    parser.add_argument("text", help="`key text` a line")
+    parser.add_argument("--non-lang-syms", "-l", help="file of symbols that are one unit each, one per line")
+    parser.add_argument("--split_with_space", action="store_true", help="units are words between spaces")
+    parser.add_argument("--min_count", type=int, default=1, help="leave out tokens that occur less often")
+    parser.add_argument("text", help="file with lines `key text`")
     parser.add_argument("units", help="file to write")
     options = parser.parse_args()
     if options.bpe_model and options.split_with_space:
@@ -27,6 +28,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Count the tokens of the text and write the units file."""
     options = parse_options()
     splitter = build_splitter(
         "bpe" if options.bpe_model else "char",
@@ -37,7 +39,7 @@ def main() -> None:
     counts = Counter(token for text in read_table(options.text).values() for token in splitter(text))
     kept = [token for token, count in counts.items() if count >= options.min_count]
     if not kept:
-        raise ValueError(f"{options.text}: no token comes {options.min_count} times; is there a key before each text?")
+        raise ValueError(f"{options.text}: no token occurs {options.min_count} times; is there a key before each text?")
     write_symbols(options.units, kept)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Make a raw data list (JSON lines) and its index from wav.scp and text; LIST.json says what it holds and what is bad.
+"""Make a raw list (JSON lines) and its index from wav.scp and text.
 
-An utterance whose audio cannot be read is named and never trained on, and the exit status is 1.
+LIST.json has the totals and the bad utterances. An utterance whose audio cannot be read is not trained on; stderr names
+it, and the exit status is 1.
 """
 
 import argparse
@@ -15,19 +16,22 @@ from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 
 
 def main() -> int:
+    """Make the list and report bad utterances; the status is 1 if there are any and --allow_bad is not given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wav_scp", help="lines `key path`")
     parser.add_argument("text", help="lines `key transcript`")
-    parser.add_argument("data_list", help="list to write; its index goes beside it, as data_list.idx")
-    parser.add_argument("--segments", help="lines `key recording start end` in seconds; wav.scp then names recordings")
+    parser.add_argument("data_list", help="list to write; the index is written as data_list.idx")
+    parser.add_argument(
+        "--segments", help="lines `key recording start end` in seconds; the keys of wav.scp are then recordings"
+    )
     parser.add_argument(
         "--num_utts_per_shard",
         type=int,
         default=UTTERANCES_PER_RUN,
-        help="lines that the plan treats as one shard; with that of make_shard_list.py both give the same batches "
-        "(default: %(default)s)",
+        help="the plan treats this many lines as one shard; shards of the same number of utterances give the same "
+        "batches (default: %(default)s)",
     )
-    parser.add_argument("--allow_bad", action="store_true", help="exit with 0 when some audio cannot be read")
+    parser.add_argument("--allow_bad", action="store_true", help="exit with 0 if some audio cannot be read")
     add_executor_options(parser, "--num_threads", "--nj", otherwise="threads")
     args = parser.parse_args()
     if args.num_utts_per_shard < 1:

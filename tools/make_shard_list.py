@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pack wav.scp and text into tar shards, each with its index, and list them.
+"""Pack wav.scp and text into tar shards with indexes, and list the shards.
 
-LIST.json says what was made (counts, durations, digests), and what was left out and why. Run again after it was
-stopped or killed, it makes only the shards that are missing; after other options or other audio, those that change. An
-utterance that cannot be packed is named, the others are packed, and the exit status is 1.
+LIST.json has counts, durations and digests of the shards, and the utterances that were left out, with reasons. A
+repeated run makes only missing shards and those that other options or other audio change. An utterance that cannot be
+packed is named on stderr, all others are packed, and the exit status is 1.
 """
 
 import argparse
@@ -18,40 +18,49 @@ from wenet_uio.prepare.sharding import ShardOptions, parse_group, parse_size
 
 
 def main() -> int:
+    """Make the shards and the list; the status is 1 if utterances are bad and --allow_bad is not given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wav_scp", help="lines `key path`")
     parser.add_argument("text", help="lines `key transcript`")
     parser.add_argument("shards_dir", help="folder for the shards")
-    parser.add_argument("shards_list", help="list to write, one shard a line")
-    parser.add_argument("--segments", help="lines `key recording start end` in seconds; wav.scp then names recordings")
+    parser.add_argument("shards_list", help="list to write, one shard per line")
     parser.add_argument(
-        "--prefix", default="shards", help="shards are prefix_000000000.tar and on (default: %(default)s)"
+        "--segments", help="lines `key recording start end` in seconds; the keys of wav.scp are then recordings"
+    )
+    parser.add_argument(
+        "--prefix", default="shards", help="shards are named PREFIX_000000000.tar and so on (default: %(default)s)"
     )
     parser.add_argument(
         "--num_utts_per_shard",
         type=int,
-        help=f"at most (default: {UTTERANCES_PER_RUN}; no bound where --max_bytes_per_shard is given)",
+        help=f"utterances per shard at most (default: {UTTERANCES_PER_RUN}; no bound with --max_bytes_per_shard)",
     )
-    parser.add_argument("--max_bytes_per_shard", metavar="SIZE", help="at most, such as 500MB, 1GB, 1GiB")
-    parser.add_argument("--shuffle", action="store_true", help="shuffle the utterances before they are cut into shards")
-    parser.add_argument("--seed", type=int, default=0, help="of --shuffle (default: %(default)s)")
+    parser.add_argument(
+        "--max_bytes_per_shard", metavar="SIZE", help="bytes per shard at most, such as 500MB, 1GB, 1GiB"
+    )
+    parser.add_argument(
+        "--shuffle", action="store_true", help="shuffle the utterances before they are divided into shards"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of --shuffle (default: %(default)s)")
     parser.add_argument(
         "--filter_group",
         nargs="+",
         default=[],
         metavar="SHORTEST:LONGEST",
-        help="put utterances from SHORTEST to below LONGEST seconds into a folder shards_dir/SHORTEST_LONGEST each; "
-        "those outside are counted and listed (after the paths: 0.1:5 5:20)",
+        help="put utterances of SHORTEST to below LONGEST seconds into the folder shards_dir/SHORTEST_LONGEST; "
+        "utterances in no group are counted and listed (after the paths: 0.1:5 5:20)",
     )
     parser.add_argument(
         "--audio_format",
         choices=("keep", "wav", "flac", "opus"),
         default="keep",
-        help="keep: files as they are, wav where one has to be cut or resampled; flac: lossless, about half of wav; "
-        "opus: a tenth, with losses (default: %(default)s)",
+        help="keep: the bytes of the file, wav if it has to be cut or resampled; flac: lossless, about half the size "
+        "of wav; opus: lossy, a tenth of the size (default: %(default)s)",
     )
-    parser.add_argument("--resample", type=int, metavar="HZ", help="store audio at this rate (default: as it is)")
-    parser.add_argument("--allow_bad", action="store_true", help="exit with 0 when utterances could not be packed")
+    parser.add_argument(
+        "--resample", type=int, metavar="HZ", help="store audio at this rate (default: rate of the audio)"
+    )
+    parser.add_argument("--allow_bad", action="store_true", help="exit with 0 if utterances could not be packed")
     add_executor_options(parser, "--num_threads", "--nj")
     args = parser.parse_args()
     if args.num_utts_per_shard is not None and args.num_utts_per_shard < 1:

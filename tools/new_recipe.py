@@ -5,8 +5,8 @@
     new_recipe.py own --from train.json --dev dev.json --test test.json
     bash examples/digits/s0/run.sh
 
-Transcripts are a TSV, a CSV, a NeMo manifest, Lhotse cuts or a Kaldi directory; they are read and checked as stage 0
-does it before anything is written. examples/custom/s0/local/prepare_data.py --help says what columns there may be.
+Transcripts are a TSV, a CSV, a NeMo manifest, Lhotse cuts or a Kaldi directory. They are read and checked as in stage 0
+before the recipe is written. examples/custom/s0/local/prepare_data.py --help describes the columns.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ from pathlib import Path
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import check_part
 from wenet_uio.prepare.new_recipe import write_recipe
-from wenet_uio.prepare.own_corpus import add_options, read_corpus
+from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
+    """Read and check the corpus, then write the recipe."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
+    parser.add_argument("name", help="folder of the recipe below examples/")
     parser.add_argument("--from", dest="transcripts", type=Path, required=True, help="the transcripts")
     add_options(parser)
-    parser.add_argument("--bpe", type=int, help="pieces of words as units, so many (default: characters)")
-    parser.add_argument("--examples", type=Path, default=ROOT / "examples", help="(default: %(default)s)")
+    parser.add_argument("--bpe", type=int, help="number of word pieces to use as units (default: characters are units)")
+    parser.add_argument(
+        "--examples", type=Path, default=ROOT / "examples", help="folder of the recipes (default: %(default)s)"
+    )
     args = parser.parse_args()
 
-    paths = {"transcripts": args.transcripts, "dev": args.dev, "test": args.test, "audio": args.audio}
-    paths = {name: path.resolve() for name, path in paths.items() if path} | {"relative_to": Path.cwd()}
-    choices = {name: value for name, value in (("form", args.form), ("text", args.text)) if value}
-    parts = read_corpus(**paths, **choices)
+    for name in ("transcripts", "dev", "test", "audio"):  # run.sh is called in other folders
+        if path := getattr(args, name):
+            setattr(args, name, path.resolve())
+    parts = read_corpus(args.transcripts, read_options(args, Path.cwd()), dev=args.dev, test=args.test, text=args.text)
     for part, recordings in parts.items():
         check_part(part, recordings)
-    options = {"data" if name == "transcripts" else name: str(path) for name, path in paths.items()} | choices
-    if args.bpe:
-        options["bpe"] = str(args.bpe)
+    values = {"data": args.transcripts, "dev": args.dev, "test": args.test, "audio": args.audio}
+    values |= {"relative_to": Path.cwd(), "form": args.form, "text": args.text, "bpe": args.bpe}
+    options = {name: str(value) for name, value in values.items() if value}
     folder = args.examples / args.name / "s0"
     write_recipe(ROOT / "examples" / "custom" / "s0", folder, args.name, options)
     counts = ", ".join(f"{len(recordings)} {part}" for part, recordings in parts.items())

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Cut the text of each line into tokens separated by spaces, as the tokenizers do."""
+"""Cut the text of each line into tokens separated by spaces, in the same way as the tokenizers."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 
 from wenet_uio.cli import run
@@ -13,17 +14,20 @@ from wenet_uio.text.tokenizer import build_splitter
 
 
 def parse_options() -> argparse.Namespace:
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nchar", "-n", type=int, default=1, help="characters in a token")
-    parser.add_argument("--skip-ncols", "-s", type=int, default=0, help="keep the first n fields (1: the key)")
-    parser.add_argument("--space", default=WORD_START, help="what stands for a space (default: %(default)s)")
+    parser.add_argument("--nchar", "-n", type=int, default=1, help="characters per token")
+    parser.add_argument(
+        "--skip-ncols", "-s", type=int, default=0, help="print the first n fields unchanged (1: the key)"
+    )
+    parser.add_argument("--space", default=WORD_START, help="token for a space (default: %(default)s)")
     parser.add_argument("--bpe-model", "-m", help="sentencepiece model; tokens are Chinese characters and its pieces")
-    parser.add_argument("--non-lang-syms", "-l", help="symbols that are one token each, one a line")
+    parser.add_argument("--non-lang-syms", "-l", help="file of symbols that are one token each, one per line")
     parser.add_argument(
         "--trans_type",
         "-t",
         choices=("char", "phn", "cn_char_en_bpe"),
-        help="char, phn (words between spaces), or cn_char_en_bpe (default when there is a model)",
+        help="char, phn (words between spaces), or cn_char_en_bpe (default with a model)",
     )
     parser.add_argument("text", nargs="?", default="/dev/stdin", help="default: standard input")
     options = parser.parse_args()
@@ -36,6 +40,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Print the tokens of each line."""
     options = parse_options()
     splitter = build_splitter(
         "bpe" if options.trans_type == "cn_char_en_bpe" else "char",
@@ -44,6 +49,7 @@ def main() -> None:
         split_with_space=options.trans_type == "phn",
     )
     group = options.nchar if options.trans_type == "char" else 1
+    assert isinstance(sys.stdout, io.TextIOWrapper)
     sys.stdout.reconfigure(encoding="utf-8")
     for _, line in numbered_lines(options.text):
         fields = line.split()

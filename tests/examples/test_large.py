@@ -193,7 +193,7 @@ def test_sources_may_have_the_names_of_parts(large, tmp_path):
     ("options", "message"),
     [
         (("--data_type", "raw"), "error: --storage S3:/b needs --data_type shard, got raw"),
-        ((), "error: 'S3:/b': not a folder of a store, which is named like s3://bucket/folder"),
+        ((), "error: 'S3:/b': expected a folder in a store, such as s3://bucket/folder"),
     ],
 )
 @pytest.mark.parametrize("stage", ["-1", "3"])

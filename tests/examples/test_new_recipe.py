@@ -172,7 +172,7 @@ def test_values_with_quotes_and_spaces_come_back_from_bash(tmp_path):
 def test_a_recipe_that_is_there_and_a_name_that_is_none_are_refused(tmp_path):
     template = ROOT / "examples" / "custom" / "s0"
     (tmp_path / "own").mkdir()
-    with pytest.raises(ValueError, match="own is there already"):
+    with pytest.raises(ValueError, match="own exists already"):
         write_recipe(template, tmp_path / "own", "own", {})
     with pytest.raises(ValueError, match="expected letters"):
         write_recipe(template, tmp_path / "x" / "s0", "../x", {})

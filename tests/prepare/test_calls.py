@@ -37,7 +37,7 @@ def test_what_cannot_be_read_is_named_and_leaves_no_wav(sphere, tmp_path, monkey
     for path, channel, message in (
         (shorten, 0, "shorten.sph: compressed with shorten, which needs sph2pipe"),
         (other, 0, "other.sph: not a sphere file"),
-        (sphere, 2, "channel 2 asked for, it has 2"),
+        (sphere, 2, "no channel 2 .counted from 0., the file has 2"),
     ):
         with pytest.raises(AudioError, match=message):
             channel_to_wav(path, channel, tmp_path / "out.wav")

@@ -32,7 +32,7 @@ def test_both_files_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, mon
         (["a b"], "one", ".wav", "'a b': the key of .*a.wav is empty or has spaces"),
         ([""], "one", ".wav", "'': the key of .*a.wav is empty or has spaces"),
         (["a"], "one\ntwo", ".wav", "a: the text of .*a.wav has a line break, 'one\\\\ntwo'"),
-        ([], "", ".wav", "part: no utterance was found"),
+        ([], "", ".wav", "part: no utterance was found for this part"),
     ],
 )
 def test_a_bad_recording_is_named_and_nothing_is_written(tmp_path, wav, keys, text, suffix, message):
@@ -53,7 +53,7 @@ def test_parts_of_recordings_get_segments_and_whole_ones_lose_them(tmp_path, wav
 
 @pytest.mark.parametrize(("start", "end"), [(2.0, 1.0), (-1.0, 1.0), (-1.0, None)])
 def test_times_out_of_order_are_refused(tmp_path, wav, start, end):
-    with pytest.raises(ValueError, match=f"a: {start} s to {end} s"):
+    with pytest.raises(ValueError, match=f"a: from {start} s to {end} s of .*: start must be 0 or later"):
         write_data_dir(tmp_path / "part", [Recording("a", wav, "one", start, end)])
 
 
@@ -75,7 +75,7 @@ def test_whole_recordings_and_parts_of_others_are_read_back_as_they_were(tmp_pat
 
 
 def test_no_part_is_written_where_one_of_them_is_not_sound(tmp_path, wav):
-    with pytest.raises(ValueError, match="test: no utterance was found"):
+    with pytest.raises(ValueError, match="test: no utterance was found for this part"):
         write_parts(tmp_path, {"train": [Recording("a", wav, "one")], "test": []})
     assert not (tmp_path / "train").exists()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.prepare.own_corpus import form_of, into_parts, read_corpus, read_transcripts
+from wenet_uio.prepare.own_corpus import ReadOptions, form_of, into_parts, read_corpus, read_transcripts
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def written(path: Path, text: str) -> Path:
 
 
 def read(path: Path, audio: Path | None = None) -> list[tuple]:
-    lines = read_transcripts(path, None, audio)
+    lines = read_transcripts(path, ReadOptions(audio=audio))
     return [(line.key, Path(line.wav).name, line.text, line.start, line.end) for line in lines]
 
 
@@ -103,7 +103,7 @@ def test_relative_paths_are_from_the_transcripts_or_else_from_the_folder_told(co
     apart = transcripts(tmp_path / "apart")
     assert read_transcripts(apart)[0].wav == str(elsewhere / wav)
     monkeypatch.chdir("/")
-    assert read_transcripts(apart, relative_to=corpus)[0].wav == str(corpus / wav)
+    assert read_transcripts(apart, ReadOptions(relative_to=corpus))[0].wav == str(corpus / wav)
     with pytest.raises(ListError, match=f"utt0000: audio {wav} is not in .*apart or /; see --audio"):
         read_transcripts(apart)
 
@@ -111,7 +111,7 @@ def test_relative_paths_are_from_the_transcripts_or_else_from_the_folder_told(co
 def test_parts_of_recordings_have_names_and_times(corpus):
     rows = "path\tstart\tend\ttext\tpart\n"
     rows += "wav/utt0000.wav\t0.1\t0.25\ta\ttrain\nwav/utt0001.wav\t\t\tb\tvalid\nwav/utt0002.wav\t\t\tc\ttest\n"
-    parts = into_parts(read_transcripts(written(corpus / "a.tsv", rows), None, None), "english")
+    parts = into_parts(read_transcripts(written(corpus / "a.tsv", rows)), "english")
     (train,), (dev,), (_,) = parts["train"], parts["dev"], parts["test"]
     assert (train.key, train.text, train.start, train.end) == ("utt0000_0000100", "A", 0.1, 0.25)
     assert (dev.key, dev.start, dev.end) == ("utt0001", 0.0, None)
@@ -201,7 +201,7 @@ def test_a_subset_that_is_no_part_is_passed_over_and_said(corpus, capsys):
     rows = (json.dumps({"audio_filepath": f"wav/utt{n:04d}.wav", "text": "x", "subset": "XL"}) for n in range(4))
     parts = read_corpus(written(corpus / "manifest.json", "\n".join(rows)))
     assert sum(map(len, parts.values())) == 4
-    assert "part or split or subset says 'XL', no name of a part: it is passed over" in capsys.readouterr().err
+    assert "part or split or subset: unknown part 'XL' ignored" in capsys.readouterr().err
 
 
 def test_development_is_taken_from_training_where_only_it_is_not_told(corpus, capsys):
@@ -212,7 +212,9 @@ def test_development_is_taken_from_training_where_only_it_is_not_told(corpus, ca
     assert [one.key for one in parts["test"]] == ["utt0000"]
     assert 1 <= len(parts["dev"]) < 10
     assert len(parts["train"]) + len(parts["dev"]) == 30
-    assert f"no utterance is for dev: {len(parts['dev'])} of train are taken for it" in capsys.readouterr().err
+    assert (
+        f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("number", [3, 4, 5, 7, 10, 12, 20, 50])
@@ -256,7 +258,7 @@ def test_the_first_channel_is_what_is_read_and_others_are_refused(corpus, channe
 
 def test_a_speaker_is_in_one_part_only_and_the_parts_do_not_change(corpus):
     rows = "key\tpath\ttext\tspeaker\n" + "".join(f"k{n}\twav/utt0000.wav\ta\ts{n // 10}\n" for n in range(400))
-    lines = read_transcripts(written(corpus / "a.tsv", rows), None, None)
+    lines = read_transcripts(written(corpus / "a.tsv", rows))
     parts = into_parts(lines, "keep")
     speakers = {part: {int(one.key[1:]) // 10 for one in of} for part, of in parts.items()}
     assert sum(len(of) for of in parts.values()) == 400
@@ -285,7 +287,7 @@ def test_what_cannot_be_used_is_named(tmp_path, rows, message):
     with_audio(tmp_path, "x.wav", "y.wav")
     path = written(tmp_path / "a.tsv", rows)
     with pytest.raises(ListError, match=message):
-        into_parts(read_transcripts(path, None, None), "keep")
+        into_parts(read_transcripts(path), "keep")
 
 
 def test_transcripts_that_are_not_there_are_named(tmp_path):

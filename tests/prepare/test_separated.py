@@ -33,7 +33,7 @@ def test_a_field_in_quotes_of_a_csv_may_have_commas_and_quotes(tmp_path):
     ("rows", "message"),
     [
         ('path,text\na.wav,"one\nb.wav,two\n', "a.csv:2: .*quote left open"),
-        ('path,text\na.wav,"one\ntwo"\n', "a.csv:2: a field goes on in the next line"),
+        ('path,text\na.wav,"one\ntwo"\n', "a.csv:2: a field continues in the next line"),
         ('path,text\na.wav,"one" two\n', "a.csv:2: .*quote left open"),
         ("path,text\na.wav," + "x" * 140_000 + "\n", "a.csv:2: field larger than field limit"),
         ("path;text\na.wav;one\n", "a.csv:1: one field, 'path;text'; fields are separated by a comma"),

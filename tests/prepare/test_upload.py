@@ -31,7 +31,7 @@ def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_new
 
 @pytest.mark.parametrize("target", ["/mnt/store", "S3:/bucket", "s3://", ""])
 def test_a_target_that_is_no_folder_of_a_store_is_refused(tmp_path, make_lists, target):
-    with pytest.raises(ListError, match=re.escape(f"{target!r}: not a folder of a store")):
+    with pytest.raises(ListError, match=re.escape(f"{target!r}: expected a folder in a store")):
         put_shards(make_lists(3)["shard"], target, str(tmp_path / "remote.list"), Executor())
 
 

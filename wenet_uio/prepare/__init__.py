@@ -1,1 +1,1 @@
-"""Data preparation: lists, shards, statistics, new recipes."""
+"""Data preparation: corpora become data lists, shards and statistics; see README.md."""

@@ -1,4 +1,4 @@
-"""NIST sphere files of telephone corpora: each side of a call as a wav file, and its turns cut and joined."""
+"""Telephone calls in NIST sphere files: write each side of a call as a wav file, and join short turns of a side."""
 
 from __future__ import annotations
 
@@ -16,44 +16,56 @@ from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.corpus_parts import Recording
 
-HEADER = 1024
-"""Bytes of a sphere header."""
+HEADER_BYTES = 1024
 SIDES = "AB"
-"""Of a call, by channel."""
+"""Names of the two sides of a call, in the order of the channels."""
 LONGEST = 20.0
-"""Seconds of turns that are joined, from the first one's start: what the configs of these corpora train on."""
+"""Turns are joined to at most this many seconds, the longest utterances that the configs of these corpora accept."""
 
 
 class Turn(NamedTuple):
-    """What one side of a call says at a time."""
+    """One turn of one side of a call."""
 
     start: float
     """Seconds."""
     end: float
     """Seconds."""
     text: str | None
-    """None: speech that nobody wrote down for sure."""
+    """None if the words are uncertain."""
 
 
-def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[Turn]:
-    """Turns of one side, in their order; one shorter than `min_seconds` is joined with the next as long as that helps.
+class JoinedTurn(NamedTuple):
+    """One or more consecutive turns of one side, which become an utterance."""
 
-    Nothing is joined over a turn without text, nor to more than 20 seconds. Turns without text are left out.
+    start: float
+    """Seconds."""
+    end: float
+    """Seconds."""
+    text: str
+
+
+def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
+    """Join turns of one side that are shorter than `min_seconds` with the next turns, up to 20 seconds.
+
+    Turns without text are left out, and turns before and after them are not joined.
+
+    Args:
+        turns: turns of one side, ordered by time.
     """
-    piece: Turn | None = None
+    piece: JoinedTurn | None = None
     for turn in turns:
         if piece and turn.text and piece.end - piece.start < min_seconds and turn.end - piece.start <= LONGEST:
-            piece = Turn(piece.start, turn.end, f"{piece.text} {turn.text}")
+            piece = JoinedTurn(piece.start, turn.end, f"{piece.text} {turn.text}")
             continue
         if piece:
             yield piece
-        piece = turn if turn.text else None
+        piece = JoinedTurn(turn.start, turn.end, turn.text) if turn.text else None
     if piece:
         yield piece
 
 
 def recordings_of(call: str, side: str, turns: Iterable[Turn], folder: Path, min_seconds: float) -> Iterator[Recording]:
-    """What one side of a call says, joined to pieces of `min_seconds`, as utterances of its wav file in `folder`."""
+    """Utterances of one side of a call: its turns, `joined`, as parts of the wav file that `side_wav` names."""
     wav = side_wav(folder, call, side)
     for turn in joined(turns, min_seconds):
         key = f"{call}_{side}_{round(turn.start * 100):06d}_{round(turn.end * 100):06d}"
@@ -61,12 +73,12 @@ def recordings_of(call: str, side: str, turns: Iterable[Turn], folder: Path, min
 
 
 def side_wav(folder: Path, call: str, side: str) -> Path:
-    """Where `sides_to_wav` puts a side of a call."""
+    """Path of the wav file that `sides_to_wav` writes for a side of a call."""
     return folder / f"{call}_{side}.wav"
 
 
 def sides_to_wav(spheres: Sequence[Path], folder: Path, executor: Executor) -> None:
-    """Write both sides of calls as wav files in `folder`; a wav that is newer than its sphere file is kept."""
+    """Write both sides of calls as wav files in `folder`; wav files that are newer than their sphere file are kept."""
     jobs = [(sphere, folder) for sphere in spheres]
     for _ in executor.map(_sides_of, jobs, "sphere to wav", len(jobs), unit="call"):
         pass
@@ -79,18 +91,18 @@ def _sides_of(job: tuple[Path, Path]) -> None:
 
 
 def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
-    """Write one channel (counted from 0) of a sphere file as 16-bit wav; a wav that is newer is kept.
+    """Write one channel (counted from 0) of a sphere file as 16-bit wav; a wav file that is newer is kept.
 
-    libsndfile decodes PCM, mu-law and A-law. Audio compressed with shorten is read through NIST's and LDC's program
-    sph2pipe, where it is on PATH.
+    PCM, mu-law and A-law are decoded by libsndfile. Audio compressed with shorten needs the program sph2pipe on PATH.
 
     Raises:
-        AudioError: not a sphere file, without that channel, or compressed with shorten and no sph2pipe is there.
+        AudioError: not a sphere file, the channel does not exist, or audio is compressed with shorten and sph2pipe is
+            missing or fails.
     """
     if wav.exists() and wav.stat().st_mtime >= sphere.stat().st_mtime:
         return
     with open(sphere, "rb") as file:
-        head = file.read(HEADER)
+        head = file.read(HEADER_BYTES)
     if not head.startswith(b"NIST_1A"):
         raise AudioError(f"{sphere}: not a sphere file (it does not begin with NIST_1A)")
     with written_aside(wav) as out:
@@ -99,12 +111,12 @@ def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
         else:
             samples, rate = _decoded(sphere)
             if channel >= samples.shape[1]:
-                raise AudioError(f"{sphere}: channel {channel} asked for, it has {samples.shape[1]} (counted from 0)")
+                raise AudioError(f"{sphere}: no channel {channel} (counted from 0), the file has {samples.shape[1]}")
             soundfile.write(out, samples[:, channel], rate, "PCM_16", format="WAV")
 
 
 def _decoded(sphere: Path) -> tuple[np.ndarray, int]:
-    """Samples (samples, channels) int16 and their rate in Hz."""
+    """Decode samples (samples, channels) int16, and their rate in Hz."""
     try:
         return soundfile.read(str(sphere), dtype="int16", always_2d=True)
     except soundfile.LibsndfileError as error:

@@ -1,4 +1,4 @@
-"""Global mean and variance statistics of features, over the same chain that evaluation uses."""
+"""Sums of features for global mean and variance normalization, computed by the operators of evaluation."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
 UTTERANCES_PER_JOB = 64
+"""A worker reads this many utterances in one job."""
 
 
 def cmvn_statistics(
     lines: Sequence[RawLine], conf: DatasetConf, executor: Executor, allow_bad: bool = False
 ) -> dict[str, object]:
-    """Sums over all frames of the utterances' audio, in float64: `mean_stat`, `var_stat` (of squares), `frame_num`.
+    """Sum features over all frames of the utterances, in float64.
 
-    Utterances that cannot be read or are too short for a frame are named on stderr; they are an error unless
-    `allow_bad`, and one in any case where none is left.
+    Args:
+        conf: what features are computed; filters and augmentation are not applied.
+        allow_bad: print utterances without features on stderr instead of raising an error.
+
+    Returns:
+        `mean_stat` (sums of features), `var_stat` (sums of squares), `frame_num` (number of frames).
 
     Raises:
-        AudioError: naming every one of them.
+        AudioError: audio cannot be read or is too short for a frame, and `allow_bad` is not given or no utterance has
+            features. The message names every such utterance.
     """
     jobs = [(some, conf) for some in chunks(list(lines), UTTERANCES_PER_JOB)]
     total = np.zeros((2, conf.feature_dim))
@@ -48,7 +54,7 @@ def cmvn_statistics(
 
 
 def write_cmvn(statistics: dict[str, object], path: str) -> None:
-    """Write statistics in WeNet's JSON form."""
+    """Write statistics as WeNet's JSON: `mean_stat`, `var_stat`, `frame_num`."""
     with written_aside(path, "w") as file:
         json.dump(statistics, file)
 
@@ -69,6 +75,7 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
         except (AudioError, SkipSample) as error:
             failures.append(f"{line.key} {line.wav}: {error}")
             continue
+        assert example.feats is not None
         feats = example.feats.double()
         sums += np.stack([feats.sum(0).numpy(), feats.square().sum(0).numpy()])
         frames += len(feats)

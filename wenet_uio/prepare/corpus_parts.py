@@ -1,4 +1,8 @@
-"""Kaldi's data directories: the `wav.scp`, `text` and `segments` that a corpus preparation writes for each part."""
+"""Building blocks of corpus preparations: find audio, pair it with texts, divide by speaker, write Kaldi directories.
+
+A recipe's `local/prepare_data.py` reads the layout of its corpus and gives the `Recording`s of each part (train, dev,
+test) to `write_parts`, which checks all of them before it writes `wav.scp`, `text` and `segments`.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,11 @@ from wenet_uio.prepare.kaldi_tables import TO_THE_END, by_key, write_audio_table
 Value = TypeVar("Value")
 
 NAMED = 3
-"""Keys that a message names before it only counts."""
+"""A message names this many keys; it gives the number of all."""
 
 
 class Recording(NamedTuple):
-    """One utterance of a corpus that is to be prepared."""
+    """One utterance of a corpus: a recording, or the part of a recording between two times."""
 
     key: str
     wav: Path
@@ -28,11 +32,15 @@ class Recording(NamedTuple):
     start: float = 0.0
     """Seconds."""
     end: float | None = None
-    """Seconds; None is the end of the audio."""
+    """Seconds; None is the end of the recording."""
 
 
 def preparation_parser(description: str | None, corpus: str) -> ArgumentParser:
-    """The command line that every preparation of a corpus has: the folder `corpus` (what it holds), and `out`."""
+    """The arguments of every corpus preparation: the folder of the corpus, and the folder to write to.
+
+    Args:
+        corpus: help text that says what the folder of the corpus holds.
+    """
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, help=corpus)
     parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
@@ -40,18 +48,23 @@ def preparation_parser(description: str | None, corpus: str) -> ArgumentParser:
 
 
 def require_in(corpus: Path, *names: str) -> None:
-    """Stop where a corpus lacks what its layout has.
+    """Check that files or folders of a corpus exist.
 
     Raises:
-        ValueError: naming what is missing, and what to do.
+        ValueError: one is missing; the message names it and says what to do.
     """
     for name in names:
         if not (corpus / name).exists():
-            raise ValueError(f"{corpus} has no {name}: name the corpus with --data, or run stage -1 where there is one")
+            raise ValueError(
+                f"{corpus} has no {name}: name the corpus with --data, or run stage -1 if the recipe has one"
+            )
 
 
 def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
-    """Files of that name (`fe_*.txt`) in a folder and all that it holds, ordered; also in linked ones, each once."""
+    """Files below a folder whose name matches a glob such as `fe_*.txt`, in a fixed order.
+
+    Links to folders are followed; a folder that is reached twice is searched once.
+    """
     entered = set()
     for root, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
@@ -66,13 +79,15 @@ def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
 def audio_files(
     folder: Path, *suffixes: str, stem: str = "*", key: Callable[[Path], str] = lambda path: path.stem
 ) -> dict[str, Path]:
-    """Audio below a folder by key, ordered by path; `suffixes` (such as ".wav") are found in any case.
+    """Audio files below a folder, as {key: path} ordered by path.
 
     Args:
-        stem: what names are like, without the suffix; others are passed over.
+        suffixes: such as ".wav"; upper and lower case are the same.
+        stem: glob that names without suffix must match.
+        key: gives the key of a file.
 
     Raises:
-        ValueError: two files have one key, or there is none.
+        ValueError: two files have the same key, or no file is found.
     """
     found: dict[str, Path] = {}
     for path in files_below(folder, f"{stem}.*"):
@@ -86,15 +101,18 @@ def audio_files(
     if not found:
         raise ValueError(
             f"no {' or '.join(stem + suffix for suffix in suffixes)} below {folder}: "
-            "name the corpus with --data, or run stage -1 where there is one"
+            "name the corpus with --data, or run stage -1 if the recipe has one"
         )
     return found
 
 
 def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -> list[Recording]:
-    """Recordings of the keys that have audio and text; the others are counted on stderr, under the name `where`.
+    """Recordings of the keys that have both audio and text; stderr says how many others are left out.
 
-    For corpora whose layout is known to have such gaps; elsewhere `write_data_dir` stops at the first one.
+    This is for corpora that are known to have such gaps. Other preparations let `write_parts` raise an error.
+
+    Args:
+        where: name of the part in the message.
     """
     tell_left_out(f"{where}: audio without text", [key for key in wavs if key not in texts])
     tell_left_out(f"{where}: text without audio", [key for key in texts if key not in wavs])
@@ -102,7 +120,7 @@ def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -
 
 
 def tell_left_out(what: str, keys: Sequence[str]) -> None:
-    """Say on stderr how many utterances a preparation leaves out and name some; nothing where there are none."""
+    """Print on stderr how many utterances a preparation leaves out, and name some; print nothing if `keys` is empty."""
     if keys:
         named = ", ".join(keys[:NAMED]) + (", …" if len(keys) > NAMED else "")
         print(f"{what}: {len(keys)} left out ({named})", file=sys.stderr)
@@ -111,10 +129,12 @@ def tell_left_out(what: str, keys: Sequence[str]) -> None:
 def split_by(
     group_of: Callable[[Value], str], items: Iterable[Value], shares: Mapping[str, float]
 ) -> dict[str, list[Value]]:
-    """Items by part; all of a group (a speaker, a call) are in one part, the same one in every run.
+    """Divide items into parts so that all items of a group (a speaker, a call) are in one part.
+
+    The part is a hash of the group's name, so that it is the same in every run.
 
     Args:
-        shares: part -> its share of the groups, in percent; "train" gets the rest.
+        shares: part -> its share of the groups in percent; "train" gets the rest.
     """
     parts: dict[str, list[Value]] = {"train": [], **{part: [] for part in shares}}
     for item in items:
@@ -130,19 +150,24 @@ def split_by(
 
 
 def write_parts(out: Path, parts: Mapping[str, Collection[Recording]]) -> None:
-    """Write the data directory of each part, once those of all are sound."""
-    sound = {out / part: check_part(out / part, recordings) for part, recordings in parts.items()}
-    for folder, ordered in sound.items():
+    """Write the Kaldi directory of each part, after the recordings of all parts are checked.
+
+    Raises:
+        ValueError: the errors of `check_part`; nothing is written.
+    """
+    checked = {out / part: check_part(out / part, recordings) for part, recordings in parts.items()}
+    for folder, ordered in checked.items():
         _write(folder, ordered)
 
 
 def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
-    """Write `wav.scp` (absolute paths), `text`, and `segments` where an utterance is a part of its recording.
+    """Write `wav.scp` with absolute paths, `text`, and `segments` if an utterance is a part of its recording.
 
-    Lines are ordered by key; gives the number of utterances.
+    Returns:
+        the number of utterances.
 
     Raises:
-        ValueError: what `check_part` finds.
+        ValueError: the errors of `check_part`; nothing is written.
     """
     ordered = check_part(folder, recordings)
     _write(Path(folder), ordered)
@@ -150,16 +175,16 @@ def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
 
 
 def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Recording]:
-    """Utterances of a part ordered by key, if tables can have them all.
+    """Check the utterances of a part and order them by key.
 
     Raises:
-        ValueError: naming the utterance that comes twice, has a space in its key, no text, no audio, no length; a part
-            without any.
+        ValueError: the part is empty, or an utterance comes twice, has a space in its key, no text, a text of several
+            lines, no audio file, or times out of order. The message names the utterance.
     """
     ordered = sorted(recordings, key=lambda recording: by_key(recording.key))
     if not ordered:
-        raise ValueError(f"{part}: no utterance was found for it; is the corpus complete?")
-    there: set[Path] = set()
+        raise ValueError(f"{part}: no utterance was found for this part; is the corpus complete?")
+    existing: set[Path] = set()
     for recording, following in zip(ordered, [*ordered[1:], None], strict=True):
         key, wav, text, start, end = recording
         if following and key == following.key:
@@ -171,10 +196,10 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
         if "\n" in text:
             raise ValueError(f"{key}: the text of {wav} has a line break, {text!r}; make it one line")
         if start < 0 or (end is not None and start >= end):
-            raise ValueError(f"{key}: {start} s to {end} s of {wav}")
-        if wav not in there and not wav.is_file():
+            raise ValueError(f"{key}: from {start} s to {end} s of {wav}: start must be 0 or later, and before end")
+        if wav not in existing and not wav.is_file():
             raise ValueError(f"{key}: has text, but its audio {wav} is missing")
-        there.add(wav)
+        existing.add(wav)
     return ordered
 
 

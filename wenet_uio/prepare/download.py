@@ -1,4 +1,7 @@
-"""Downloads that resume, are checked, and are whole or not there."""
+"""Downloading files over HTTP, with resume and checks, and unpacking archives.
+
+Files and folders appear under their names only when they are complete.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +41,19 @@ def download(
     attempts: int = 8,
     pause: float = 1.0,
 ) -> Path:
-    """Bring `url` to `path`; a file that is there already is checked and kept.
+    """Download `url` to `path`; a file that exists already is checked and kept.
 
-    What was received is kept in `path`.part and gone on with by the next attempt, of this run or a later one. Of
-    several processes that want the same file one downloads it and the others wait.
+    Received bytes are kept in `path`.part, which the next attempt of this run or a later run resumes. If several
+    processes want the same file, one of them downloads it and the others wait.
 
     Args:
-        size: bytes the file must have.
-        sha256: hexadecimal digest the file must have.
-        attempts: tries that bring nothing new before giving up.
-        pause: seconds before the second try; doubles from try to try, with jitter.
+        size: bytes that the file must have.
+        sha256: hexadecimal digest that the file must have.
+        attempts: give up after this many consecutive attempts that receive nothing new.
+        pause: seconds before the second attempt; the pause doubles with each attempt, with jitter.
 
     Raises:
-        ValueError: the file is not what size or sha256 say; the .part file is removed.
+        ValueError: the file has another size or digest; the .part file is removed.
         OSError: the server refuses, or all attempts failed; the .part file stays.
     """
     path = Path(path)
@@ -67,13 +70,13 @@ def download(
 
 
 def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -> None:
-    """Unpack a tar whose one top folder becomes `folder`, which appears only when it is whole.
+    """Unpack a tar and rename its single top folder to `folder`; the folder appears only when it is complete.
 
     Args:
-        counts: glob pattern inside the folder -> number of files that must match it.
+        counts: glob inside the folder -> number of files that must match it.
 
     Raises:
-        ValueError: the archive is damaged, has no single top folder, or a count differs.
+        ValueError: the archive is damaged, has not exactly one top folder, or a count differs.
     """
     folder = Path(folder)
     aside = folder.with_name(folder.name + ".unpacking")
@@ -84,7 +87,7 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
             with tarfile.open(archive) as tar:
                 if hasattr(tarfile, "data_filter"):
                     tar.extractall(aside, filter="data")
-                else:  # Python before 3.10.12 and 3.11.4, such as Debian 12's
+                else:  # Python before 3.10.12 or 3.11.4, as in Debian 12, has no filters
                     tar.extractall(aside, members=_harmless(tar))
         except (tarfile.TarError, EOFError) as error:
             raise ValueError(f"{archive}: damaged archive ({error}); remove it and download again") from None
@@ -104,12 +107,12 @@ def _harmless(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The files and folders of an archive.
 
     Raises:
-        TarError: something else is in it, or a path that leads out of it.
+        TarError: a member is not a file or folder, or its path leads out of the archive.
     """
     for member in tar:
         path = Path(member.name)
         if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
-            raise tarfile.TarError(f"{member.name} is no file or folder of its own")
+            raise tarfile.TarError(f"{member.name} is not a file or folder inside the archive")
         yield member
 
 
@@ -137,7 +140,7 @@ def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
 
 
 def _fetch_rest(url: str, part: Path) -> None:
-    """One request for what `part` lacks; starts over where the server sends the whole."""
+    """Request the bytes that `part` lacks; start over if the server sends the whole file."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -148,7 +151,7 @@ def _fetch_rest(url: str, part: Path) -> None:
         if error.headers.get("Content-Range") == f"bytes */{have}":
             return
         part.unlink()
-        raise _CutShortError("the partial file does not fit the server's; starting over") from None
+        raise _CutShortError("the partial file does not fit the file on the server; starting over") from None
     with response:
         resumed = response.status == PARTIAL_CONTENT
         length = response.headers.get("Content-Length")
@@ -159,7 +162,7 @@ def _fetch_rest(url: str, part: Path) -> None:
 
 
 def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) -> int:
-    """Append `source` to `file`; gives the bytes copied."""
+    """Append `source` to `file`; returns the number of bytes copied."""
     received = 0
     total = already + length if length else None
     with tqdm(total=total, initial=already, unit="B", unit_scale=True, desc=Path(file.name).stem) as progress:

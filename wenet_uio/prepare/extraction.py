@@ -1,4 +1,4 @@
-"""Looking into a shard: its samples one after the other, without an index."""
+"""Reading the samples of a shard in order, without an index, to list or extract them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from wenet_uio.files import written_aside
 
 @dataclass(frozen=True)
 class Sample:
-    """Consecutive members of one basename."""
+    """Consecutive members of a tar that have the same name without suffix."""
 
     key: str
     members: dict[str, bytes]
-    """By suffix."""
+    """Content of each member by suffix; the suffix is empty for a name without one."""
 
     def audio(self) -> dict[str, AudioInfo | str]:
-        """What the header of each audio member says, or why it cannot be read."""
+        """Read the header of each audio member, by suffix; a string says why a header cannot be read."""
         found: dict[str, AudioInfo | str] = {}
         for suffix in AUDIO_SUFFIXES & self.members.keys():
             try:
@@ -36,7 +36,7 @@ class Sample:
         return found
 
     def as_row(self) -> str:
-        """Key, seconds, Hz, suffixes and text, with tabs between them."""
+        """One line: key, seconds, Hz, suffixes and text, separated by tabs."""
         info = next(iter(self.audio().values()), "no audio")
         length = (
             ("-", info) if isinstance(info, str) else (f"{info.num_samples / info.sample_rate:.3f}", info.sample_rate)
@@ -45,7 +45,7 @@ class Sample:
         return "\t".join(map(str, (self.key, *length, ",".join(self.members), text)))
 
     def as_json(self) -> str:
-        """Everything but the sound: texts of members, headers of audio, sizes of the rest."""
+        """A JSON object of texts, audio headers and, for other binary members, sizes."""
         values: dict[str, Any] = {"key": self.key}
         audio = self.audio()
         for suffix, data in self.members.items():
@@ -59,10 +59,13 @@ class Sample:
 
 
 def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
-    """Samples of a tar (plain or compressed) in its order, or those whose key matches one of the globs.
+    """Samples of a plain or compressed tar, in the order of the tar.
+
+    Args:
+        keys: globs; if given, only samples whose key matches one of them.
 
     Raises:
-        ListError: the tar is damaged, after what could be read of it.
+        ListError: the tar is damaged; samples before the damage are given first.
     """
     try:
         with tarfile.open(path, "r|*") as tar:
@@ -74,10 +77,10 @@ def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
 
 
 def extract(sample: Sample, folder: str | Path) -> None:
-    """Write the members of a sample into a folder, under their names.
+    """Write the members of a sample into a folder, as files with the names of the members.
 
     Raises:
-        ListError: a name that leads out of the folder.
+        ListError: a name leads out of the folder.
     """
     for suffix, data in sample.members.items():
         target = Path(folder, f"{sample.key}.{suffix}" if suffix else sample.key)

@@ -1,4 +1,4 @@
-"""Indexing whole lists ahead of training, in parallel processes; what is there already is kept."""
+"""Indexing whole lists before training, in parallel processes; valid indexes of earlier runs are kept."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from wenet_uio.executor import Executor
 
 
 class IndexedList(NamedTuple):
-    """What the index of a list says."""
+    """The index of a list: its totals, and the utterances that cannot be used."""
 
     data_list: str
     summary: Summary
     bad: list[tuple[str, str]]
-    """(key, reason) of what cannot be used."""
+    """Key and reason of each utterance that cannot be used."""
 
 
 def index_list(source: SourceList, executor: Executor) -> IndexedList:
-    """Index a list, its shards first; a run that was killed goes on where it stopped.
+    """Index the shards of a list, then the list; a run after a killed one indexes the remaining shards.
 
     Raises:
-        ListError: no such list, or one with files that are not there.
+        ListError: the list or one of its files does not exist.
     """
     data_list, data_type, layout = source
     if data_type == "shard":
         check_type(data_list, "shard")
         shards = read_shard_list(data_list)
         check_shard_files(data_list, shards)
-        entries_outside(shards)  # reads the manifest of many tars once, for the processes to inherit
+        entries_outside(shards)  # reads a manifest of many tars once, so that forked processes inherit its entries
         jobs = [(shard, data_list, layout) for shard in shards]
         for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
             continue

@@ -149,7 +149,7 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
     """
     into = Path(folder)
     _tell_lost_fields(lines, folder)
-    fields = {table: field for table, field in KALDI_TABLES.items() if all(field in line.extra for line in lines)}
+    fields = _fields_of_all(lines)
     _check_rows(lines, into, fields)
     ordered = sorted(lines, key=lambda line: by_key(line.key))
     has_parts = any(line.start or line.end is not None for line in ordered)
@@ -166,6 +166,11 @@ def _tell_lost_fields(lines: Sequence[RawLine], folder: str) -> None:
     lost = {name for line in lines for name in line.extra} - set(KALDI_TABLES.values())
     if lost:
         print(f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr)
+
+
+def _fields_of_all(lines: Sequence[RawLine]) -> dict[str, str]:
+    """Tables that can be written, with their fields: those whose field every utterance has."""
+    return {table: field for table, field in KALDI_TABLES.items() if all(field in line.extra for line in lines)}
 
 
 def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str]) -> None:

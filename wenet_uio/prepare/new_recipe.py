@@ -1,4 +1,4 @@
-"""A recipe for a new corpus, made from examples/custom/s0."""
+"""Writing the recipe of a new corpus as a copy of examples/custom/s0 with other defaults."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from shutil import copytree, ignore_patterns, rmtree
 
 
 def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str]) -> None:
-    """Copy the template to `folder`, which appears whole, with `options` as defaults of its run.sh.
+    """Copy the template to `folder`, with `options` as the defaults of its run.sh.
+
+    The folder appears only when the recipe is complete.
+
+    Args:
+        options: option of run.sh, without dashes -> its default.
 
     Raises:
-        ValueError: the folder is there, or the name is none of a folder.
+        ValueError: the folder exists, or the name is not a valid folder name.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise ValueError(f"{name!r}: expected letters, digits, '_', '-', '.'")
+        raise ValueError(f"{name!r} is not a valid folder name: expected letters, digits, '_', '-', '.'")
     if folder.exists():
-        raise ValueError(f"{folder} is there already: remove it, or take another name")
+        raise ValueError(f"{folder} exists already: remove it, or choose another name")
     aside = folder.with_name(f".{folder.name}.new")
     rmtree(aside, ignore_errors=True)
     copytree(template, aside, ignore=ignore_patterns("data", "exp", "__pycache__"))
@@ -35,7 +40,7 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
 
 
 def _quoted(value: str) -> str:
-    """A value as bash reads it back."""
+    """Quote a value for bash."""
     return "'" + value.replace("'", "'\\''") + "'"
 
 
@@ -46,8 +51,8 @@ def _readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:
 
     bash run.sh
 
-Made by `tools/new_recipe.py` from `examples/custom/s0`, whose README says what the stages do. Its defaults: `{made}`.
-Texts and parts are made in `local/prepare_data.py`; sizes of the model and of batches are in `conf/`.
+This recipe was made by `tools/new_recipe.py` from `examples/custom/s0`, whose README describes the stages. Its defaults
+are `{made}`. To change texts or parts, edit `local/prepare_data.py`; to change the model or batches, edit `conf/`.
 
 ## Results
 

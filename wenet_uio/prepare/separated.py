@@ -1,4 +1,7 @@
-"""Transcripts in TSV and CSV: a recording and its text a row, as Common Voice and many a spreadsheet have them."""
+"""Transcripts in TSV and CSV, one utterance per row, as in Common Voice and in spreadsheets.
+
+The first row names the columns (COLUMNS); without such a row, every row is audio and text.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, key_of_audio, locate
 from wenet_uio.prepare.kaldi_tables import without_spaces
 from wenet_uio.text.table import numbered_lines
 
@@ -23,30 +26,32 @@ COLUMNS = {
     "part": ("part", "split", "subset"),
     "channel": ("channel",),
 }
-"""What a column is, by its name in any case, in the order of preference; the columns of others are kept as fields."""
+"""Our name of a column -> names of it that are recognized in any case, preferred ones first. Other columns are kept
+as fields of the line."""
 KNOWN_COLUMNS = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in COLUMNS.items())
 TAB, COMMA = "\t", ","
 NAME_OF = {TAB: "a tab", COMMA: "a comma"}
 
 
 def read_tsv(path: str) -> list[RawLine]:
-    """Rows of a TSV, as `read_separated` takes them; quotes in it are characters like others."""
+    """Read a TSV, see `read_separated`; quotes have no special meaning."""
     return read_separated(path, TAB)
 
 
 def read_csv(path: str) -> list[RawLine]:
-    """Rows of a CSV, as `read_separated` takes them."""
+    """Read a CSV, see `read_separated`; a field may be in quotes."""
     return read_separated(path, COMMA)
 
 
 def read_separated(path: str, delimiter: str) -> list[RawLine]:
-    """Utterances, a row each; the first row names the columns (COLUMNS), or every row is `audio, text`.
+    """Read utterances, one per row; the first row names the columns (COLUMNS), or every row is `audio, text`.
 
-    Relative paths are from the folder of the file. A key that is not given is the name of the audio, with the start in
-    milliseconds where a row is a part of it. Rows without anything in them are passed over.
+    Relative paths start at the folder of the file. An utterance without a key gets the file name as key; `key_of_part`
+    names parts of recordings. Empty rows are skipped.
 
     Raises:
-        ListError: naming the line that has no audio, no text, another number of fields, or times out of order.
+        ListError: a row has no audio, no text, another number of fields, or times out of order; the message names its
+            line.
     """
     rows = list(_rows(path, delimiter))
     if not rows:
@@ -73,7 +78,7 @@ def read_separated(path: str, delimiter: str) -> list[RawLine]:
 
 
 def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Fields of each line that has any, with its number."""
+    """Line number and fields of each row that is not empty."""
     lines = (line for _, line in numbered_lines(path))
     quoting = csv.QUOTE_NONE if delimiter == TAB else csv.QUOTE_MINIMAL
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
@@ -86,13 +91,15 @@ def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         if row is None:
             return
         if rows.line_num > number:
-            raise ListError(f"{path}:{number}: a field goes on in the next line; make it one line, or close its quote")
+            raise ListError(
+                f"{path}:{number}: a field continues in the next line; make it one line, or close its quote"
+            )
         if any(field.strip() for field in row):
             yield number, row
 
 
 def _names(header: list[str]) -> list[str] | None:
-    """Our names of the columns, theirs where we have none; None where it is no header."""
+    """Our names of the columns, or their own names where we have none; None if the row is not a header."""
     lowered = [name.strip().lower() for name in header]
     ours = {}
     for name, known in COLUMNS.items():
@@ -104,28 +111,51 @@ def _names(header: list[str]) -> list[str] | None:
     return [ours.get(name, name) for name in lowered]
 
 
-def _line(fields: dict[str, Any], path: str) -> RawLine:
+def field_of(line: RawLine, name: str) -> str | None:
+    """The value of a line's field under any name that COLUMNS has for it; None if the field is missing or empty."""
+    values = (str(line.extra[alias]).strip() for alias in COLUMNS[name] if line.extra.get(alias) is not None)
+    return next(filter(None, values), None)
+
+
+def key_of_part(wav: str, start: float) -> str:
+    """The key of a part of a recording in a row without a key: the file name, and the start in milliseconds."""
+    return f"{Path(wav).stem}_{round(start * 1000):07d}"
+
+
+def _line(fields: dict[str, str], path: str) -> RawLine:
     wav, text = fields.pop("wav").strip(), fields.pop("text").strip()
-    if not wav or not text:
-        raise ListError("no " + ("audio" if not wav else "text"))
-    given, end, duration, channel = (_number(fields, name) for name in ("start", "end", "duration", "channel"))
-    start = given or 0.0
-    if end is None and given is not None and duration is not None:
-        end = start + duration
-    if start < 0 or (end is not None and start >= end):
-        raise ListError(f"starts at {start} s and ends at {end} s")
-    key = fields.pop("key", "").strip()
-    if not key:
-        key = Path(wav).stem + (f"_{round(start * 1000):07d}" if start or end is not None else "")
+    if not wav:
+        raise ListError("no audio")
+    if not text:
+        raise ListError("no text")
+    start, end, duration = _times(fields)
+    channel = _number(fields, "channel")
+    key = fields.pop("key", "").strip() or _default_key(wav, start, end)
     extra: dict[str, Any] = {name: value for name, value in fields.items() if value}
     if duration is not None and end is None:
         extra["duration"] = duration
     if channel is not None:
         extra["channel"] = int(channel)
-    return RawLine(without_spaces(key), locate(os.path.expanduser(wav), path), text, start, end, extra)
+    place = os.path.expanduser(wav)  # noqa: PTH111 - a Path would spoil URIs
+    return RawLine(without_spaces(key), locate(place, path), text, start, end, extra)
 
 
-def _number(fields: dict[str, Any], name: str) -> float | None:
+def _default_key(wav: str, start: float, end: float | None) -> str:
+    return key_of_part(wav, start) if start or end is not None else key_of_audio(wav)
+
+
+def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
+    """Take start, end and duration of an utterance in seconds; a duration with a start gives the end."""
+    given, end, duration = (_number(fields, name) for name in ("start", "end", "duration"))
+    start = given or 0.0
+    if end is None and given is not None and duration is not None:
+        end = start + duration
+    if start < 0 or (end is not None and start >= end):
+        raise ListError(f"starts at {start} s and ends at {end} s")
+    return start, end, duration
+
+
+def _number(fields: dict[str, str], name: str) -> float | None:
     value = fields.pop(name, "").strip()
     try:
         return float(value) if value else None

@@ -1,8 +1,7 @@
-"""Shards brought to a store: whole, in parallel, and only those that are not there yet."""
+"""Uploading shards to object storage in parallel, except those that are there already."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
@@ -23,34 +22,39 @@ ATTEMPTS = 5
 
 
 def try_store(target: str) -> None:
-    """Write an empty object into a folder of a store, and remove it.
+    """Check that a folder of a store can be written: write an empty object, and remove it.
 
     Raises:
-        ListError: not a URI. DriverError: no driver for it. StorageError: the store's answer, and what it goes by.
+        ListError: `target` is not a URI. DriverError: its driver is not installed. StorageError: the store refuses; the
+            message has its answer and the environment variables that it depends on.
     """
     uri = f"{_folder(target)}/.trial-{uuid4().hex}"
     with _told(target):
         store, name = driver(uri)
         store.pipe_file(name, b"")
-        with suppress(OSError):  # a store from which nothing may be removed takes shards all the same
+        with suppress(OSError):  # shards can be uploaded without permission to remove objects
             store.rm(name)
 
 
 def put_shards(data_list: str, target: str, remote_list: str, executor: Executor) -> tuple[int, int]:
-    """Copy the local shards of a list and their indexes below `target` (s3://bucket/folder), and list their URIs.
+    """Copy the local shards of a list and their indexes below `target` (s3://bucket/folder), and write the remote list.
 
-    What has the same size there and is not older is kept, so that a run that was stopped goes on.
+    A file is skipped if the store has an object of the same size that is not older. So a repeated run copies what is
+    missing or newer.
 
     Returns:
-        how many shards there are, and how many of them were copied.
+        the number of shards, and how many of them were copied.
 
     Raises:
-        ListError: two shards have one name; not a URI. DriverError, StorageError: as of `try_store`.
+        ListError: two shards have the same file name, or `target` is not a URI. DriverError, StorageError: as of
+            `try_store`.
     """
     shards = read_shard_list(data_list)
     uris = [f"{_folder(target)}/{Path(shard).name}" for shard in shards]
     if len(set(uris)) < len(uris):
-        raise ListError(f"{data_list}: two shards have one name; give each list a folder of its own")
+        raise ListError(
+            f"{data_list}: two shards have the same file name; upload them as separate lists, each to its own folder"
+        )
     jobs = [(shard, uri) for shard, uri in zip(shards, uris, strict=True)]
     copied = sum(executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"))
     with written_aside(remote_list, "w") as file:
@@ -61,7 +65,7 @@ def put_shards(data_list: str, target: str, remote_list: str, executor: Executor
 def _folder(target: str) -> str:
     folder = target.rstrip("/")
     if not is_remote(folder):
-        raise ListError(f"{target!r}: not a folder of a store, which is named like s3://bucket/folder")
+        raise ListError(f"{target!r}: expected a folder in a store, such as s3://bucket/folder")
     return folder
 
 
@@ -72,8 +76,8 @@ def _put_shard(job: tuple[str, str]) -> bool:
 
 
 def _put(path: str, uri: str) -> bool:
-    """Copy a file unless it is there; gives whether it was copied."""
-    status = os.stat(path)
+    """Copy a file unless the store has it; returns whether it was copied."""
+    status = Path(path).stat()
     with _told(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_uio.files import written_aside
@@ -12,30 +13,39 @@ from wenet_uio.text.bpe import split_ideographs
 from wenet_uio.text.char import is_ideograph, split_symbols
 
 MODEL_TYPES = ("unigram", "bpe", "char", "word")
-_THREADS = 8  # fixed: the text is dealt out by thread, so their number takes part in the sums
+_THREADS = 8  # fixed: texts are divided between threads, so that their number changes the sums
 _TOO_LARGE = re.compile(r"Vocabulary size too high .*<= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
+
+
+@dataclass(frozen=True)
+class SentencepieceOptions:
+    """What model is trained."""
+
+    vocab_size: int
+    """Number of pieces."""
+    model_type: str = "unigram"
+    """One of MODEL_TYPES."""
+    character_coverage: float = 1.0
+    """Share of the characters of the text that pieces must cover."""
+    input_sentence_size: int = 0
+    """Train on this many texts drawn at random; 0 is all."""
+    seed: int = 777
 
 
 def train_sentencepiece(
     texts: Iterable[str],
     model_prefix: str | Path,
-    *,
-    vocab_size: int,
-    model_type: str = "unigram",
-    character_coverage: float = 1.0,
-    input_sentence_size: int = 0,
+    options: SentencepieceOptions,
     non_lang_syms: Sequence[str] = (),
-    seed: int = 777,
 ) -> None:
     """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab (`piece<tab>log-probability`).
 
-    Chinese characters and non-language symbols are left out of the training text: BpeSplitter makes them tokens. The
-    same text, options and seed give the same model. `input_sentence_size` above 0 trains on so many texts drawn at
-    random.
+    Chinese characters and non-language symbols are left out of the training text, since BpeSplitter makes each of them
+    a token. The same texts and options give the same model.
 
     Raises:
-        ValueError: when the text has nothing to learn from, or not for this vocab_size.
+        ValueError: no text is left to train on, or vocab_size does not fit the text.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, set_random_generator_seed
 
@@ -43,21 +53,21 @@ def train_sentencepiece(
     runs = [run.strip() for part in plain for run in split_ideographs(part) if not is_ideograph(run) and run.strip()]
     if not runs:
         raise ValueError("nothing to train a sentencepiece model on: the text is empty or all Chinese characters")
-    set_random_generator_seed(seed)
+    set_random_generator_seed(options.seed)
     model = io.BytesIO()
     try:
         SentencePieceTrainer.train(
             sentence_iterator=iter(runs),
             model_writer=model,
-            vocab_size=vocab_size,
-            model_type=model_type,
-            character_coverage=character_coverage,
-            input_sentence_size=input_sentence_size,
+            vocab_size=options.vocab_size,
+            model_type=options.model_type,
+            character_coverage=options.character_coverage,
+            input_sentence_size=options.input_sentence_size,
             num_threads=_THREADS,
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        raise ValueError(_explain(str(error), vocab_size)) from None
+        raise ValueError(_explain(str(error), options.vocab_size)) from None
     trained = SentencePieceProcessor(model_proto=model.getvalue())
     with written_aside(f"{model_prefix}.vocab", "w") as file:
         for unit in range(trained.get_piece_size()):

@@ -108,7 +108,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
         start, end = _segment(values)
     except (TypeError, ValueError) as error:
         raise ListError(f"start, end, offset and duration must be seconds ({error})") from None
-    return RawLine(str(key) if key is not None else _key_from(wav, start), wav, text, start, end, values)
+    return RawLine(str(key) if key is not None else key_of_audio(wav, start), wav, text, start, end, values)
 
 
 def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
@@ -219,7 +219,8 @@ def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
     return None
 
 
-def _key_from(wav: str, start: float) -> str:
+def key_of_audio(wav: str, start: float = 0.0) -> str:
+    """The key of a line without one: the file name without suffix and, except at 0, the start in seconds."""
     return Path(wav).stem + (f"_{start:g}" if start else "")
 
 

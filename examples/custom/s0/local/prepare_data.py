@@ -19,7 +19,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import write_parts
-from wenet_uio.prepare.own_corpus import add_options, read_corpus
+from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
 
 def main() -> None:
@@ -28,8 +28,9 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
     add_options(parser)
     parser.add_argument("--relative_to", type=Path, default=Path(), help="see above (default: the current folder)")
-    options = vars(parser.parse_args())
-    write_parts(options.pop("out"), read_corpus(**options))
+    args = parser.parse_args()
+    options = read_options(args, args.relative_to)
+    write_parts(args.out, read_corpus(args.transcripts, options, dev=args.dev, test=args.test, text=args.text))
 
 
 if __name__ == "__main__":

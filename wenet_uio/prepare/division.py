@@ -1,0 +1,93 @@
+"""Dividing the utterances of a corpus into train, dev and test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from zlib import crc32
+
+from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.prepare.corpus_parts import split_by
+from wenet_uio.prepare.separated import COLUMNS, field_of
+
+PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "development", "valid", "validation", "val", "eval"), "dev"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""Part by the values that a column or field `part` (or split, subset) may have."""
+PART_COLUMNS = " or ".join(COLUMNS["part"])
+SHARES = {"dev": 10.0, "test": 10.0}
+"""Percent of the speakers in dev and test; percent of the utterances if speakers are unknown or few."""
+FEW_SPEAKERS = 10
+"""Below this number of speakers, parts are divided by utterance, since dev would have the voice of a single speaker."""
+
+
+def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
+    """Divide utterances as their part field says; otherwise a tenth of the speakers each is for dev and test.
+
+    Raises:
+        ListError: only some utterances name their part, a part is unknown or empty, or utterances are too few.
+    """
+    if any(part_of(line) for line in lines):
+        return _as_told(lines)
+    if unknown := next(filter(None, (field_of(line, "part") for line in lines)), None):
+        print(f"{PART_COLUMNS}: unknown part {unknown!r} ignored", file=sys.stderr)
+    return _split(lines, SHARES)
+
+
+def part_of(line: RawLine) -> str | None:
+    """The part that an utterance names: train, dev or test; None if it names none or an unknown part."""
+    return PARTS.get((field_of(line, "part") or "").lower())
+
+
+def _as_told(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
+    parts: dict[str, list[RawLine]] = {"train": [], "dev": [], "test": []}
+    for line in lines:
+        parts[_told_part(line, lines)].append(line)
+    empty = [part for part, members in parts.items() if not members]
+    if empty == ["dev"]:
+        parts |= _split(parts["train"], {"dev": SHARES["dev"]})
+        print(f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev", file=sys.stderr)
+    elif empty:
+        files = " and ".join("--from (--data)" if part == "train" else f"--{part}" for part in empty)
+        raise ListError(f"no utterance is for {' and '.join(empty)}: say so in {PART_COLUMNS}, or give {files}")
+    return parts
+
+
+def _told_part(line: RawLine, lines: Sequence[RawLine]) -> str:
+    name = field_of(line, "part")
+    if name is None:
+        other = next(other.key for other in lines if field_of(other, "part"))
+        raise ListError(f"{line.key}: no part, but {other} has one; give all one, or none")
+    if name.lower() not in PARTS:
+        raise ListError(f"{line.key}: {PART_COLUMNS} says {name!r}; known: {', '.join(PARTS)}")
+    return PARTS[name.lower()]
+
+
+def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, list[RawLine]]:
+    """Divide into train and the parts of `shares`, at least one group (`_groups`) in each."""
+    group_of = _groups(lines)
+    groups = sorted(set(group_of.values()), key=lambda group: (crc32(group.encode()), group))
+    if len(groups) <= len(shares):
+        parts = ", ".join(["train", *shares])
+        raise ListError(f"{len(groups)} utterances cannot be divided into {parts}: add some, or say part of each")
+    parts = split_by(lambda line: group_of[line.key], lines, shares)
+    if all(parts.values()):
+        return parts
+    part_of_group: dict[str, str] = {}
+    for part, share in shares.items():
+        first = len(part_of_group)
+        count = max(1, round(len(groups) * share / 100))
+        part_of_group |= dict.fromkeys(groups[first : first + count], part)
+    return {part: [line for line in lines if part_of_group.get(group_of[line.key], "train") == part] for part in parts}
+
+
+def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
+    """The group of each key that stays in one part: its speaker, or the key itself where speakers are few."""
+    group_of = {line.key: field_of(line, "speaker") or line.key for line in lines}
+    speakers = len(set(group_of.values()))
+    if speakers >= min(FEW_SPEAKERS, len(lines)):
+        return group_of
+    print(f"{speakers} speakers are few: utterances are divided, and all parts share the speakers", file=sys.stderr)
+    return {key: key for key in group_of}
