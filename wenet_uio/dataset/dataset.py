@@ -94,7 +94,7 @@ class BatchReader(Dataset):
     ) -> None:
         """`text_chain` is for what is text alone; with `keep_int16` the chain gets 16-bit samples as stored."""
         self.keep_int16 = keep_int16
-        self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
+        self.corpus, self.chain, self.text_chain, self.conf = corpus, chain, text_chain, conf
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
         self._pool: ThreadPoolExecutor | None = None
 
