@@ -19,9 +19,10 @@ import sys
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.diagnose.check import Reading, check_corpus, opened_for_check
+from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
+from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.tokenizer import Tokenizer, build_splitter, build_tokenizer
 

@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
-"""Dry run of the data: plan an epoch without reading audio, and account for every utterance."""
+"""Dry run of the data: plan an epoch without reading audio, and account for every utterance.
+
+    plan_report.py --data_list data/train/data.list --data_type shard --config conf/train_conformer.yaml --world_size 8
+
+Exit status: 1 if an utterance is lost or planned twice, which would be a bug; 0 otherwise.
+"""
 
 import argparse
 import json
@@ -13,17 +18,24 @@ from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_
 from wenet_uio.diagnose.plan_report import report_plan
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def make_parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_list", help="data list, or a yaml file of sources; default: `data` of the config")
     parser.add_argument("--data_type", required=True, choices=("raw", "shard"))
     parser.add_argument("--config", required=True, help="train.yaml")
-    parser.add_argument("--world_size", type=int, default=1, help="ranks (default: %(default)s)")
+    parser.add_argument("--world_size", type=int, default=1, help="number of ranks (default: %(default)s)")
     parser.add_argument("--epoch", type=int, default=0, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=777, help="that of training (default: %(default)s)")
-    parser.add_argument("--evaluation", action="store_true", help="as cross-validation and decoding read the list")
-    parser.add_argument("--plot", metavar="FILE", help="picture: FILE.png, or FILE.html with the figures beside it")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    parser.add_argument("--seed", type=int, default=777, help="seed of training (default: %(default)s)")
+    parser.add_argument("--evaluation", action="store_true", help="plan as cross-validation and decoding do")
+    parser.add_argument("--plot", metavar="FILE", help="write plots: FILE.png, or FILE.html with the figures")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on the last line")
+    return parser
+
+
+def main() -> int:
+    """Plan the epoch, print the report and draw the plots; 1: an utterance is lost or planned twice."""
+    parser = make_parser()
     args = parser.parse_args()
     if args.plot:
         check_plot_path(args.plot)
@@ -35,20 +47,16 @@ def main() -> int:
     collector = PlanCollector(Passes(corpus).corpus_of(args.epoch), measure, args.world_size) if args.plot else None
     report = report_plan(
         corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size, on_batch=collector
-    ).as_dict()
+    )
     if collector:
         title = f"{corpus.data_list}, epoch {args.epoch}, world_size {args.world_size}"
-        write_plot(args.plot, collector.series(), report, title)
-    for name, value in report.items():
-        print(
-            f"{name:12} {json.dumps(value) if isinstance(value, dict) else value}",
-            file=sys.stderr if args.json else None,
-        )
+        write_plot(args.plot, collector.series(), report.as_dict(), title)
+    print(*report.lines(), sep="\n", file=sys.stderr if args.json else None)
     for key, reason in corpus.bad:
         print(f"bad: {key}: {reason}", file=sys.stderr)
     if args.json:
-        print(json.dumps(report))
-    return 1 if report["lost"] or report["duplicated"] else 0
+        print(json.dumps(report.as_dict()))
+    return 1 if report.lost or report.duplicated else 0
 
 
 if __name__ == "__main__":

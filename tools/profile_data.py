@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Where the time of a training batch goes, step by step, and what to change.
+"""Measure where the time of a training batch goes, step by step, and advise what to change.
 
     profile_data.py data/train/data.list --data_type shard --config conf/train_conformer.yaml
 
-Reads the first batches of an epoch in this process, without workers: each worker of a training does the same work, so
-that N of them give N times the speed where there are cores and storage for it.
+The tool reads the first batches of an epoch in its own process, without workers. A worker of training does the same
+work: N workers are N times as fast if there are enough cores and the storage is fast enough.
 """
 
 import argparse
 import json
-import math
 import sys
 
 import torch
@@ -23,24 +22,31 @@ from wenet_uio.text.tokenizer import build_tokenizer
 
 
 def main() -> None:
+    """Profile the batches and print the times, the number of workers and the advice."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data_list", help="data list, or a yaml file of sources")
-    parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="what the list names (%(default)s)"
-    )
+    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="default: %(default)s")
     parser.add_argument("--config", required=True, help="train.yaml")
     parser.add_argument("--override_config", nargs="+", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--batches", type=int, default=50, help="to read, after one to warm up (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="of torch; a worker has one (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="that computes features left to the accelerator (%(default)s)")
+    parser.add_argument(
+        "--batches", type=int, default=50, help="batches to read, after one batch that warms up (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of torch; a worker has 1 (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        help="computes the features with `feature_device: accelerator` (default: %(default)s)",
+    )
     parser.add_argument(
         "--speed",
         type=float,
         metavar="X",
-        help="audio seconds per second that a rank trains: how many workers it needs",
+        help="audio seconds per second that a rank trains; prints how many workers the rank needs",
     )
-    parser.add_argument("--seed", type=int, default=777, help="that of training (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    parser.add_argument("--seed", type=int, default=777, help="seed of training (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the profile as one JSON object on the last line")
     args = parser.parse_args()
     if args.batches < 1:
         raise ValueError(f"--batches must be 1 or more, found {args.batches}")
@@ -59,21 +65,12 @@ def main() -> None:
         args.batches,
         args.device,
     )
-    out = sys.stderr if args.json else sys.stdout
-    report = found.as_dict()
-    print(f"{'':<28}{'ms a batch':>11}{'share':>8}", file=out)
-    for step, milliseconds in report["ms_per_batch"].items():
-        print(f"{step:<28}{milliseconds:11.2f}{report['share'][step]:8.1%}", file=out)
-    print(
-        f"{found.batches} batches, {found.audio_seconds / 3600:.2f} hours: {found.speed:.0f} audio seconds per second "
-        f"in one process; {found.padding:.1%} padding; first batch after {found.first_batch_seconds:.2f} s",
-        file=out,
-    )
+    report, lines = found.as_dict(), list(found.lines())
     if args.speed:
-        report["workers"] = math.ceil(args.speed / found.speed)
-        print(f"--num_workers {report['workers']} a rank keep up with {args.speed:g}", file=out)
-    for line in report["advice"]:
-        print(f"advice: {line}", file=out)
+        report["workers"] = found.workers_for(args.speed)
+        lines.append(f"a rank that trains {args.speed:g} audio seconds per second: --num_workers {report['workers']}")
+    lines += [f"advice: {line}" for line in report["advice"]]
+    print(*lines, sep="\n", file=sys.stderr if args.json else None)
     if args.json:
         print(json.dumps(report))
 

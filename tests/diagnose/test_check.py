@@ -18,9 +18,10 @@ from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
-from wenet_uio.diagnose.check import Reading, check_corpus, opened_for_check
+from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text
+from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing, encode_sample

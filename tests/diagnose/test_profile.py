@@ -50,5 +50,5 @@ def test_advice_is_for_what_takes_the_time():
 
 def test_a_list_of_one_batch_cannot_be_profiled(make_lists):
     data_list = make_lists(3)["raw"]
-    with pytest.raises(ValueError, match="one batch is all there is"):
+    with pytest.raises(ValueError, match="has only one batch"):
         profile(lambda: loader(data_list, "raw", conf={"batch_conf": {"batch_size": 8}}), batches=4)

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from wenet_uio.scoring.scores import score, write_comparison, write_report
+from wenet_uio.scoring.scores import ReportFormat, score, write_comparison, write_report
 from wenet_uio.scoring.words import WordRules
 
 BY_CHARACTER = WordRules(by_character=True)
@@ -11,7 +11,7 @@ BY_CHARACTER = WordRules(by_character=True)
 
 def report(references, hypotheses, rules=BY_CHARACTER, **options):
     file = io.StringIO()
-    write_report(score(references, hypotheses, rules), file, **options)
+    write_report(score(references, hypotheses, rules), file, ReportFormat(**options))
     return file.getvalue()
 
 

@@ -67,7 +67,7 @@ def test_a_plot_of_the_plan_is_a_png_or_html_with_the_figures(kaldi_dir):
     assert f'src="data:image/png;base64,{base64.b64encode(picture[:30]).decode()}' in page
     for name in ("utterances", "padding", "skew", "digest"):
         assert f"<th>{name}<td>{report[name]}\n" in page
-    assert "<th>sources<td>{&quot;raw.list&quot;: 30}" in page
+    assert "<th>sources<td>{&#34;raw.list&#34;: 30}" in page
 
 
 def test_a_plot_of_an_unknown_kind_is_one_line_before_any_work(kaldi_dir):

@@ -43,7 +43,7 @@ class BatchReader(Dataset[Batch]):
             keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
         """
         self.keep_int16 = keep_int16
-        self.corpus, self.chain, self.text_chain = corpus, chain, text_chain
+        self.corpus, self.chain, self.text_chain, self.conf = corpus, chain, text_chain, conf
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
         self._pool: ThreadPoolExecutor | None = None
 

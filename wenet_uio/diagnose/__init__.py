@@ -1,1 +1,1 @@
-"""Diagnosis: checks of data, reports of plans, profiles of loading."""
+"""Diagnose data before training: check samples, report plans, profile loading."""

@@ -3,29 +3,21 @@
 opened_for_check   data list   -> corpus, and findings for the shards and samples that the corpus leaves out
 check_corpus       corpus      -> Report: what training would lose, what is suspect, figures
 
-What the checks look for is in `findings.py` (kinds), `check_samples.py` (single samples) and here (whole lists).
+`findings.py` lists the kinds of findings. `check_shards.py` checks shards, `check_samples.py` single samples, and this
+module what only the whole list shows: duplicate keys, outliers, filters, rare sample rates, unused units.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.corpus.indexing import check_type, index_shard
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, read_shard_list
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
-from wenet_uio.dataset.ledger import NOT_INDEXED
-from wenet_uio.dataset.open import MIXTURE_SUFFIXES, as_planned, open_corpus
+from wenet_uio.dataset.open import as_planned
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Part, Span
 from wenet_uio.diagnose.findings import Finding, Report
@@ -60,44 +52,6 @@ class Reading:
     """None: texts are not compared with units."""
     filters: bool = False
     """True: with a tokenizer, the report counts the utterances that `conf.filter_conf` leaves out."""
-
-
-@contextmanager
-def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corpus, list[Finding]]]:
-    """Open a list or mixture as a corpus without its broken shards.
-
-    Yields:
-        the corpus, and findings for broken and empty shards and for samples that could not be indexed.
-
-    Raises:
-        ListError: there is no such list, or no shard of the list can be read.
-    """
-    if data_type == "raw" or Path(data_list).suffix in MIXTURE_SUFFIXES:
-        corpus = open_corpus(data_list, data_type)
-        yield corpus, [Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad]
-        return
-    if not Path(data_list).is_file():
-        raise ListError(f"{data_list}: no such data list")
-    check_type(data_list, data_type)
-    shards = read_shard_list(data_list)
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        checked = zip(shards, pool.map(lambda shard: _check_shard(shard, data_list), shards), strict=True)
-        found = {shard: finding for shard, finding in checked if finding}
-    findings = list(found.values())
-    with tempfile.TemporaryDirectory() as folder:
-        opened = data_list
-        if any(finding.kind == "broken_shard" for finding in findings):
-            whole = [shard for shard in shards if shard not in found]
-            if not whole:
-                raise ListError(
-                    f"{data_list}: none of its shards can be read ({findings[0].key}: {findings[0].detail})"
-                )
-            opened = f"{folder}/whole.list"
-            Path(opened).write_text("".join(f"{shard}\n" for shard in whole), encoding="utf-8")
-        corpus = open_corpus(opened, data_type)
-        tars = {ShardFiles.parse(shard).tar for shard in shards}
-        kinds = ("broken_shard" if key in tars else NOT_INDEXED for key, _ in corpus.bad)
-        yield corpus, findings + [Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True)]
 
 
 def check_corpus(
@@ -184,16 +138,6 @@ def _check_in_processes(checker: Checker, processes: int) -> Iterator[Part]:
         return sum(span.last - span.first for span in job)
 
     return Executor(processes).map(checker.check, jobs, "check", checker.corpus.num_samples, size)
-
-
-def _check_shard(shard: str, data_list: str) -> Finding | None:
-    """Report a shard that is missing, unreadable or empty; partly damaged shards are left to the index."""
-    tar = ShardFiles.parse(shard).tar
-    try:
-        rows, bad = index_shard(shard, data_list, DEFAULT_LAYOUT)
-    except OSError as error:
-        return Finding("broken_shard", tar, error.strerror or str(error))
-    return None if len(rows) or bad else Finding("empty_shard", tar, "contains no sample")
 
 
 def _duplicates(corpus: Corpus) -> Iterator[Finding]:

@@ -1,14 +1,13 @@
-"""Pictures of a plan: what `report_plan` says in one number each, batch by batch and step by step."""
+"""Plots of a plan: the figures of `report_plan`, batch by batch and step by step."""
 
 from __future__ import annotations
 
-import base64
-import html
 import io
 import json
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,37 +17,41 @@ from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.diagnose.plan_report import skew_of_steps
 from wenet_uio.files import written_aside
+from wenet_uio.pages import data_uri, render
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MIX_PARTS = 40
-"""Consecutive parts of the epoch whose mix is shown."""
+"""The mix of sources is shown for this many consecutive parts of the epoch."""
 SHOWN_SOURCES = 10
-"""The largest; the place of the others stays white."""
-PAGE = """<!doctype html>
-<meta charset="utf-8"><title>{title}</title>
-<style>body {{ display: flex; gap: 2em }} th {{ text-align: left }} td {{ overflow-wrap: anywhere }}</style>
-<table>{rows}</table> <img alt="" style="width: 70%" src="data:image/png;base64,{picture}">
-"""
+"""Largest sources that the mix shows; the share of the other sources stays white."""
+SHOWN_NAME = 30
+"""Last characters of the name of a source that are shown."""
 
 
 @dataclass(frozen=True)
 class PlanSeries:
-    """One epoch in numbers."""
+    """The numbers that the plots of one epoch show."""
 
     seconds: np.ndarray
-    """(utterances,) as batched: after speed perturbation, in whole frames."""
+    """(utterances,) durations as batched: after speed perturbation, in whole frames."""
     padding: np.ndarray
     """(batches,) percent of the padded frames that hold no speech."""
     cost: np.ndarray
-    """(batches,) percent of the bound; above 100 for a batch that runs as several."""
+    """(batches,) percent of the bound; above 100 for a batch that runs as several micro-batches."""
     mix: np.ndarray
-    """(parts, sources) planned utterances in consecutive parts of the epoch, of equally many batches."""
+    """(parts, sources) planned utterances in consecutive parts of the epoch with equally many batches."""
     skew: np.ndarray
-    """(steps,) cost of the dearest rank over the mean of the ranks."""
+    """(steps,) cost of the most expensive rank divided by the mean of the ranks."""
     sources: tuple[str, ...]
 
 
 class PlanCollector:
-    """Gathers a `PlanSeries` as `on_batch` of `report_plan`; `corpus` is that of the epoch (`Passes.corpus_of`)."""
+    """Collects the numbers of the plots from each batch of an epoch; pass it to `report_plan` as `on_batch`.
+
+    `corpus` is the corpus of that epoch (`Passes.corpus_of`).
+    """
 
     def __init__(self, corpus: Corpus, measure: Measure, world_size: int) -> None:
         self._sources, self._measure, self._world_size = sources_of(corpus), measure, world_size
@@ -65,7 +68,7 @@ class PlanCollector:
         self._last.append(batch)
 
     def series(self) -> PlanSeries:
-        """Of a whole epoch."""
+        """The numbers of the epoch, after its last batch."""
         sizes, frames, padded, costs = np.array(self._batches, np.int64).reshape(-1, 4).T
         count, names = len(sizes), self._sources.names
         parts = max(1, min(MIX_PARTS, count))
@@ -80,26 +83,30 @@ class PlanCollector:
 
 
 def check_plot_path(path: str) -> None:
-    """Refuse a file that `write_plot` cannot write, with a ValueError."""
+    """Check the suffix of the file for `write_plot`.
+
+    Raises:
+        ValueError: the suffix is neither .png nor .html.
+    """
     if Path(path).suffix not in (".png", ".html"):
         raise ValueError(f"{path}: plots are written as .png or .html, not {Path(path).suffix!r}")
 
 
 def write_plot(path: str, series: PlanSeries, figures: dict[str, object], title: str) -> None:
-    """Write the picture as .png, or as .html beside a table of `figures`, those of the report."""
-    content = _picture(series, title)
-    if Path(path).suffix == ".html":
-        texts = {name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in figures.items()}
-        rows = "".join(f"<tr><th>{html.escape(name)}<td>{html.escape(text)}\n" for name, text in texts.items())
-        picture = base64.b64encode(content).decode()
-        content = PAGE.format(title=html.escape(title), rows=rows, picture=picture).encode()
-    with written_aside(path) as file:
-        file.write(content)
+    """Write the plots as .png, or as a page (.html) with a table of `figures`, those of the report."""
+    plots = _plots(series, title)
+    if Path(path).suffix != ".html":
+        with written_aside(path) as file:
+            file.write(plots)
+        return
+    texts = {name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in figures.items()}
+    with written_aside(path, "w") as file:
+        file.writelines(render("plan", title=title, figures=texts, plots=data_uri(plots, "image/png")))
 
 
-def _picture(series: PlanSeries, title: str) -> bytes:
-    """Five panels, as PNG."""
-    from matplotlib.figure import Figure  # slow to import; no pyplot, whose state is everyone's
+def _plots(series: PlanSeries, title: str) -> bytes:
+    """Draw five panels, as PNG."""
+    from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
 
     figure = Figure(figsize=(14, 7.5), layout="constrained")
     figure.suptitle(title, parse_math=False)
@@ -113,18 +120,23 @@ def _picture(series: PlanSeries, title: str) -> bytes:
         axes[name].hist(values, bins=60)
         axes[name].axvline(mean, color="black", linestyle="--")
         axes[name].set(title=f"{what}: mean {mean:.2f} {unit}", xlabel=unit, ylabel=counted)
-    largest = np.argsort(-series.mix.sum(axis=0), kind="stable")[:SHOWN_SOURCES]
-    percent = 100 * series.mix.T[largest] / np.maximum(1, series.mix.sum(axis=1))
-    shares = 100 * series.mix.sum(axis=0) / max(1, series.mix.sum())
-    names = [series.sources[number][-30:].replace("$", r"\$") for number in largest]
-    labels = [f"{share:.1f} % {name}" for share, name in zip(shares[largest], names, strict=True)]
-    edges, percent = np.linspace(0, 100, len(series.mix) + 1), np.pad(percent, ((0, 0), (0, 1)), "edge")
-    bands = axes["mix"].stackplot(edges, percent, step="post")
-    axes["mix"].set(title="Mix of sources, % of utterances", xlabel="% of the epoch", xlim=(0, 100), ylim=(0, 100))
-    axes["names"].axis("off")
-    axes["names"].legend(bands, labels, loc="center left", reverse=True)
-    axes["skew"].set(title="Step skew: dearest rank over the mean", xlabel="step", ylabel="ratio of costs")
+    _plot_mix(series, axes["mix"], axes["names"])
+    axes["skew"].set(title="Step skew: most expensive rank / mean of the ranks", xlabel="step", ylabel="ratio of costs")
     axes["skew"].plot(series.skew, ".", markersize=3)
     axes["skew"].ticklabel_format(useOffset=False)
     figure.savefig(file := io.BytesIO(), format="png", dpi=110)
     return file.getvalue()
+
+
+def _plot_mix(series: PlanSeries, mix: Axes, legend: Axes) -> None:
+    """Draw the share of each source over the epoch, and the names of the sources."""
+    largest = np.argsort(-series.mix.sum(axis=0), kind="stable")[:SHOWN_SOURCES]
+    percent = 100 * series.mix.T[largest] / np.maximum(1, series.mix.sum(axis=1))
+    shares = 100 * series.mix.sum(axis=0) / max(1, series.mix.sum())
+    names = [series.sources[number][-SHOWN_NAME:].replace("$", r"\$") for number in largest]
+    labels = [f"{share:.1f} % {name}" for share, name in zip(shares[largest], names, strict=True)]
+    edges, percent = np.linspace(0, 100, len(series.mix) + 1), np.pad(percent, ((0, 0), (0, 1)), "edge")
+    bands = mix.stackplot(edges, percent, step="post")
+    mix.set(title="Mix of sources, % of utterances", xlabel="% of the epoch", xlim=(0, 100), ylim=(0, 100))
+    legend.axis("off")
+    legend.legend(bands, labels, loc="center left", reverse=True)

@@ -1,10 +1,11 @@
-"""A dry run of the data: what an epoch will be like, from the index alone."""
+"""A dry run of the data: plan a whole epoch from the index alone, without audio, and account for every utterance."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,45 +20,51 @@ from wenet_uio.dataset.types import SampleRef
 
 @dataclass(frozen=True)
 class PlanReport:
-    """One epoch of a corpus under a policy."""
+    """One epoch of a corpus under a batch policy."""
 
     utterances: int
-    """Planned: the corpus less what is filtered."""
+    """Planned utterances: those of the corpus without the filtered ones."""
     hours: float
-    """Audio of the planned utterances, as stored."""
+    """Audio of the planned utterances, before speed perturbation."""
     batches: int
     steps: int
-    """Of each rank."""
+    """Steps of each rank."""
     padding: float
     """Percent of the padded frames that hold no speech."""
     fill: float
-    """Percent of the bound that batches cost on average."""
+    """Mean cost of a batch, in percent of the bound."""
     filtered: dict[str, int]
     """Utterances that the filters leave out, by reason."""
     bad: int
-    """Utterances of the list that have no place in its index."""
+    """Utterances of the list that could not be indexed."""
     lost: int
     """Utterances neither planned nor filtered."""
     duplicated: int
     """Utterances planned more than once."""
     over_bound: int
-    """Pieces of batches that cost more than the bound; evaluation allows it where one utterance does."""
+    """Pieces of batches that cost more than the bound; only evaluation allows them, for single long utterances."""
     skew: float
-    """Cost of the dearest rank of a step over the mean of its ranks, averaged over the steps."""
+    """Cost of the most expensive rank of a step divided by the mean of its ranks, averaged over the steps."""
     same_shard: float
-    """Probability that two samples of one batch are of one shard."""
+    """Probability that two samples of one batch come from the same shard."""
     order_correlation: float
-    """Of the place of each sample in this epoch with that in the next."""
+    """Correlation of the batch numbers of each sample in this epoch and in the next; 0 for a mixture."""
     sources: dict[str, int]
     """Planned utterances by source."""
     lanes: int
     seconds: float
-    """Time it took to plan."""
+    """Time that planning took."""
     digest: str
-    """SHA-256 over the keys of every batch, in order."""
+    """SHA-256 of the keys of every batch, in order."""
 
     def as_dict(self) -> dict[str, object]:
+        """The report as JSON-able values."""
         return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """The report as text: a name and a value per line."""
+        for name, value in self.as_dict().items():
+            yield f"{name:12} {json.dumps(value) if isinstance(value, dict) else value}"
 
 
 def report_plan(
@@ -69,95 +76,124 @@ def report_plan(
     world_size: int,
     on_batch: Callable[[PlannedBatch], None] | None = None,
 ) -> PlanReport:
-    """Plan a whole epoch and account for every utterance in it; `on_batch` sees each batch, in order."""
+    """Plan a whole epoch and account for every utterance.
+
+    Args:
+        on_batch: called with each batch, in order.
+    """
     began = time.monotonic()
     corpus = Passes(corpus).corpus_of(epoch)
-    sources = sources_of(corpus)
     lanes = choose_lanes(corpus, world_size)
     plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, lanes=lanes)
-    starts = np.concatenate([[0], np.cumsum(corpus.samples.astype(np.int64))])
-    times_planned = np.zeros(corpus.num_samples, np.uint8)
-    digest = hashlib.sha256()
-    costs = np.zeros(plan.num_batches, np.int64)
-    same_shard = np.zeros(plan.num_batches)
-    frames = padded = over_bound = 0
+    account = _Account(plan)
     for index in range(plan.num_batches):
         batch = plan.batch(index)
-        keys = []
-        for piece in batch.pieces:
-            np.add.at(times_planned, starts[piece.shards] + piece.rows, 1)
-            frames += int(piece.frames.sum())
-            padded += piece.padded_frames
-            over_bound += piece.cost > measure.policy.bound
-            keys += [
-                corpus.key(SampleRef(*ref)) for ref in zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)
-            ]
-        digest.update(("\n".join(keys) + "\n\n").encode())
-        costs[index] = batch.cost
-        same_shard[index] = _chance_of_one_shard(np.concatenate([piece.shards for piece in batch.pieces]))
+        account.add(batch)
         if on_batch is not None:
             on_batch(batch)
     whole = plan.num_batches // world_size * world_size
     rest = [piece for index in range(whole, plan.num_batches) for piece in plan.batch(index).pieces]
-    skew = skew_of_steps(costs, rest, world_size)
+    skew = skew_of_steps(account.costs, rest, world_size)
     filtered = plan.filtered()
-    planned = int(np.count_nonzero(times_planned))
-    shard_of = np.repeat(np.arange(corpus.num_shards), corpus.samples)
-    by_source = np.bincount(sources.numbers(shard_of[times_planned > 0]), minlength=len(sources.names))
-    stored = sum(
-        float(corpus.rows(shard).seconds[times_planned[starts[shard] : starts[shard + 1]] > 0].sum())
-        for shard in range(corpus.num_shards)
-    )
+    planned = int(np.count_nonzero(account.times_planned))
     return PlanReport(
         utterances=planned,
-        hours=round(stored / 3600, 4),
+        hours=round(account.stored_seconds() / 3600, 4),
         batches=plan.num_batches,
         steps=plan.steps_from(0, world_size),
-        padding=round(100 * (1 - frames / max(1, padded)), 3),
-        fill=round(100 * float(costs.mean()) / measure.policy.bound, 2) if len(costs) else 0.0,
+        padding=round(100 * (1 - account.frames / max(1, account.padded)), 3),
+        fill=round(100 * _mean(account.costs, 0.0) / measure.policy.bound, 2),
         filtered=dict(sorted(filtered.items())),
         bad=len(corpus.bad),
         lost=corpus.num_samples - planned - sum(filtered.values()),
-        duplicated=int(np.count_nonzero(times_planned > 1)),
-        over_bound=over_bound,
-        skew=round(float(skew.mean()), 4) if len(skew) else 1.0,
-        same_shard=round(float(np.nanmean(same_shard)), 4) if np.isfinite(same_shard).any() else 0.0,
+        duplicated=int(np.count_nonzero(account.times_planned > 1)),
+        over_bound=account.over_bound,
+        skew=round(_mean(skew, 1.0), 4),
+        same_shard=round(_mean(account.same_shard[np.isfinite(account.same_shard)], 0.0), 4),
         order_correlation=round(_order_correlation(plan, seed, epoch), 4),
-        sources=dict(zip(sources.names, by_source.tolist(), strict=True)),
+        sources=account.by_source(),
         lanes=lanes,
         seconds=round(time.monotonic() - began, 3),
-        digest=digest.hexdigest(),
+        digest=account.digest.hexdigest(),
     )
 
 
-def _chance_of_one_shard(shards: np.ndarray) -> float:
-    """For two samples of a batch; not a number for a batch of one."""
-    pairs = len(shards) * (len(shards) - 1)
-    counts = np.unique(shards, return_counts=True)[1]
-    return float((counts * (counts - 1)).sum() / pairs) if pairs else float("nan")
+class _Account:
+    """Sums over the batches of a plan."""
+
+    def __init__(self, plan: EpochPlan) -> None:
+        self._corpus, self._bound = plan.corpus, plan.measure.policy.bound
+        self._starts = first_samples(plan.corpus)
+        self.times_planned = np.zeros(plan.corpus.num_samples, np.uint8)
+        self.costs = np.zeros(plan.num_batches, np.int64)
+        self.same_shard = np.full(plan.num_batches, np.nan)
+        """(batches,) probability that two samples come from the same shard; NaN for a batch of one sample."""
+        self.frames = self.padded = self.over_bound = 0
+        self.digest = hashlib.sha256()
+
+    def add(self, batch: PlannedBatch) -> None:
+        """Take the next batch of the epoch."""
+        keys = []
+        for piece in batch.pieces:
+            np.add.at(self.times_planned, self._starts[piece.shards] + piece.rows, 1)
+            self.frames += int(piece.frames.sum())
+            self.padded += piece.padded_frames
+            self.over_bound += piece.cost > self._bound
+            refs = zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)
+            keys += [self._corpus.key(SampleRef(*ref)) for ref in refs]
+        self.digest.update(("\n".join(keys) + "\n\n").encode())
+        self.costs[batch.index] = batch.cost
+        counts = np.unique(np.concatenate([piece.shards for piece in batch.pieces]), return_counts=True)[1]
+        if pairs := len(keys) * (len(keys) - 1):
+            self.same_shard[batch.index] = (counts * (counts - 1)).sum() / pairs
+
+    def stored_seconds(self) -> float:
+        """Seconds of audio of the planned utterances, as stored."""
+        return sum(
+            float(self._corpus.rows(shard).seconds[self.times_planned[start:end] > 0].sum())
+            for shard, (start, end) in enumerate(zip(self._starts[:-1], self._starts[1:], strict=True))
+        )
+
+    def by_source(self) -> dict[str, int]:
+        """Planned utterances by source."""
+        shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)[self.times_planned > 0]
+        sources = sources_of(self._corpus)
+        counts = np.bincount(sources.numbers(shards), minlength=len(sources.names))
+        return dict(zip(sources.names, counts.tolist(), strict=True))
+
+
+def first_samples(corpus: Corpus) -> np.ndarray:
+    """(shards + 1,) number of samples before each shard, and in all."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.samples.astype(np.int64))])
+
+
+def _mean(values: np.ndarray, if_empty: float) -> float:
+    return float(values.mean()) if len(values) else if_empty
 
 
 def _order_correlation(plan: EpochPlan, seed: int, epoch: int) -> float:
-    """Correlation between the batch numbers of the same samples in this epoch and in the next."""
+    """Correlation of the batch numbers of the same samples in this epoch and in the next."""
     if plan.num_batches < 2:
         return 0.0
     following = plan.of_epoch(seed, epoch + 1)
-    starts = np.concatenate([[0], np.cumsum(plan.corpus.samples.astype(np.int64))])
+    starts = first_samples(plan.corpus)
     places = np.zeros((2, plan.corpus.num_samples))
-    for row, one in enumerate((plan, following)):
-        for index in range(one.num_batches):
-            for piece in one.batch(index).pieces:
-                places[row, starts[piece.shards] + piece.rows] = index + 1
+    for row, each in zip(places, (plan, following), strict=True):
+        for index in range(each.num_batches):
+            for piece in each.batch(index).pieces:
+                row[starts[piece.shards] + piece.rows] = index + 1
     planned = (places > 0).all(axis=0)
-    return float(np.corrcoef(places[:, planned])[0, 1]) if planned.sum() > 1 else 0.0
+    if planned.sum() < 2:
+        return 0.0
+    return float(np.atleast_2d(np.corrcoef(places[:, planned]))[0, 1])
 
 
 def skew_of_steps(costs: np.ndarray, rest: list[Piece], world_size: int) -> np.ndarray:
-    """Cost of the dearest rank over the mean of all, for each step in which any has work, (steps,).
+    """Cost of the most expensive rank divided by the mean of all ranks, (steps,); steps without cost are left out.
 
     Args:
-        costs: (batches,) of the epoch.
-        rest: the pieces of the last step, where it has fewer batches than ranks and will be split.
+        costs: (batches,) costs of the batches of the epoch.
+        rest: pieces of an incomplete last step, which the ranks share; empty if every step is complete.
     """
     whole = len(costs) // world_size * world_size
     steps = costs[:whole].reshape(-1, world_size)

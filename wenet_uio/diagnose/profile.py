@@ -1,51 +1,59 @@
-"""Where the time of a batch goes, step by step, in one process; and what to change."""
+"""Measure where the time of a batch goes, step by step, in one process; and advise what to change."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.reader import BatchReader
+from wenet_uio.dataset.types import Batch, Example, SampleRef, Utterance
+
+Item = TypeVar("Item")
 
 PLAN, READ, DECODE, PAD, DEVICE = "plan", "read", "decode", "pad and the rest", "features on the device"
+"""Steps beside the operators of the chain, which are named by their classes."""
 ADVICE = {
-    PLAN: (0.2, "small batches: raise max_frames_in_batch or batch_size where memory allows"),
-    READ: (0.25, "storage is slow: pack shards (make_shard_list.py), on a local disk or with WENET_UIO_CACHE on one"),
-    DECODE: (0.3, "pack 16-bit wav (make_shard_list.py --audio_format wav), which is not decoded, if there is room"),
+    PLAN: (0.2, "batches are small: raise max_frames_in_batch or batch_size if memory allows"),
+    READ: (0.25, "storage is slow: pack shards (make_shard_list.py) on a local disk, or set WENET_UIO_CACHE to one"),
+    DECODE: (0.3, "pack 16-bit wav (make_shard_list.py --audio_format wav) if there is room: it needs no decoding"),
     "Resample": (0.1, "pack audio at resample_rate (make_shard_list.py --resample HZ)"),
-    "SpeedPerturb": (0.3, "nothing to save: fewer speeds in speed_perturb_conf, or more workers"),
-    "Tokenize": (0.2, "texts are long: a tokenizer with a smaller model, or more workers"),
-    "ComputeFbank": (0.5, "feature_device: accelerator takes the features off the workers, where there is a GPU"),
-    "ComputeMfcc": (0.5, "feature_device: accelerator takes the features off the workers, where there is a GPU"),
-    "ComputeLogMelSpectrogram": (0.5, "feature_device: accelerator takes the features off the workers"),
-    "UserOperator": (0.3, "operators of your own: see what they do to each utterance"),
-    PAD: (0.3, "many short utterances: this is work of a batch, not of its audio; more workers"),
+    "SpeedPerturb": (0.3, "use fewer speeds in speed_perturb_conf, or more workers"),
+    "Tokenize": (0.2, "texts are long: use a tokenizer with a smaller model, or more workers"),
+    "ComputeFbank": (0.5, "with a GPU, `feature_device: accelerator` takes the features off the workers"),
+    "ComputeMfcc": (0.5, "with a GPU, `feature_device: accelerator` takes the features off the workers"),
+    "ComputeLogMelSpectrogram": (0.5, "with a GPU, `feature_device: accelerator` takes the features off the workers"),
+    "UserOperator": (0.3, "your own operators are slow: reduce their work for each utterance"),
+    PAD: (0.3, "many short utterances: this work is per utterance, whatever its length; use more workers"),
 }
-"""Share of the time from which on a step is worth a change, and the change."""
+"""For each step: the share of the time from which a change is worthwhile, and the change."""
+MUCH_PADDING = 0.05
+"""Share of the frames from which padding is worth a look."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Of some batches, read by one process."""
+    """Times of some batches, read by one process."""
 
     batches: int
     audio_seconds: float
     padding: float
-    """Share of the frames."""
+    """Share of the frames that are padding."""
     first_batch_seconds: float
-    """From opening the data list, which is not in `seconds`."""
+    """Time from opening the data list to the first batch; `seconds` does not include it."""
     seconds: dict[str, float]
-    """By step, in the order of the chain."""
+    """Time of each step, in the order of the chain."""
 
     @property
     def total(self) -> float:
+        """Seconds of all steps."""
         return sum(self.seconds.values())
 
     @property
@@ -53,18 +61,23 @@ class Profile:
         """Audio seconds per second of one process."""
         return self.audio_seconds / self.total
 
+    def workers_for(self, speed: float) -> int:
+        """Number of workers that read `speed` audio seconds per second."""
+        return math.ceil(speed / self.speed)
+
     def advice(self) -> list[str]:
-        """What is worth a change, the largest share first."""
+        """Worthwhile changes, the step with the largest share first."""
         lines = []
         for step, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
             least, change = ADVICE.get(step.partition(":")[0], (1.0, ""))
             if seconds >= least * self.total:
                 lines.append(f"{step} takes {seconds / self.total:.0%}: {change}")
-        if self.padding > 0.05:
+        if self.padding > MUCH_PADDING:
             lines.append(f"{self.padding:.0%} of the frames are padding: see plan_report.py")
         return lines
 
     def as_dict(self) -> dict[str, Any]:
+        """The profile as JSON-able values."""
         return {
             "batches": self.batches,
             "audio_seconds": round(self.audio_seconds, 1),
@@ -76,50 +89,57 @@ class Profile:
             "advice": self.advice(),
         }
 
+    def lines(self) -> Iterator[str]:
+        """The profile as text: a table of the steps, then totals."""
+        yield f"{'':<28}{'ms a batch':>11}{'share':>8}"
+        for step, seconds in self.seconds.items():
+            yield f"{step:<28}{1000 * seconds / self.batches:11.2f}{seconds / self.total:8.1%}"
+        yield (
+            f"{self.batches} batches, {self.audio_seconds / 3600:.2f} hours: {self.speed:.0f} audio seconds per second "
+            f"in one process; {self.padding:.1%} padding; first batch after {self.first_batch_seconds:.2f} s"
+        )
+
 
 def profile(make_loader: Callable[[], Loader], batches: int, device: str = "cpu") -> Profile:
-    """Read the first batches of an epoch, after one that warms up, with a clock at every step.
+    """Read the first batches of an epoch, after one batch that warms up, and time every step.
 
     Args:
         make_loader: opens the data, without workers.
-        batches: at most.
-        device: where features are computed that are left to it.
+        batches: number of batches to read at most.
+        device: computes the features if the loader defers them.
 
     Raises:
-        ValueError: there are no batches.
+        ValueError: the data has fewer than two batches.
     """
     began = time.perf_counter()
     loader = make_loader()
     planned = (work for _, work in loader.cursor.upcoming())
     if (work := next(planned, None)) is None:
         raise ValueError(f"{loader.corpus.data_list}: no batch to read")
-    plain: BatchReader = loader.reader
-    plain[work].to(device)
+    assert isinstance(loader.reader, BatchReader)
+    loader.reader[work].to(device)
     first = time.perf_counter() - began
     clock = _Clock({PLAN: 0.0, READ: 0.0, DECODE: 0.0})
-    reader = _TimedReader(plain, clock)
+    reader = _TimedReader(loader.reader, clock)
     audio, count, frames, padded = 0.0, 0, 0, 0
     for work in clock.each(PLAN, islice(planned, batches)):
         with clock(PAD):
             batch = reader[work]
-        if batch.deferred is not None:
-            with clock(DEVICE):
-                batch = batch.to(device)
-                if batch.feats.is_cuda:
-                    torch.cuda.synchronize()
+        batch = _compute_deferred(batch, device, clock)
         audio, count = audio + batch.seconds, count + 1
         frames, padded = frames + int(batch.feats_lengths.sum()), padded + batch.feats.shape[0] * batch.feats.shape[1]
     if not count:
-        raise ValueError(f"{loader.corpus.data_list}: one batch is all there is; a profile needs more")
+        raise ValueError(f"{loader.corpus.data_list}: has only one batch; a profile needs two or more")
     return Profile(count, audio, 1 - frames / max(1, padded), first, clock.seconds)
 
 
 class _Clock:
-    """Sums of time by step; a step within another stops that one's clock."""
+    """Sums the time of each step. A step inside another step counts only for itself."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self.seconds = seconds
         self._inner = [0.0]
+        """For each open step, the time of the steps inside it; the first entry is for steps outside of any."""
 
     @contextmanager
     def __call__(self, step: str) -> Iterator[None]:
@@ -132,7 +152,8 @@ class _Clock:
             self.seconds[step] = self.seconds.get(step, 0.0) + whole - self._inner.pop()
             self._inner[-1] += whole
 
-    def each(self, step: str, items: Iterator[Any]) -> Iterator[Any]:
+    def each(self, step: str, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield the items; the time that it takes to make them counts for `step`."""
         while True:
             with self(step):
                 item = next(items, None)
@@ -142,22 +163,33 @@ class _Clock:
 
 
 class _TimedReader(BatchReader):
-    """A reader with a clock at what it calls."""
+    """Reads as another reader does, and times reading, decoding and every operator."""
 
     def __init__(self, reader: BatchReader, clock: _Clock) -> None:
-        self.__dict__.update(reader.__dict__)
-        self._clock = clock
-        self.chain, self.text_chain = (
-            tuple(_timed(operator, _name(operator), clock) for operator in chain)
-            for chain in (reader.chain, reader.text_chain)
+        chain, text_chain = (
+            tuple(_timed(operator, _name(operator), clock) for operator in operators)
+            for operators in (reader.chain, reader.text_chain)
         )
+        super().__init__(reader.corpus, chain, text_chain, reader.conf, reader.keep_int16)
+        self._clock = clock
 
-    def _reads(self, refs):
+    def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
         return [_timed(read, READ, self._clock) for read in super()._reads(refs)]
 
-    def example(self, ref, seed, read):
+    def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
         with self._clock(DECODE):
             return super().example(ref, seed, read)
+
+
+def _compute_deferred(batch: Batch, device: str, clock: _Clock) -> Batch:
+    """Compute features that the loader deferred, and time it."""
+    if batch.deferred is None:
+        return batch
+    with clock(DEVICE):
+        batch = batch.to(device)
+        if batch.feats.is_cuda:
+            torch.cuda.synchronize()
+    return batch
 
 
 def _timed(function: Callable, step: str, clock: _Clock) -> Callable:
@@ -169,5 +201,6 @@ def _timed(function: Callable, step: str, clock: _Clock) -> Callable:
 
 
 def _name(operator: Any) -> str:
+    """The class of an operator; for operators of the user, also what `use` names."""
     own = getattr(operator, "use", "")
     return type(operator).__name__ + (f": {own}" if own else "")

@@ -1,1 +1,1 @@
-"""Scoring: error rates, confidence intervals, pages of errors."""
+"""Score recognised text: error rates, confidence intervals, comparison of systems, pages of errors."""

@@ -1,4 +1,7 @@
-"""How sure an error rate is: utterances drawn again and again, with replacement (Bisani and Ney 2004)."""
+"""Confidence intervals of error rates, by resampling the utterances with replacement.
+
+M. Bisani and H. Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,24 @@ import numpy as np
 from wenet_uio.scoring.wer import Counts
 
 LEVEL = 95
-"""Percent of the resamples that an interval holds."""
+"""Percent of the resamples that lie inside an interval."""
 
 
 class Comparison(NamedTuple):
-    """A second system beside a first on the same utterances."""
+    """The difference of two systems on the same utterances."""
 
     difference: float
-    """Error rate of the second minus that of the first, in points."""
+    """Error rate of the second system minus that of the first, in percentage points."""
     low: float
+    """Lower end of the interval of the difference."""
     high: float
-    """Ends of its interval."""
+    """Upper end of the interval of the difference."""
     p: float
-    """Two-sided: how often the resamples contradict the sign of the difference, doubled."""
+    """Two-sided p-value: twice the share of resamples in which the difference is zero or has the other sign."""
 
 
 def interval(counts: Sequence[Counts], resamples: int, seed: int = 0) -> tuple[float, float]:
-    """Ends of the 95 % interval of the error rate, in percent; `counts` are those of each utterance."""
+    """Ends of the 95 % interval of the error rate, in percent; `counts` has one element per utterance."""
     (rates,) = _rates([counts], resamples, seed)
     return _ends(rates)
 
@@ -41,7 +45,7 @@ def compare(first: Sequence[Counts], second: Sequence[Counts], resamples: int, s
 
 
 def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np.ndarray:
-    """(systems, resamples) error rates; a resample holds the same utterances for every system."""
+    """(systems, resamples) error rates in percent; a resample holds the same utterances for every system."""
     errors = np.array([[each.errors for each in counts] for counts in systems], np.int64)
     words = np.array([each.words for each in systems[0]], np.int64)
     draw = np.random.default_rng(seed)

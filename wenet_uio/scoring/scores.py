@@ -1,4 +1,4 @@
-"""Error rates of recognised text, and the report on them that WeNet's users know."""
+"""Error rates of recognised text, and reports on them in WeNet's format."""
 
 from __future__ import annotations
 
@@ -25,18 +25,36 @@ class Scores:
     """Alignment by key, in the order of the references."""
     overall: Counts = field(default_factory=Counts)
     scripts: dict[str, Counts] = field(default_factory=dict)
-    """Totals of the words of each script; an inserted word counts for its own."""
+    """Totals by script. An inserted word counts for its own script, any other word for the script of the reference."""
     missing: list[str] = field(default_factory=list)
-    """Keys without hypothesis: every word of their references is deleted."""
+    """Keys without hypothesis: all words of their references count as deleted."""
     extra: list[str] = field(default_factory=list)
-    """Keys of hypotheses without reference: not scored."""
+    """Keys of hypotheses without reference: they are not scored."""
+
+    def counts(self) -> list[Counts]:
+        """Counts of each utterance, in the order of the references."""
+        return [Counts.of(pairs) for pairs in self.utterances.values()]
+
+
+@dataclass(frozen=True)
+class ReportFormat:
+    """What a report shows, and how."""
+
+    verbose: int = 1
+    """0: totals; 1: also alignments and totals by script; 2: alignments with keys."""
+    words_per_line: int | None = None
+    """Words in a line of an alignment; None: all."""
+    padding: str = " "
+    """Fills a word up to the width of its counterpart."""
+    resamples: int = 0
+    """Above 0: the report has the interval of the error rate, from this many resamples."""
 
 
 def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: WordRules) -> Scores:
     """Align every reference with the hypothesis of the same key.
 
     Raises:
-        ValueError: when no key has both, which is a mix-up of files rather than a bad recogniser.
+        ValueError: no key has both: the files do not belong together.
     """
     if references and not references.keys() & hypotheses.keys():
         raise ValueError(
@@ -52,68 +70,64 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
         scores.utterances[key] = pairs
         scores.overall += Counts.of(pairs)
         for pair in pairs:
-            pairs_of.setdefault(script_of(pair[1] if pair[0] is None else pair[0]), []).append(pair)
+            pairs_of.setdefault(_script(pair), []).append(pair)
     scores.scripts = {script: Counts.of(pairs) for script, pairs in pairs_of.items()}
     return scores
 
 
-def write_report(
-    scores: Scores,
-    file: IO[str],
-    *,
-    verbose: int = 1,
-    words_per_line: int | None = None,
-    padding: str = " ",
-    resamples: int = 0,
-) -> None:
-    """Write the totals, after the alignment of each utterance when verbose is 1, with keys in it when 2.
-
-    `resamples` above 0 put the interval of the error rate beneath.
-    """
-    if verbose:
+def write_report(scores: Scores, file: IO[str], form: ReportFormat = ReportFormat()) -> None:
+    """Write alignments and totals as `form` says."""
+    if form.verbose:
         for key, pairs in scores.utterances.items():
             file.write(f"\nutt: {key}\nWER: {Counts.of(pairs)}\n")
-            _write_alignment(pairs, file, f"({key})" if verbose > 1 else "", words_per_line or len(pairs), padding)
+            _write_alignment(pairs, file, f"({key})" if form.verbose > 1 else "", form)
         file.write(f"{_RULE}\n\n")
-    if scores.missing:
-        named = listed(scores.missing, _NAMED)
-        file.write(f"Missing: {len(scores.missing)} without hypothesis, counted as deleted: {named}\n")
-    if scores.extra:
-        file.write(f"Extra: {len(scores.extra)} without reference, not scored: {listed(scores.extra, _NAMED)}\n")
-    file.write(f"Overall -> {scores.overall}\n")
-    if resamples and scores.utterances:
-        low, high = interval(_counts(scores), resamples)
-        file.write(f"{LEVEL} % interval -> {low:.2f} to {high:.2f} %, {resamples} resamples of the utterances\n")
-    if verbose:
+    _write_totals(scores, file, form.resamples)
+    if form.verbose:
         for script, counts in scores.scripts.items():
             file.write(f"{script} -> {counts}\n")
         file.write(f"\n{_RULE}\n")
 
 
 def write_comparison(first: tuple[str, Scores], second: tuple[str, Scores], file: IO[str], resamples: int) -> None:
-    """Write the totals of two systems, each with its name, and what sets the second apart from the first."""
+    """Write the totals of two systems, each with its name, and the difference of their error rates."""
     for number, (name, scores) in enumerate((first, second), 1):
         file.write(f"{number}: {name} -> {scores.overall}\n")
-    found = compare(_counts(first[1]), _counts(second[1]), resamples)
+    found = compare(first[1].counts(), second[1].counts(), resamples)
     file.write(
         f"2 - 1 -> {found.difference:+.2f} points, {LEVEL} % interval {found.low:+.2f} to {found.high:+.2f}, "
         f"p = {found.p:.3f} ({resamples} paired resamples)\n"
     )
 
 
-def _counts(scores: Scores) -> list[Counts]:
-    return [Counts.of(pairs) for pairs in scores.utterances.values()]
+def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
+    if scores.missing:
+        named = listed(scores.missing, _NAMED)
+        file.write(f"Missing: {len(scores.missing)} without hypothesis, counted as deleted: {named}\n")
+    if scores.extra:
+        named = listed(scores.extra, _NAMED)
+        file.write(f"Extra: {len(scores.extra)} without reference, not scored: {named}\n")
+    file.write(f"Overall -> {scores.overall}\n")  # score.sh and train/run_report.py parse this line
+    if resamples and scores.utterances:
+        low, high = interval(scores.counts(), resamples)
+        file.write(f"{LEVEL} % interval -> {low:.2f} to {high:.2f} %, {resamples} resamples of the utterances\n")
 
 
-def _write_alignment(pairs: list[Pair], file: IO[str], label: str, words_per_line: int, padding: str) -> None:
-    """The words of both sides above one another, padded to the same width."""
-    for start in range(0, max(len(pairs), 1), max(words_per_line, 1)):
+def _write_alignment(pairs: list[Pair], file: IO[str], label: str, form: ReportFormat) -> None:
+    """Write the words of both sides above one another, padded to the same width."""
+    words_per_line = form.words_per_line or max(len(pairs), 1)
+    for start in range(0, max(len(pairs), 1), words_per_line):
         lines: tuple[list[str], list[str]] = ([], [])
         for pair in pairs[start : start + words_per_line]:
             widths = [_width(word or "") for word in pair]
             for line, word, width in zip(lines, pair, widths, strict=True):
-                line.append((word or "") + padding * (max(widths) - width))
+                line.append((word or "") + form.padding * (max(widths) - width))
         file.write(f"lab{label}: {' '.join(lines[0])}\nrec{label}: {' '.join(lines[1])}\n\n")
+
+
+def _script(pair: Pair) -> str:
+    reference, hypothesis = pair
+    return script_of(hypothesis or "" if reference is None else reference)
 
 
 def _width(word: str) -> int:

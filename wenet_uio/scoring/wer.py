@@ -1,4 +1,4 @@
-"""Alignment of a hypothesis with its reference: the project's only edit distance."""
+"""Align a hypothesis with its reference by edit distance, and count the errors."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Pair = tuple[str | None, str | None]
-"""(reference word, hypothesis word): None beside a deleted or an inserted word."""
+"""(reference word, hypothesis word). A deleted word has no hypothesis (None), an inserted word no reference (None)."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Words of an alignment by what became of them."""
+    """Numbers of correct, substituted, deleted and inserted words of an alignment."""
 
     correct: int = 0
     substituted: int = 0
@@ -43,21 +43,21 @@ class Counts:
 
     @property
     def words(self) -> int:
-        """Words of the reference."""
+        """Number of words of the reference."""
         return self.correct + self.substituted + self.deleted
 
     @property
     def errors(self) -> int:
-        """The edit distance."""
+        """Substituted, deleted and inserted words: the edit distance."""
         return self.substituted + self.deleted + self.inserted
 
     @property
     def rate(self) -> float:
-        """Errors per 100 reference words; 0 without reference words, as in WeNet."""
+        """Errors per 100 words of the reference; 0 if the reference has no words, as in WeNet."""
         return 100.0 * self.errors / self.words if self.words else 0.0
 
     def __str__(self) -> str:
-        """WeNet's way to write them."""
+        """The counts in WeNet's format."""
         return (
             f"{self.rate:4.2f} % N={self.words} C={self.correct} "
             f"S={self.substituted} D={self.deleted} I={self.inserted}"
@@ -67,10 +67,12 @@ class Counts:
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
     """Align two word sequences with the fewest substitutions, deletions and insertions.
 
-    Of the best alignments it gives the one WeNet reports: walking back from the end, a deletion is preferred to
-    an insertion, and that to a pair. The distance matrix is kept as its differences, one bit each, in integers of
-    len(reference) bits: a column costs a dozen operations on integers, whatever its height (Myers 1999, in the form of
-    Hyyrö 2003).
+    Of several best alignments, the result is the one that WeNet reports: walking back from the end, a deletion is
+    preferred to an insertion, and an insertion to a pair.
+
+    The algorithm stores only the differences of neighbouring cells of the distance matrix. Each difference is one bit;
+    the bits of a column form an integer of len(reference) bits. So a column takes a dozen integer operations,
+    independent of its height (Myers 1999, in the form of Hyyrö 2003).
     """
     if list(reference) == list(hypothesis):
         return list(zip(reference, hypothesis, strict=True))
@@ -94,11 +96,11 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
 
 
 def _differences(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Where the distance matrix (a row per reference word, a column per hypothesis word) grows by one.
+    """Find where the distance matrix D grows by one. D has a row per reference word and a column per hypothesis word.
 
     Returns:
-        per column, bit r - 1 of the first: D[r, column] = D[r-1, column] + 1; of the second: D[r, column] =
-        D[r, column-1] + 1.
+        two lists with an integer per column. Bit r - 1 is set in the first list where D[r, column] is
+        D[r - 1, column] + 1, and in the second list where D[r, column] is D[r, column - 1] + 1.
     """
     places: dict[str, int] = {}
     for row, word in enumerate(reference):

@@ -1,4 +1,4 @@
-"""What counts as a word when recognised text is scored, and which script it belongs to. The rules are WeNet's."""
+"""Cut recognised text into the words that are scored, and find their scripts. The rules are those of WeNet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 _PUNCTUATION = frozenset("!,?、。！，；？：「」︰『』《》")
 _UNIT = re.compile(r"[!,?]|<[!-=?-~]*>?|[!-~\u00c0-\u052f\u1e00-\u1fff]+|\S")
-"""A mark, a tag, a run of ASCII, Latin, Greek and Cyrillic, or a single character of another script."""
+"""A punctuation mark; a tag; a run of ASCII, Latin, Greek or Cyrillic characters; or another single character."""
 _TAG = re.compile(r"<[^>]*>?")
 _IN_WORD_MARKS = frozenset("&'@℃=.-_#+;")
 _SCRIPTS = (
@@ -24,18 +24,19 @@ _SCRIPTS = (
 
 @dataclass(frozen=True)
 class WordRules:
-    """How a text is cut into the words that are compared."""
+    """How a text is cut into words before scoring."""
 
     by_character: bool = False
-    """Each ideograph is a word, and so is each run of Latin characters; else words stand between spaces."""
+    """True: each ideograph and each run of Latin characters is a word. False: words are separated by spaces."""
     case_sensitive: bool = False
+    """False: all words are converted to upper case."""
     remove_tags: bool = True
-    """`<noise>` and the like are left out."""
+    """True: tags such as `<noise>` are removed."""
     ignored: frozenset[str] = frozenset()
-    """Words left out; in upper case unless case_sensitive."""
+    """Words to remove; upper case unless `case_sensitive`."""
 
     def __call__(self, text: str) -> list[str]:
-        """The words of `text`."""
+        """Cut `text` into words."""
         words = _by_character(text) if self.by_character else text.split()
         if not self.case_sensitive:
             words = [word.upper() for word in words]
@@ -46,7 +47,7 @@ class WordRules:
 
 
 def _by_character(text: str) -> list[str]:
-    """Runs of alphabetic and ASCII characters whole, others one by one; punctuation that stands alone is left out."""
+    """Cut a text by `_UNIT`; punctuation marks that stand alone and unassigned code points are removed."""
     return [
         unit
         for unit in _UNIT.findall(text)
@@ -56,7 +57,7 @@ def _by_character(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def script_of(word: str) -> str:
-    """Mandarin, English, Number, Japanese, or Other for a word of no or several of them."""
+    """Mandarin, English, Number or Japanese; Other for a word of several scripts or of none of these."""
     scripts = {_script_of_char(char) for char in word if char not in _IN_WORD_MARKS}
     return scripts.pop() if len(scripts) == 1 else "Other"
 

@@ -1,0 +1,72 @@
+"""Estimate bins of duration (and of tokens within them) for `batch_type: bucket` from the index of a corpus."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wenet_uio.config import Config
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.formats.data_list import DataType
+from wenet_uio.dataset.open import open_filtered
+from wenet_uio.dataset.plan.duration_bins import duration_bins, token_bins
+from wenet_uio.dataset.plan.measure import Measure
+from wenet_uio.text.tokenizer import build_tokenizer
+
+
+@dataclass(frozen=True)
+class BinEstimate:
+    """Bins for `batch_conf`, and the utterances they were estimated from."""
+
+    ends: list[float] | list[list[float]]
+    """Upper ends of the bins, inclusive: seconds, or [seconds, tokens]; seconds are rounded to ms."""
+    max_tps: list[float]
+    """Largest tokens per second of each bin of duration, rounded up; empty without bins of tokens."""
+    utterances: int
+    outliers: int
+    """Utterances left out because of their tokens per second."""
+
+    def batch_conf(self) -> dict[str, Any]:
+        """The bins as keys of `batch_conf`, for a yaml file."""
+        conf: dict[str, Any] = {"batch_type": "bucket", "bucket_duration_bins": self.ends}
+        return {**conf, "max_tps": self.max_tps} if self.max_tps else conf
+
+
+def estimate_bins(
+    data_list: str, data_type: DataType, config: Config, num_bins: int, num_token_bins: int | None = None
+) -> BinEstimate:
+    """Estimate bins of equal amounts of audio over the utterances that the filters of the config keep.
+
+    Args:
+        num_bins: bins of duration.
+        num_token_bins: bins of tokens within each bin of duration; None: no bins of tokens.
+
+    Raises:
+        ListError: the list cannot be used.
+        ValueError: there is no utterance with audio.
+    """
+    tokenizer = build_tokenizer(config) if num_token_bins else None
+    opened, measure = open_filtered(config.dataset_conf, data_list, data_type, tokenizer)
+    seconds, tokens = _lengths(Passes(opened).corpus_of(0), measure)
+    if not num_token_bins:
+        return BinEstimate([round(end, 3) for end in duration_bins(seconds, num_bins)], [], len(seconds), 0)
+    bins = token_bins(seconds, tokens, num_bins, num_token_bins)
+    ends = [[round(end, 3), most] for end, most in bins.ends]
+    max_tps = [math.ceil(100 * limit) / 100 for limit in bins.max_tps]
+    return BinEstimate(ends, max_tps, len(seconds), bins.outliers)
+
+
+def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds and tokens (or characters) of the utterances with audio that the measure keeps."""
+    seconds, tokens = [], []
+    for shard in range(corpus.num_shards):
+        rows = corpus.rows(shard)
+        kept = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
+        seconds.append(rows.seconds[kept])
+        tokens.append(rows.text_length[kept])
+    return np.concatenate(seconds), np.concatenate(tokens)

@@ -1,0 +1,32 @@
+"""Audio of the utterances of a data list by key, for pages with players."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wenet_uio.audio.read import read_audio
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.data_list import DataType
+from wenet_uio.dataset.types import SampleRef
+from wenet_uio.scoring.html_report import Audio
+
+
+def audio_of(data_list: str, data_type: DataType) -> Audio:
+    """A function that reads the waveform of a key of the list; it gives None for other keys and for text without audio.
+
+    Raises:
+        ListError: the list cannot be used.
+    """
+    corpus = open_list(data_list, data_type)
+    refs = (SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard]))
+    places = {corpus.key(ref): ref for ref in refs}
+
+    def audio(key: str) -> tuple[np.ndarray, int] | None:
+        if key not in places:
+            return None
+        utterance = corpus.read(places[key])
+        if utterance.audio is None:
+            return None
+        return read_audio(utterance.audio, utterance.start, utterance.end)
+
+    return audio
