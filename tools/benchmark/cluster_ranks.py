@@ -198,9 +198,8 @@ def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, lanes: int, ste
     env, outcome = simpy.Environment(), Outcome()
     network, gate = Network(env, cluster), Steps(env, cluster, outcome)
     nodes = [Node(env, cluster, network, number, outcome) for number in range(cluster.nodes)]
-    plan = EpochPlan(
-        corpus, measure, seed=SEED, epoch=0, lanes=lanes
-    )  # ranks can share its cache: it is a pure function
+    # The ranks share one plan, and so its cache; a plan is a pure function.
+    plan = EpochPlan(corpus, measure, seed=SEED, epoch=0, lanes=lanes)
     for number, loader in enumerate(loaders(corpus, measure, cluster, plan, steps)):
         rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], loader, outcome)
         last = env.process(rank.batches(gate))
