@@ -33,6 +33,14 @@ def test_every_relative_link_of_a_readme_leads_to_an_existing_path(path):
     assert not missing
 
 
+def test_the_layout_in_the_root_readme_names_every_package():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    package = ROOT / "wenet_uio"
+    folders = [path.parent for pattern in ("*", "dataset/*") for path in package.glob(f"{pattern}/__init__.py")]
+    assert len(folders) > 10
+    assert [folder for folder in folders if f"`{folder.relative_to(ROOT)}/`" not in readme] == []
+
+
 def test_the_requirements_files_of_the_package_exist():
     named = re.findall(r'^(\S+) = \{ file = \["(.+)"\] \}$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     extras = [
