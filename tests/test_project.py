@@ -1,4 +1,4 @@
-"""The project's own metadata."""
+"""The metadata and READMEs of the project."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
+READMES = [ROOT / "README.md"]
+READMES += [path for part in ("wenet_uio", "tools", "tests") for path in sorted((ROOT / part).glob("**/README.md"))]
+READMES += sorted(ROOT.glob("examples/*/*/README.md"))
 REQUIREMENTS = [ROOT / "requirements.txt"]
 REQUIREMENTS += (ROOT / "requirements").glob("*.txt")
 REQUIREMENTS += [path for part in ("tests", "tools", "examples") for path in (ROOT / part).glob("**/requirements.txt")]
@@ -24,7 +25,23 @@ def test_every_requirement_has_its_reason_above_it(path):
         assert re.match(r"[a-z]", requirement)
 
 
-def test_the_package_takes_its_requirements_from_files_that_are_there():
+@pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_of_a_readme_leads_to_an_existing_path(path):
+    links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
+    targets = [link.split("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
+    missing = [target for target in targets if not (path.parent / target).exists()]
+    assert not missing
+
+
+def test_the_layout_in_the_root_readme_names_every_package():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    package = ROOT / "wenet_uio"
+    folders = [path.parent for pattern in ("*", "dataset/*") for path in package.glob(f"{pattern}/__init__.py")]
+    assert len(folders) > 10
+    assert [folder for folder in folders if f"`{folder.relative_to(ROOT)}/`" not in readme] == []
+
+
+def test_the_requirements_files_of_the_package_exist():
     named = re.findall(r'^(\S+) = \{ file = \["(.+)"\] \}$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     extras = [
         "test",

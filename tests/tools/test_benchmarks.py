@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def benchmark(name, *arguments, before=()):
-    """Run a benchmark; modules in the folders `before` come before installed ones."""
+    """Run a benchmark; modules in the folders `before` hide installed modules of the same name."""
     path = os.pathsep.join(map(str, [*before, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / "tools/benchmark" / name), *map(str, arguments)]
@@ -33,13 +33,13 @@ def test_plan_scale_measures_every_world_size():
     assert [result["world_size"] for result in report["by_world_size"]] == [1, 8]
 
 
-def test_plan_vs_lhotse_explains_itself_without_lhotse(without_lhotse):
+def test_plan_vs_lhotse_prints_its_help_without_lhotse(without_lhotse):
     done = benchmark("plan_vs_lhotse.py", "--help", before=[without_lhotse])
     assert done.returncode == 0, done.stderr
     assert "--batch_duration" in done.stdout
 
 
-def test_plan_vs_lhotse_says_what_to_install(without_lhotse):
+def test_plan_vs_lhotse_names_the_missing_package(without_lhotse):
     done = benchmark("plan_vs_lhotse.py", before=[without_lhotse])
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
@@ -69,7 +69,7 @@ def test_plan_vs_lhotse_compares_at_one_and_at_64_ranks():
         assert result["ours"]["utterances"] == 12_000
 
 
-def test_decode_is_compared_with_the_plain_search_and_finds_the_same():
+def test_decode_finds_the_same_texts_as_the_plain_search():
     done = benchmark("decode.py", "--utterances", 3, "--vocabulary", 20, "--beam_size", 4, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
@@ -91,7 +91,7 @@ def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
 @pytest.mark.skipif(
     find_spec("webdataset") is None or find_spec("lhotse") is None, reason="webdataset or lhotse is not installed"
 )
-def test_loader_compares_the_same_audio_in_every_loader():
+def test_loader_gives_every_loader_the_same_audio():
     done = benchmark("loader.py", "--hours", 0.12, "--repeats", 1, "--workers", 0, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
@@ -103,7 +103,7 @@ def test_loader_compares_the_same_audio_in_every_loader():
         assert report[name]["0"] > 0
     assert min(result[name] for result in results.values() for name in ("speed", "first_batch_s", "memory_mb")) > 0
     seconds = [result["audio_seconds"] for result in results.values()]
-    assert max(seconds) - min(seconds) < 2  # webdataset's are counted in frames
+    assert max(seconds) - min(seconds) < 2  # the seconds of webdataset are counted in frames
 
 
 def test_make_shards_compares_packing_with_plain_tar():
@@ -116,7 +116,7 @@ def test_make_shards_compares_packing_with_plain_tar():
     assert min(report["ratio_to_tar"].values()) > 0
 
 
-def test_simulated_gpus_wait_for_a_store_that_is_too_slow_and_for_no_other():
+def test_simulated_gpus_wait_for_data_only_if_the_store_is_too_slow():
     size = ("--gpus", 8, "--simulated", 8, "--hours", 3000, "--steps", 100, "--shard_utterances", 100)
     found = {}
     for bandwidth in ("64G", "100M"):
@@ -133,7 +133,7 @@ def test_simulated_gpus_wait_for_a_store_that_is_too_slow_and_for_no_other():
     assert slow["needed_gb_per_s"] == fast["needed_gb_per_s"] > 0.1
 
 
-def test_the_simulation_fetches_and_keeps_what_a_real_run_does():
+def test_the_simulation_fetches_and_caches_the_same_shards_as_a_real_run():
     done = benchmark("simulate.py", "--check", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])

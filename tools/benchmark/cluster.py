@@ -81,7 +81,7 @@ class Outcome:
 
 
 class Network:
-    """Bandwidth: all transfers share that of the store, those of a node share its own; a connection has a maximum.
+    """Bandwidth of the store, of each node and of each connection; parallel transfers share it evenly.
 
     All transfers of a node have the same rate at any time. `_served` is the number of bytes that a transfer would have
     received that began at time 0. A transfer ends when `_served` has grown by its size.

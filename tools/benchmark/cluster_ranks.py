@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -45,7 +45,7 @@ class Rank:
 
     # The methods of prefetch.Prefetch, called by `ReadAhead`
 
-    def want(self, name: str, kind: str, objects: list[RemoteObject]) -> None:
+    def want(self, name: str, kind: str, objects: Sequence[RemoteObject]) -> None:
         """Fetch the shards of a window called `name`, and hold them until `drop(name)`."""
         self._held[name] = []
         for uri, version in objects:
@@ -199,9 +199,8 @@ def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, lanes: int, ste
     env, outcome = simpy.Environment(), Outcome()
     network, gate = Network(env, cluster), Steps(env, cluster, outcome)
     nodes = [Node(env, cluster, network, number, outcome) for number in range(cluster.nodes)]
-    plan = EpochPlan(
-        corpus, measure, seed=SEED, epoch=0, lanes=lanes
-    )  # ranks can share its cache: it is a pure function
+    # Ranks share the plan and its cache: a plan is a pure function.
+    plan = EpochPlan(corpus, measure, seed=SEED, epoch=0, lanes=lanes)
     for number, cursor in enumerate(cursors(corpus, measure, cluster, plan, steps)):
         rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], cursor, outcome)
         last = env.process(rank.batches(gate))

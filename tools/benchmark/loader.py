@@ -11,7 +11,9 @@ without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
     decoding               libsndfile decodes those flac shards and does nothing else: the upper limit of `flac`
     webdataset, lhotse     the other loaders
 
-Every epoch runs in its own process; rounds of all kinds alternate; a figure is the median of its rounds.
+Before an epoch its files are read into the page cache, or dropped from it (_cold). webdataset is the chain of WeNet's
+loader; lhotse uses Shar and DynamicBucketingSampler. Every epoch runs in its own process, on one thread. Rounds of all
+kinds alternate; a figure is the median of its rounds.
 
     speed    audio seconds per second, from opening the list to the last batch, without imports
     by CPU   audio seconds per CPU second of all processes; other work on the machine hardly changes this figure

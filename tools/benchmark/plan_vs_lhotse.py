@@ -6,6 +6,12 @@ share: 30 buckets, a buffer of 10,000, shuffled, with world size and rank given 
 are made on the fly and hold only their duration, which costs less than any manifest. The clock covers an epoch of one
 rank, from its start to its last batch. It excludes Lhotse's estimate of bins, which is done once a training.
 
+    ms/step  time of the epoch of one rank divided by its steps
+    first    milliseconds from the start of the epoch to the first batch
+    padding  padded seconds without audio, percent of all padded seconds, all ranks
+    fill     padded seconds of a batch, percent of the maximum, last steps included
+    steps    steps of every rank
+
 Needs lhotse: pip install -r tools/benchmark/requirements.txt
 """
 
