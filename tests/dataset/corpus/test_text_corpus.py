@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from tests.dataset.support.loading import TOKENIZER, FakeConfig
-from tests.dataset.support.tars import everything
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.corpus.text_corpus import TextCorpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.types import SampleRef
 
 BATCH = {"batch_type": "dynamic", "max_frames_in_batch": 400, "batch_tokens": 60}
 
@@ -28,6 +28,11 @@ def texts(write):
     return write("texts.txt", ["abc" * (1 + number % 7) for number in range(100)])
 
 
+def read_all(corpus):
+    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
+    return [corpus.read(ref) for ref in refs]
+
+
 def loader(sources, conf=None, **options):
     config = FakeConfig(**{"batch_conf": BATCH, **(conf or {})})
     mixture = MixtureConf.model_validate(sources)
@@ -36,7 +41,7 @@ def loader(sources, conf=None, **options):
 
 def test_every_line_with_text_is_a_sample_with_its_own_key(write):
     corpus = TextCorpus(write("some.txt", ["ab", "", " c ", "ä b"]))
-    assert [(one.key, one.text) for one in everything(corpus)] == [
+    assert [(one.key, one.text) for one in read_all(corpus)] == [
         ("some.txt:1", "ab"),
         ("some.txt:3", "c"),
         ("some.txt:4", "ä b"),
@@ -48,14 +53,14 @@ def test_every_line_with_text_is_a_sample_with_its_own_key(write):
 def test_a_changed_file_is_indexed_again(write):
     before = TextCorpus(write("some.txt", ["ab", "c"])).digest
     after = TextCorpus(write("some.txt", ["ab", "b"]))
-    assert [one.text for one in everything(after)] == ["ab", "b"]
+    assert [one.text for one in read_all(after)] == ["ab", "b"]
     assert after.digest != before
 
 
 def test_pairs_are_formed_line_by_line_and_half_blank_pairs_are_named(write):
     target, source = write("t.txt", ["a", "", "b", ""]), write("s.txt", ["x", "y", "z", ""])
     corpus = TextCorpus(target, source)
-    assert [(one.source, one.text) for one in everything(corpus)] == [("x", "a"), ("z", "b")]
+    assert [(one.source, one.text) for one in read_all(corpus)] == [("x", "a"), ("z", "b")]
     assert corpus.bad == [("t.txt:2", "blank in one file of the pair")]
     with pytest.raises(ListError, match="s2.txt: ends before line 3"):
         TextCorpus(target, write("s2.txt", ["x", "y"]))
