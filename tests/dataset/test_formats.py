@@ -1,4 +1,4 @@
-"""The same utterances in every format of the field give the same batches, bit for bit."""
+"""The same utterances in every supported format give the same batches, bit for bit."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Conf:
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory) -> list[RawLine]:
-    """100 recordings of digits where the corpus is there, else noise."""
+    """100 recordings of digits if the corpus is installed, else noise."""
     folder = Path(os.environ.get("WENET_UIO_CORPORA", "")) / "fsdd" / "recordings"
     wavs = sorted(folder.glob("*.wav"))[::30]
     if not wavs:
@@ -69,7 +69,7 @@ def write_wenet(lines, folder):
 
 
 def write_webdataset(lines, folder):
-    """With flac, which is as exact, and texts in JSON."""
+    """With lossless flac and texts in JSON."""
     with webdataset.ShardWriter(str(folder / "w-%06d.tar"), maxcount=PER_SHARD, verbose=0) as writer:
         for line in lines:
             samples, rate = soundfile.read(line.wav, dtype="int16")
@@ -106,7 +106,7 @@ def cuts_of(lines):
 
 
 def make(form, lines, folder):
-    """Write the utterances in a format; returns a list of them and its data type."""
+    """Write the utterances in a format; returns the path and the data type of their list."""
     path = str(folder / "data.list")
     if form == "raw":
         make_raw_list(lines, path, PER_SHARD)
@@ -168,7 +168,7 @@ def test_every_format_gives_the_same_digest_and_the_same_batches(form, lines, re
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
-    """Serve a folder over HTTP, with a cache of this test's own."""
+    """Serve a folder over HTTP, with a cache for this test alone."""
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     servers = []
 
@@ -184,7 +184,7 @@ def serve(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar"])
-def test_every_format_is_read_from_a_server_too(form, lines, reference, tmp_path, serve):
+def test_every_format_of_shards_gives_the_same_batches_from_a_server(form, lines, reference, tmp_path, serve):
     folder = tmp_path / "set"
     folder.mkdir()
     data_list, data_type = make(form, lines, folder)
@@ -199,7 +199,7 @@ def test_every_format_is_read_from_a_server_too(form, lines, reference, tmp_path
         assert torch.equal(ours.feats, theirs.feats)
 
 
-def test_a_set_of_nemo_on_a_server_is_a_source(lines, reference, tmp_path, serve):
+def test_a_tarred_set_of_nemo_on_a_server_is_a_source(lines, reference, tmp_path, serve):
     folder = tmp_path / "set"
     folder.mkdir()
     make("nemo", lines, folder)

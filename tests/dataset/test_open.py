@@ -56,7 +56,7 @@ def in_turns(mix):
     return [int(sources.numbers(batch.pieces[0].shards)[0]) for batch in map(plan.batch, range(plan.num_batches))]
 
 
-def test_sources_that_take_turns_have_equally_many_batches_one_after_the_other(write):
+def test_sources_that_take_turns_have_equally_many_batches_in_alternation(write):
     short, long = ({"type": "raw", "data_list": name} for name in ("RAW", "LONG"))
     path = write({"sources": [short, long], "per_batch": "round_robin", "utterances_per_epoch": 2000})
     mix = open_corpus(path, "raw", MEASURE)
@@ -147,7 +147,7 @@ def test_buckets_of_nemo_are_one_source(write, tmp_path):
     assert [u.key for u in everything(open_corpus(path, "raw"))][3:6] == ["x11", "y00", "y01"]
 
 
-def test_sharded_manifests_of_files_are_a_corpus_each_in_one_share(write, tmp_path):
+def test_several_manifests_of_one_source_divide_its_share(write, tmp_path):
     for number in (0, 1, 2):
         (tmp_path / f"{number}.wav").write_bytes(wav())
         line = json.dumps({"audio_filepath": f"{number}.wav", "text": "a"}) + "\n"
@@ -157,7 +157,7 @@ def test_sharded_manifests_of_files_are_a_corpus_each_in_one_share(write, tmp_pa
     assert [source.share for source in open_corpus(path, "raw").sources] == pytest.approx([0.25, 0.5, 0.25])
 
 
-def test_a_group_says_for_its_sources_what_they_do_not_say(write, tmp_path):
+def test_sources_inherit_the_keys_of_their_group(write, tmp_path):
     write_tarred(tmp_path, "x", field="answer")
     write_tarred(tmp_path, "y", field="reply")
     sources = [tarred_source("x"), tarred_source("y", text_field="reply")]
@@ -192,7 +192,7 @@ def test_a_group_says_for_its_sources_what_they_do_not_say(write, tmp_path):
         ),
     ],
 )
-def test_a_file_that_does_not_mix_is_refused(write, content, message):
+def test_a_file_with_impossible_sources_is_refused(write, content, message):
     with pytest.raises(ConfigError, match=message):
         open_corpus(write(content), "raw")
 

@@ -156,9 +156,9 @@ class MixtureConf(Section):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Shares are raised to 1 / temperature: above 1, small sources gain."""
     per_batch: PerBatch = False
-    """False: a batch may mix sources. Otherwise, a batch holds samples of one source only: True: weights are shares of
-    utterances. weighted: weights are shares of batches. round_robin: all sources have the same number of batches, and
-    take turns."""
+    """False: a batch may mix sources. With any other value a batch holds samples of one source only. True: weights are
+    shares of utterances. weighted: weights are shares of batches. round_robin: all sources have equally many batches,
+    and take turns."""
 
     @model_validator(mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.files import written_aside
 
 
-def test_columns_come_back_as_written(tmp_path):
+def test_columns_are_read_as_they_were_written(tmp_path):
     columns = {"a": np.arange(5, dtype=np.uint64), "empty": np.empty(0, np.uint32), "b": np.linspace(0, 1, 7)}
     with written_aside(tmp_path / "x.idx") as file:
         write_columns(file, columns, {"name": "läst"})

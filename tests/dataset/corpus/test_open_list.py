@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.dataset.support.tars import everything
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.types import SampleRef
-
-
-def everything(corpus):
-    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
-    return [corpus.read(ref) for ref in refs]
 
 
 def content(utterance):
@@ -42,7 +38,7 @@ def test_a_shard_of_another_tool_is_indexed_when_opened(make_lists):
     assert open_list(shard_list, "shard").digest == expected
 
 
-def test_indexes_of_another_version_are_made_anew(make_lists):
+def test_indexes_of_another_version_are_made_again(make_lists):
     shard_list = make_lists(12)["shard"]
     expected = open_list(shard_list, "shard").digest
     for path in (index_of(shard_list), *map(sidecar_of, open(shard_list).read().split())):
@@ -50,13 +46,13 @@ def test_indexes_of_another_version_are_made_anew(make_lists):
     assert open_list(shard_list, "shard").digest == expected
 
 
-def test_a_corpus_travels_to_another_process(make_lists):
+def test_a_corpus_can_be_pickled(make_lists):
     for kind, data_list in make_lists(12).items():
         corpus = pickle.loads(pickle.dumps(open_list(data_list, kind)))
         assert len(everything(corpus)) == 12
 
 
-def test_a_changed_list_is_indexed_anew(make_lists):
+def test_a_changed_list_is_indexed_again(make_lists):
     raw = make_lists(12)["raw"]
     lines = open(raw).readlines()
     with open(raw, "w") as file:
@@ -90,7 +86,7 @@ def test_members_without_text_or_audio_are_listed(make_lists, tmp_path):
     assert [key for key, _ in corpus.bad] == ["utt0001", "utt0003"]
 
 
-def test_a_shard_replaced_behind_its_index_is_refused(make_lists):
+def test_a_shard_that_changed_after_it_was_indexed_is_refused(make_lists):
     shard_list = make_lists(20)["shard"]
     first, second = open(shard_list).read().split()
     corpus = open_list(shard_list, "shard")
@@ -100,14 +96,14 @@ def test_a_shard_replaced_behind_its_index_is_refused(make_lists):
         corpus.rows(0)
 
 
-def test_a_shard_of_equal_size_that_is_newer_than_its_index_is_refused(make_lists):
+def test_a_changed_shard_of_the_same_size_is_refused_if_it_is_newer_than_its_index(make_lists):
     shard_list = make_lists(20)["shard"]
     first, _ = open(shard_list).read().split()
     content = bytearray(Path(first).read_bytes())
-    content[: len(b"utt0000")] = b"utt9000"  # the first key; the checksum of the header goes with the sum of its bytes
+    content[: len(b"utt0000")] = b"utt9000"  # the first key; the checksum of a header is the sum of its bytes
     content[148:156] = b"%06o\0 " % (int(content[148:154], 8) + ord("9") - ord("0"))
     Path(first).write_bytes(content)
-    assert len(open_list(shard_list, "shard").rows(0)) == 10  # as old as its index: taken for what was indexed
+    assert len(open_list(shard_list, "shard").rows(0)) == 10  # as old as its index: not scanned again
     os.utime(first, (time.time() + 3600,) * 2)
     with pytest.raises(ListError, match="not the shard that was indexed"):
         open_list(shard_list, "shard").rows(0)
@@ -141,7 +137,7 @@ def test_a_shard_without_a_usable_sample_is_left_out_and_the_others_read(make_li
     assert len(everything(corpus)) == 20
 
 
-def test_a_duration_in_a_manifest_counts_in_the_rate_that_it_states(make_lists, tmp_path):
+def test_a_stated_duration_is_counted_at_the_stated_sampling_rate(make_lists, tmp_path):
     raw = make_lists(3)["raw"]
     expected = open_list(raw, "raw")
     lines = [json.loads(line) for line in open(raw)]

@@ -40,7 +40,7 @@ def loader(sources, conf=None, training=True, **options):
     return build_loader(mixture, "raw", config, TOKENIZER, training=training, options=LoaderOptions(**options))
 
 
-def test_every_line_that_is_not_blank_is_a_text_of_its_own_key(write):
+def test_every_line_with_text_is_a_sample_with_its_own_key(write):
     corpus = TextCorpus(write("some.txt", ["ab", "", " c ", "ä b"]))
     assert [(one.key, one.text) for one in read_all(corpus)] == [
         ("some.txt:1", "ab"),
@@ -51,14 +51,14 @@ def test_every_line_that_is_not_blank_is_a_text_of_its_own_key(write):
     assert corpus.has_text_only
 
 
-def test_a_changed_file_is_indexed_anew(write):
+def test_a_changed_file_is_indexed_again(write):
     before = TextCorpus(write("some.txt", ["ab", "c"])).digest
     after = TextCorpus(write("some.txt", ["ab", "b"]))
     assert [one.text for one in read_all(after)] == ["ab", "b"]
     assert after.digest != before
 
 
-def test_pairs_go_line_by_line_and_name_what_is_blank_on_one_side(write):
+def test_pairs_are_formed_line_by_line_and_half_blank_pairs_are_named(write):
     target, source = write("t.txt", ["a", "", "b", ""]), write("s.txt", ["x", "y", "z", ""])
     corpus = TextCorpus(target, source)
     assert [(one.source, one.text) for one in read_all(corpus)] == [("x", "a"), ("z", "b")]
@@ -91,7 +91,7 @@ def test_text_is_batched_by_tokens_and_never_with_audio(texts, make_lists):
         assert max(Counter(key for batch in batches for key in batch.keys).values()) == 1
 
 
-def test_a_quadratic_factor_leaves_long_texts_fewer_mates(texts):
+def test_with_a_quadratic_factor_batches_of_long_texts_are_smaller(texts):
     batches = list(loader([{"type": "txt", "paths": texts}], {"batch_conf": {**BATCH, "quadratic_factor": 30}}))
     for batch in batches:
         longest = int(batch.target_lengths.max())
@@ -107,7 +107,7 @@ def test_a_text_longer_than_a_batch_or_the_bounds_on_tokens_is_filtered(write):
     assert one.cursor.plan.filtered() == {"fits_no_batch": 1}
 
 
-def test_pairs_come_padded_with_both_texts(write):
+def test_batches_of_pairs_hold_both_texts_padded(write):
     sources = {"type": "txt_pair", "source_paths": write("s.txt", ["aab", "b"]), "target_paths": write("t.txt", "ca")}
     (batch,) = loader([sources])
     order = sorted(range(2), key=lambda row: batch.keys[row])
@@ -117,12 +117,12 @@ def test_pairs_come_padded_with_both_texts(write):
     assert torch.equal(batch.to("cpu").source, batch.source)
 
 
-def test_text_without_a_bound_on_its_batches_is_an_error(texts):
+def test_text_without_batch_tokens_is_an_error(texts):
     with pytest.raises(ListError, match="needs batch_conf.batch_tokens"):
         loader([{"type": "txt", "paths": texts}], {"batch_conf": {"batch_type": "static"}})
 
 
-def test_a_source_of_several_files_is_read_through_once(write, tmp_path):
+def test_every_line_of_a_source_of_several_files_is_read_once(write, tmp_path):
     for number in range(3):
         write(f"part.{number}.txt", ["abc"] * (number + 1))
     one = loader([{"type": "txt", "paths": [str(tmp_path / "part.{0..1}.txt"), str(tmp_path / "part.2*")]}])
@@ -131,7 +131,7 @@ def test_a_source_of_several_files_is_read_through_once(write, tmp_path):
     ]
 
 
-def test_a_file_of_nemo_with_text_loads(texts, tmp_path, make_lists):
+def test_an_input_cfg_of_nemo_with_text_is_opened(texts, tmp_path, make_lists):
     path = tmp_path / "input_cfg.yaml"
     raw = {"type": "nemo", "manifest_filepath": make_lists(5)["raw"], "weight": 0.5}
     path.write_text(json.dumps([raw, {"type": "txt", "paths": texts, "language": "en", "weight": 0.5}]))

@@ -23,7 +23,7 @@ def test_tokens_are_counted_once_and_kept_beside_the_list(make_lists, monkeypatc
             assert lengths(open_corpus(path, kind, tokenizer=WORDS)) == [1] * 12
 
 
-def test_another_tokenizer_and_another_list_are_counted_anew(make_lists):
+def test_another_tokenizer_and_a_changed_list_are_counted_again(make_lists):
     path = make_lists(6)["raw"]
     first = open_corpus(path, "raw", tokenizer=WORDS)
     other = Tokenizer(CharSplitter(("{bc}",), split_with_space=True), UNITS)
@@ -35,6 +35,6 @@ def test_another_tokenizer_and_another_list_are_counted_anew(make_lists):
     assert lengths(open_corpus(path, "raw", tokenizer=WORDS)) == [1, 1, 3] * 2
 
 
-def test_a_tokenizer_of_characters_needs_no_counting(make_lists, tmp_path):
+def test_characters_that_are_tokens_are_not_counted(make_lists, tmp_path):
     open_corpus(make_lists(3)["raw"], "raw", tokenizer=Tokenizer(CharSplitter(), UNITS))
     assert not list(tmp_path.glob("*.tokens-*"))
