@@ -1,5 +1,8 @@
-"""Servers that break, disks that fill, processes that are killed: every sample that can be had is read exactly once,
-every other is in the ledger, nothing hangs and nothing is left behind."""
+"""Faults of servers, full disks and killed processes.
+
+Every sample that can be read is read exactly once, and every other sample is in the ledger. Nothing hangs, and no
+partial file or process is left behind.
+"""
 
 import os
 import resource
@@ -49,7 +52,7 @@ def environment():
 
 
 def raw_list(tmp_path, server, utterances):
-    """Durations are stated, so that audio is read in training only."""
+    """A raw list with durations, so that audio is read in training only."""
     lines = []
     for line in utterances:
         seconds = (Path(line.wav).stat().st_size - 44) / 16000
@@ -62,7 +65,7 @@ def raw_list(tmp_path, server, utterances):
 def test_temporary_faults_lose_no_samples(
     fault, data_type, tmp_path, store, local, utterances, cache_folder, monkeypatch
 ):
-    monkeypatch.setenv("WENET_UIO_DEADLINE", "5")  # a stall is given up after half a second
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "5")  # a silent connection is closed after half a second
     few = utterances if data_type == "shard" else utterances[::5]
     with serving(store) as server:
         data_list = shard_list(tmp_path, server) if data_type == "shard" else raw_list(tmp_path, server, few)
@@ -167,7 +170,7 @@ def batches_of_cold(data_list):
 
 
 def keep_going(data_list, data_type):
-    """All batches, whatever share of the samples is bad."""
+    """All batches, without a limit for the share of bad samples."""
     one = loader(data_list, data_type, training=False, num_workers=1)
     batches = list(one)
     one.prefetch.close()
@@ -190,7 +193,7 @@ def test_batches_do_not_change_when_the_disk_fills_during_a_download(tmp_path, s
     with serving(store) as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # a write beyond it fails, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # a larger write fails, as on a full disk
         try:
             found = batches_of(data_list)
         finally:
@@ -239,7 +242,7 @@ sys.stdin.read()
 
 
 def is_running(number):
-    """A process that ended after its parent is reaped by the system, sooner or later."""
+    """Whether a process runs; one that has ended and waits to be reaped by the system does not."""
     return psutil.pid_exists(number) and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
 
 

@@ -1,4 +1,4 @@
-"""A corpus in a folder that a server can show, and how to read it to its end."""
+"""Write lists of remote objects, read all their batches, and check what is left afterwards."""
 
 import gc
 import time
@@ -40,9 +40,9 @@ def ledger(batches):
 
 
 def assert_nothing_is_left(cache_folder):
-    """No temporary file in the cache, and no child that has died and is not waited for."""
+    """Check that the cache has no temporary file, and that this process has no zombie child."""
     assert [path for path in cache_folder.rglob("*") if path.suffix in (".part", ".tmp")] == []
-    gc.collect()  # ends the workers of loaders that are through
+    gc.collect()  # ends the workers of loaders that are no longer used
     wait_until(lambda: psutil.STATUS_ZOMBIE not in [child.status() for child in psutil.Process().children()])
 
 
