@@ -6,22 +6,23 @@ partial file or process is left behind.
 
 import os
 import resource
-import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.dataset.storage.support.remote_corpus import (
     assert_nothing_is_left,
     assert_same_batches,
     batches_of,
+    environment,
+    indexed_list,
     keys_read,
     ledger,
+    shard_list,
     wait_until,
     write_list,
 )
@@ -30,25 +31,6 @@ from tests.dataset.support.loading import loader
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.dataset.storage import cache
-
-SHARDS = "shards_{000000000..000000003}.tar"
-
-
-def shard_list(tmp_path, server, name=SHARDS):
-    return write_list(tmp_path / "remote.list", [f"{server.url}/{name}"])
-
-
-def indexed_list(tmp_path, server, cache_folder):
-    """A shard list with its index; the cache is empty."""
-    data_list = shard_list(tmp_path, server)
-    open_list(data_list, "shard")
-    for path in cache_folder.rglob("*.tar"):
-        path.unlink()
-    return data_list
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
 def raw_list(tmp_path, server, utterances):
@@ -201,49 +183,6 @@ def test_batches_do_not_change_when_the_disk_fills_during_a_download(tmp_path, s
         assert_same_batches(found, batches_of(local))
     assert list(cache_folder.rglob("*.tar")) == []
     assert_nothing_is_left(cache_folder)
-
-
-def test_killing_the_prefetch_process_loses_no_samples(tmp_path, store, local, cache_folder):
-    with serving(store, fault=lambda path, number: "slow") as server:
-        data_list = indexed_list(tmp_path, server, cache_folder)
-        one = loader(data_list, "shard", conf={"batch_conf": {"batch_type": "static", "batch_size": 10}})
-        batches = []
-        for batch in one:
-            if not batches:
-                first = one.prefetch.process_id
-                os.kill(first, signal.SIGKILL)
-            batches.append(batch)
-        one.epoch = 0
-        batches_again = list(one)
-        assert one.prefetch.process_id != first
-        one.prefetch.close()
-    assert keys_read(batches) == keys_read(batches_again) == keys_read(batches_of(local))
-    assert ledger(batches) == {}
-    assert_nothing_is_left(cache_folder)
-
-
-def test_the_prefetch_process_ends_when_its_loader_is_killed(store):
-    script = """
-import sys
-from wenet_uio.dataset.storage.prefetch import Prefetch
-prefetch = Prefetch()
-prefetch.want("first", "shards", [(sys.argv[1], None)])
-print(prefetch.process_id, flush=True)
-sys.stdin.read()
-"""
-    with serving(store) as server:
-        command = [sys.executable, "-c", script, f"{server.url}/shards_000000000.tar"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
-        prefetching = int(process.stdout.readline())
-        assert psutil.pid_exists(prefetching)
-        process.kill()
-        process.communicate()
-        wait_until(lambda: not is_running(prefetching))
-
-
-def is_running(number):
-    """Whether a process runs; one that has ended and waits to be reaped by the system does not."""
-    return psutil.pid_exists(number) and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
 
 
 def test_a_later_process_resumes_a_partial_download(store, cache_folder):

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Serves a folder. `fault(path, number)` returns the fault for a GET, or None; `number` counts GETs of the path from 0.
+    """Serves a folder. `fault(path, number)` gives the fault for a GET, or None; `number` counts the GETs of a path.
 
     A fault is a status (404, 500, 503) or a name that `_Handler._answer` knows.
     """
