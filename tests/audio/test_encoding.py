@@ -43,7 +43,7 @@ def test_checksums_of_pages_equal_those_of_libogg():
     original = buffer.getvalue()
     changed = _with_serial_zero(original)
     serial = original[14:18]
-    again = bytearray(changed)  # back under the serial number that libsndfile drew
+    again = bytearray(changed)  # with the serial number that libsndfile drew
     assert changed != original
     first = 0
     checksums = []
@@ -58,7 +58,7 @@ def test_checksums_of_pages_equal_those_of_libogg():
 
 
 def ogg_crc(page):
-    """Bit by bit, as RFC 3533 has it."""
+    """Checksum of a page, computed bit by bit as in RFC 3533."""
     page = bytes(page[:22]) + bytes(4) + bytes(page[26:])
     state = 0
     for byte in page:

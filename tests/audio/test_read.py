@@ -28,7 +28,7 @@ def encoded(samples, rate=16000, subtype="PCM_16", kind="WAV"):
 
 
 def wav(claimed_bytes=None, rate=16000, channels=1, samples=TONE, before_data=b""):
-    """A wav file whose header says what it is told to say."""
+    """A wav file whose header may differ from its data."""
     data = samples.tobytes()
     size = len(data) if claimed_bytes is None else claimed_bytes
     frame = 2 * channels & 0xFFFF
@@ -38,7 +38,7 @@ def wav(claimed_bytes=None, rate=16000, channels=1, samples=TONE, before_data=b"
 
 
 def flac(claimed_samples):
-    """One second of flac whose header claims another length; 0 is how a pipe writes it."""
+    """One second of flac whose header claims another length; flac that is written to a pipe claims 0."""
     data = bytearray(encoded(TONE, kind="FLAC"))
     data[21] = data[21] & 0xF0 | claimed_samples >> 32
     data[22:26] = (claimed_samples & 0xFFFFFFFF).to_bytes(4, "big")
@@ -53,9 +53,9 @@ def sphere(coding):
 
 
 def decode_within(megabytes, paths):
-    """What tests/dataset/support/decode.py finds in files, by path."""
+    """Decode files in a process with limited memory; gives the result of each by its path."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests/dataset/support/decode.py"), str(megabytes)]
+    command = [sys.executable, str(ROOT / "tests/audio/support/decode.py"), str(megabytes)]
     stdin = "\n".join(map(str, paths))
     done = subprocess.run(command, env=environment, input=stdin, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -95,7 +95,7 @@ def test_one_channel_is_chosen_or_all_are_mixed(kind):
     stereo = encoded(np.stack([np.full(100, 1, np.int16), np.full(100, 2, np.int16)], axis=1), kind=kind)
     assert set(read_audio(stereo, channel=1)[0].tolist()) == {2.0}
     assert set(read_audio(stereo, channel="mix")[0].tolist()) == {1.5}
-    for channel in (2, -1, "left"):  # some are from data
+    for channel in (2, -1, "left"):  # a channel number may come from data
         with pytest.raises(AudioError, match=f"channel {channel} .counted from 0. requested, the audio has 2"):
             read_audio(stereo, channel=channel)
 
@@ -203,7 +203,7 @@ def test_without_pyav_its_formats_are_refused_with_the_command_to_install_it(cor
         audio_info(str(corpora / "audio_formats/pydub/format_test.m4a"))
 
 
-# What libsndfile does not read and FFmpeg does: samples, rate, channels.
+# Files that only FFmpeg reads: samples, rate, channels.
 THROUGH_AV = {
     "pydub/bach.ogg": [133632, 44100, 1],
     "pydub/format_test.m4a": [425984, 44100, 1],

@@ -63,6 +63,29 @@ def test_a_shard_may_have_its_texts_in_a_manifest(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("line", ["a.tar\tall.json\tseven", "a.tar\tall.json\t7\t8"])
+def test_a_shard_line_with_other_fields_is_refused(tmp_path, line):
+    (tmp_path / "shards.list").write_text(f"{line}\n")
+    with pytest.raises(ListError, match=r"shards.list:1: expected a tar, a manifest and a shard_id"):
+        read_shard_list(tmp_path / "shards.list")
+
+
+@pytest.mark.parametrize(
+    ("tar", "manifest", "plain"),
+    [
+        ("a.tar", None, True),
+        ("file:///a.tar", "m.json", True),
+        ("a.tar.gz", None, False),
+        ("s3://b/a.tar", None, False),
+        ("a.tar", "s3://b/m.json", False),
+    ],
+)
+def test_a_shard_is_plain_if_tar_and_manifest_are_local_and_not_packed(tar, manifest, plain):
+    shard = ShardFiles(tar, manifest)
+    assert shard.is_plain == plain
+    assert ShardFiles.parse(str(shard)) == shard
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -12,7 +12,7 @@ from wenet_uio.dataset.formats.sample_layout import Layout
 
 
 class Set:
-    """A tarred data set as NeMo's converter lays it out: flat names, tars and manifests by number."""
+    """A tarred data set with the layout of NeMo's converter: flat names, numbered tars and manifests."""
 
     def __init__(self, folder: Path, shards: list[list[tuple[dict, bytes | None]]]) -> None:
         self.folder, entries = folder, []
@@ -97,7 +97,7 @@ def test_segments_of_one_member_are_found_by_their_offset(tmp_path):
         ("long", 0.0, 0.5),
         ("long_0.5", 0.5, 1.5),
         ("long_1.5", 1.5, 2.0),
-        ("other", 0.0, None),  # within NeMo's leeway of all of it
+        ("other", 0.0, None),  # differs by less than NeMo's tolerance from the whole member
     ]
     assert corpus.rows(0).num_samples.tolist() == [4000, 8000, 4000, 4000]
     samples, _ = read_audio(audio)

@@ -51,7 +51,7 @@ def damaged(tmp_path, change):
 
 
 def header(number):
-    """Where the header of a member stands: 512 bytes of header and two blocks of data each."""
+    """Offset of the header of a member; each member has a header and two blocks of data, of 512 bytes each."""
     return number * 1536
 
 

@@ -1,4 +1,4 @@
-"""A cache of each test's own with deadlines that a test can wait for, and a corpus for servers to show."""
+"""A cache and a short deadline for each test, and a corpus for servers."""
 
 import gzip
 from pathlib import Path
@@ -12,7 +12,7 @@ from wenet_uio.prepare.sharding import ShardOptions
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch) -> Path:
-    """An empty cache."""
+    """The folder of an empty cache."""
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", "10")
     return tmp_path / "cache"
@@ -27,7 +27,7 @@ def utterances(corpora) -> list[RawLine]:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory, utterances) -> Path:
-    """A folder of 4 tars, their gzipped copies, and the audio files, as a server would have it; not to be changed."""
+    """A folder of 4 tars, their gzipped copies, and the audio files, for a server. Tests must not change it."""
     folder = tmp_path_factory.mktemp("store")
     make_shard_list(utterances, folder, str(folder / "local.list"), ShardOptions(per_shard=25))
     for tar in folder.glob("*.tar"):

@@ -11,7 +11,7 @@ from wenet_uio.dataset.storage.versions import StorageError, Version
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """What the server shows; the cache is beside it."""
+    """The folder of a server; the cache is beside it."""
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", "3")
     folder = tmp_path / "store"
@@ -47,7 +47,7 @@ def test_a_changed_object_is_downloaded_again(folder, monkeypatch):
     with serving(folder) as server:
         fetch(server, "a").close()
         (folder / "a/x.wav").write_bytes(b"new")
-        assert fetch(server, "a").read() == b"a" * 1000  # believed for an hour
+        assert fetch(server, "a").read() == b"a" * 1000  # the version is used for an hour
         monkeypatch.setattr(cache, "VERSION_KEPT", 0.0)
         cache.current_version(f"{server.url}/a/x.wav", kept=0.0)
         assert fetch(server, "a").read() == b"new"

@@ -1,7 +1,9 @@
 """Files that several processes share: one writes, the others wait, and readers protect them from eviction."""
 
+import gzip
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -77,10 +79,7 @@ def test_a_copy_is_locked_while_it_is_open(tmp_path):
 
 @pytest.fixture
 def packed(make_lists):
-    """Three gzipped tars, of which each has a copy when it is read."""
-    import gzip
-    from pathlib import Path
-
+    """Three gzipped tars; each gets a copy in the cache when it is read."""
     tars = [Path(line) for line in Path(make_lists(6, per_shard=2)["shard"]).read_text().split()]
     for tar in tars:
         tar.with_name(f"{tar.name}.gz").write_bytes(gzip.compress(tar.read_bytes()))

@@ -1,19 +1,41 @@
-"""A corpus in a folder that a server can show, and how to read it to its end."""
+"""Write lists of remote objects, read all their batches, and check what is left afterwards."""
 
 import gc
+import os
 import time
+from pathlib import Path
 
 import psutil
 import torch
 
 from tests.dataset.support.loading import loader
+from wenet_uio.dataset.corpus.open_list import open_list
 
+SHARDS = "shards_{000000000..000000003}.tar"
 CONF = {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 2000}, "speed_perturb": True}
 
 
 def write_list(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines))
     return str(path)
+
+
+def shard_list(tmp_path, server, name=SHARDS):
+    return write_list(tmp_path / "remote.list", [f"{server.url}/{name}"])
+
+
+def indexed_list(tmp_path, server, cache_folder):
+    """A shard list with its index; the cache is empty."""
+    data_list = shard_list(tmp_path, server)
+    open_list(data_list, "shard")
+    for path in cache_folder.rglob("*.tar"):
+        path.unlink()
+    return data_list
+
+
+def environment():
+    """The environment of a process that imports this checkout."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
 
 
 def batches_of(data_list, data_type="shard", workers=0):
@@ -40,9 +62,9 @@ def ledger(batches):
 
 
 def assert_nothing_is_left(cache_folder):
-    """No temporary file in the cache, and no child that has died and is not waited for."""
+    """Check that the cache has no temporary file, and that this process has no zombie child."""
     assert [path for path in cache_folder.rglob("*") if path.suffix in (".part", ".tmp")] == []
-    gc.collect()  # ends the workers of loaders that are through
+    gc.collect()  # ends the workers of loaders that are no longer used
     wait_until(lambda: psutil.STATUS_ZOMBIE not in [child.status() for child in psutil.Process().children()])
 
 

@@ -16,9 +16,9 @@ from urllib.parse import unquote
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Serves a folder. `fault(handler, path, number)` may answer in its stead: the number-th GET of a path, from 0.
+    """Serves a folder. `fault(path, number)` gives the fault for a GET, or None; `number` counts the GETs of a path.
 
-    What it returns is the name of a fault: see `_Handler.do_GET`.
+    A fault is a status (404, 500, 503) or a name that `_Handler._answer` knows.
     """
 
     daemon_threads = True
@@ -30,7 +30,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.with_ranges = self.with_head = True
         self.requests: Counter[str] = Counter()
         self.ranges: list[tuple[str, int]] = []
-        """Path and first byte of each GET that was answered."""
+        """Path and first byte of each answered GET."""
         self.open: set[socket.socket] = set()
         self.lock = threading.Lock()
 
@@ -43,7 +43,7 @@ class FaultyServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request, client_address):
-        """Clients hang up when they have what they want; that is no error of the server."""
+        """Ignore clients that close the connection early."""
 
     def cut_all(self) -> None:
         """Break every connection."""
@@ -52,7 +52,7 @@ class FaultyServer(ThreadingHTTPServer):
 
 
 def reset(connection: socket.socket) -> None:
-    """Make the other end see a reset."""
+    """Close a connection with a reset."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.shutdown(socket.SHUT_RD)
@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *args):
-        """Quiet."""
+        """Write no log."""
 
     def do_HEAD(self):
         if not self.server.with_head:
@@ -144,7 +144,7 @@ def serving(folder: Path, **options):
 
 @contextmanager
 def away(server: FaultyServer, seconds: float, folder: Path):
-    """Take a server down, connections and all, and bring another up in its place after a time."""
+    """Stop a server, break its connections, and start another one on its port after some seconds."""
     port = server.server_port
     server.shutdown()
     server.server_close()

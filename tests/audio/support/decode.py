@@ -1,15 +1,15 @@
-"""Decodes the files named on standard input in a process that may take little memory; run by test_audio.py.
+"""Decode the files whose paths are on standard input, in a process with limited memory. `test_read.py` runs this.
 
     decode.py MEGABYTES < paths
 
-Prints a JSON line a file: [path, length as the header has it, decoded length, rate, channels], or [path, error].
+Prints one JSON line per file: [path, length in the header, decoded length, rate, channels], or [path, error].
 """
 
 import json
 import resource
 import sys
 
-import av  # noqa: F401 - so that its libraries are there before memory is counted
+import av  # noqa: F401 - loads its libraries before memory is counted
 
 from wenet_uio.audio.read import AudioError, audio_info, read_audio
 
