@@ -78,7 +78,7 @@ def test_an_empty_band_is_refused():
 
 
 def test_log_mel_spectrogram_follows_the_description_of_whisper():
-    """Computed here the long way, from Whisper's description: hann windows, slaney mels, log10, 8 below the peak."""
+    """Expected values by the description of Whisper: hann windows, slaney mels, log10, at most 8 below the peak."""
     waveform = speech_like(16000)
     found = log_mel_spectrogram(waveform, 16000, LogMelSpectrogramConf())
     assert found.shape == (100, 80)

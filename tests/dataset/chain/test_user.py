@@ -18,7 +18,7 @@ HERE = "tests.dataset.chain.test_user"
 
 @dataclass(frozen=True)
 class Gain:
-    """An operator as a user would write it."""
+    """A typical operator of a user."""
 
     factor: float = 1.0
 
@@ -28,7 +28,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class FailOn:
-    """Does to one utterance what it is told to."""
+    """Fails on one utterance, in the way that `how` names."""
 
     key: str
     how: str
@@ -60,7 +60,7 @@ def test_an_operator_runs_in_training_and_in_evaluation_only_if_configured(make_
             next(iter(loader(lists["raw"], "raw", training=False, conf=conf)))
             for conf in ({}, conf_with("Gain", evaluation=evaluation, factor=2.0))
         )
-        louder = own.feats[0] - plain.feats[0]  # log of the squared factor
+        louder = own.feats[0] - plain.feats[0]  # logarithm of the squared factor
         assert float(louder.mean()) == pytest.approx(1.386 if evaluation else 0.0, abs=1e-3)
 
 

@@ -15,7 +15,7 @@ def cost(units, run):
 
 
 def brute_force_smallest_cap(units, count):
-    """Smallest largest cost of `count` runs, by dynamic programming."""
+    """The minimum of the largest cost of `count` runs, by dynamic programming."""
     best = [0.0] + [np.inf] * len(units)
     for _ in range(count):
         best = [0.0] + [

@@ -28,7 +28,7 @@ FILTER = FilterConf(min_length=100, max_length=2500)
 
 
 def small_scales():
-    """Let corpora of a few hundred utterances have lanes and groups."""
+    """Lower the limits, so that corpora of a few hundred utterances have several lanes and groups."""
     with (
         patch.object(plan, "WHOLE_CORPUS", 200),
         patch.object(group_plan, "BLOCK_BATCHES", 8),

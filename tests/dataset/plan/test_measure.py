@@ -22,7 +22,7 @@ POLICIES = [
 
 
 class EdgeCorpus(IndexOnlyCorpus):
-    """Shards of samples at odd rates, some a sample shorter or longer than a bound, some text alone."""
+    """Samples at unusual rates; some are one sample shorter or longer than a bound."""
 
     def __init__(self, counts, seed):
         super().__init__(counts, seed)

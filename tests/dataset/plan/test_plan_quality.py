@@ -30,7 +30,7 @@ def test_batches_of_lanes_pad_as_little_and_ranks_are_balanced():
 
 
 def shuffle_buffer(shards, per_shard, size, seed):
-    """WebDataset's order: shards shuffled, samples drawn from a buffer of `size`."""
+    """The order of WebDataset: shuffled shards, and samples drawn from a buffer of `size`."""
     random = Random(seed)
     order, buffer = list(range(shards)), []
     random.shuffle(order)

@@ -15,7 +15,7 @@ from wenet_uio.dataset.plan.worst_shapes import Shape, worst_shapes
 
 @pytest.fixture
 def corpus(make_lists: Any) -> Corpus:
-    """20 utterances of 0.3 to 1.2 s, of 1 to 3 tokens."""
+    """20 utterances of 0.3 to 1.2 s and 1 to 3 tokens."""
     return open_list(make_lists(20)["raw"], "raw")
 
 
@@ -44,7 +44,7 @@ def test_a_shape_combines_the_longest_audio_and_the_longest_text_of_a_bucket(cor
         for inside in (short, ~short)
     ]
     assert shapes(corpus, measure(), bins(0.7, 1.2)) == expected
-    assert shapes(corpus, measure(), bins(0.1, 0.7)) == [None, *expected], "what is longer has a bucket of its own"
+    assert shapes(corpus, measure(), bins(0.1, 0.7)) == [None, *expected], "longer utterances have their own bucket"
 
 
 def test_shapes_respect_filters_and_the_slowest_speed(corpus: Corpus) -> None:

@@ -1,4 +1,4 @@
-"""Cut sorted samples into batches of nearly equal padded cost: number of samples times the largest units among them."""
+"""Cut sorted samples into batches of nearly equal padded cost: number of samples times the largest units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Run = tuple[int, int]
 
 
 def fewest_batches(units: np.ndarray, bound: int) -> int:
-    """The fewest batches that hold samples of rising `units` when only batches of one sample may exceed `bound`."""
+    """Smallest number of batches for samples of rising `units`; only a batch of a single sample may exceed `bound`."""
     return len(_runs(units.tolist(), bound)) if len(units) else 0
 
 
