@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from wenet_uio.config.dataset import SpecAugConf, SpecSubConf, SpecTrimConf
-from wenet_uio.dataset.chain.augment import SpecAug, SpecSub, SpecTrim
+from wenet_uio.config.dataset import DatasetConf, SpecAugConf, SpecSubConf, SpecTrimConf
+from wenet_uio.dataset.chain.augment import SpecAug, SpecSub, SpecTrim, augmentations
 from wenet_uio.dataset.types import Example
 
 OPERATORS = [SpecAug(SpecAugConf()), SpecSub(SpecSubConf()), SpecTrim(SpecTrimConf())]
@@ -48,5 +48,16 @@ def test_spec_trim_cuts_the_end_by_no_more_than_half():
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_one_frame_survives(operator):
+def test_a_single_frame_remains(operator):
     assert operator(example(1, frames=1)).feats.shape == (1, 80)
+
+
+def test_only_training_augments_and_only_with_the_operators_that_are_on():
+    conf = DatasetConf(spec_sub=True, spec_sub_conf={"max_t": 7})
+    assert augmentations(conf, training=True) == (SpecAug(SpecAugConf()), SpecSub(SpecSubConf(max_t=7)), None)
+    assert augmentations(conf, training=False) == (None, None, None)
+
+
+def test_an_example_without_features_is_an_error_that_names_it():
+    with pytest.raises(ValueError, match="utt1: no features; compute them before this operator"):
+        OPERATORS[0](Example("utt1", "", torch.ones(9), 16000, random=1))

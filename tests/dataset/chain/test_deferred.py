@@ -28,7 +28,7 @@ FEATURES = {
 def examples(lengths, dtype=torch.int16):
     generator = torch.Generator().manual_seed(0)
     for number, length in enumerate(lengths):
-        loudness = torch.linspace(50, 4000, length)  # so that a wrong edge shows
+        loudness = torch.linspace(50, 4000, length)  # rising loudness, so that errors at the edges are visible
         waveform = torch.randn(length, generator=generator) * loudness + 30
         yield Example(f"{number}", "", waveform.to(dtype), 16000, random=(number + 1) << 55, labels=(1,))
 
@@ -63,7 +63,7 @@ def test_features_on_the_device_equal_those_of_the_workers(name, training):
     torch.testing.assert_close(found.feats, expected.feats, atol=1e-3, rtol=0)
 
 
-def test_masks_fall_where_the_workers_have_them():
+def test_masks_equal_those_of_the_workers():
     conf = DatasetConf(**AUGMENTED, fbank_conf={"num_mel_bins": 40})
     given = list(examples(range(8000, 24000, 1000)))
     expected = batch(conf, workers(given)).feats
@@ -73,7 +73,7 @@ def test_masks_fall_where_the_workers_have_them():
     assert not torch.equal(expected == 0, batch(plain, workers(given)).feats == 0)
 
 
-def test_waveforms_that_were_resampled_cross_as_floats():
+def test_a_batch_with_float_waveforms_is_sent_as_float32():
     conf = DatasetConf(fbank_conf={"num_mel_bins": 40})
     given = [*examples([16000]), *examples([9000], torch.float32)]
     deferred = batch(conf, given, defer_features=True)
@@ -81,13 +81,13 @@ def test_waveforms_that_were_resampled_cross_as_floats():
     torch.testing.assert_close(deferred.to("cpu").feats, batch(conf, workers(given)).feats, atol=1e-3, rtol=0)
 
 
-def test_what_makes_no_frame_is_left_out_as_by_the_workers():
+def test_audio_without_a_frame_is_left_out_in_both_modes():
     for options in ({}, {"defer_features": True}):
         with pytest.raises(SkipSample, match="too_short: 399 samples"):
             batch(DatasetConf(), workers(examples([399])), **options)
 
 
-def test_what_is_computed_does_not_hang_on_the_batch():
+def test_features_do_not_depend_on_the_other_utterances_of_the_batch():
     conf = DatasetConf(fbank_conf={"num_mel_bins": 40, "dither": 1.0}, **AUGMENTED)
     given = list(examples([16000, 5001, 23999]))
     together = batch(conf, given, defer_features=True).to("cpu")
@@ -98,14 +98,14 @@ def test_what_is_computed_does_not_hang_on_the_batch():
         torch.testing.assert_close(together.feats[row, :length], alone.feats[0], atol=1e-3, rtol=0)
 
 
-def test_a_batch_that_was_emptied_has_features_of_the_right_width():
+def test_an_emptied_batch_has_features_of_the_right_width():
     conf = DatasetConf(fbank_conf={"num_mel_bins": 40})
     whole = batch(conf, examples([16000]), defer_features=True)
     emptied = replace(whole, keys=(), feats=whole.feats[:0], feats_lengths=whole.feats_lengths[:0])
     assert emptied.to("cpu").feats.shape == (0, 0, 40)
 
 
-def test_trimming_is_the_same_draw():
+def test_spec_trim_cuts_the_same_frames_as_in_the_workers():
     conf = DatasetConf(spec_aug=False, spec_trim=True, spec_trim_conf=SpecTrimConf(max_t=30))
     given = list(examples(range(8000, 24000, 1000)))
     lengths = batch(conf, workers(given)).feats_lengths

@@ -35,7 +35,7 @@ def test_noise_is_quantiles_of_splitmix64():
 
 
 def splitmix(seed, count):
-    """As published, in whole numbers: the 16-bit parts of each, lowest first, as signed ones."""
+    """SplitMix64 as published: the signed 16-bit parts of each number, lowest part first."""
     parts, mask = [], 2**64 - 1
     for number in range(1, count + 1):
         z = (seed + number * 0x9E3779B97F4A7C15) & mask

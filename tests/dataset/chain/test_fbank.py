@@ -43,7 +43,7 @@ def test_fbank_equals_kaldis(window_type, snip_edges, rate):
         *(("preemphasis_coefficient", 0.0), ("remove_dc_offset", False)),
     ],
 )
-def test_every_option_means_what_kaldi_means(option, value):
+def test_every_option_has_the_meaning_of_kaldi(option, value):
     waveform = speech_like(16000)
     expected = kaldi.fbank(waveform[None], energy_floor=0.0, **{"num_mel_bins": 40, option: value})
     found = fbank(waveform, 16000, FbankConf(**{"num_mel_bins": 40, option: value}))
@@ -77,8 +77,8 @@ def test_an_empty_band_is_refused():
         fbank(torch.ones(8000), 8000, FbankConf(high_freq=7000))
 
 
-def test_log_mel_spectrogram_is_whispers():
-    """Computed here the long way, from Whisper's description: hann windows, slaney mels, log10, 8 below the peak."""
+def test_log_mel_spectrogram_follows_the_description_of_whisper():
+    """Expected values by the description of Whisper: hann windows, slaney mels, log10, at most 8 below the peak."""
     waveform = speech_like(16000)
     found = log_mel_spectrogram(waveform, 16000, LogMelSpectrogramConf())
     assert found.shape == (100, 80)
@@ -93,6 +93,6 @@ def test_log_mel_spectrogram_is_whispers():
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
-def test_whisper_features_are_brought_to_one_length_where_asked():
+def test_pad_or_trim_gives_all_whisper_features_one_length():
     conf = LogMelSpectrogramConf(pad_or_trim=True, max_duration=2)
     assert all(log_mel_spectrogram(speech_like(size), 16000, conf).shape == (200, 80) for size in (16000, 48000))

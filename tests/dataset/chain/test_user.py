@@ -18,7 +18,7 @@ HERE = "tests.dataset.chain.test_user"
 
 @dataclass(frozen=True)
 class Gain:
-    """An operator as a user would write it."""
+    """A typical operator of a user."""
 
     factor: float = 1.0
 
@@ -28,7 +28,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class FailOn:
-    """Does to one utterance what it is told to."""
+    """Fails on one utterance, in the way that `how` names."""
 
     key: str
     how: str
@@ -53,18 +53,18 @@ def test_an_operator_takes_the_place_it_is_given(after, place):
     assert chain[:place] + chain[place + 1 :] == plain
 
 
-def test_it_changes_what_training_sees_and_evaluation_only_where_it_is_told_to(make_lists):
+def test_an_operator_runs_in_training_and_in_evaluation_only_if_configured(make_lists):
     lists = make_lists(5)
     for evaluation in (False, True):
         plain, own = (
             next(iter(loader(lists["raw"], "raw", training=False, conf=conf)))
             for conf in ({}, conf_with("Gain", evaluation=evaluation, factor=2.0))
         )
-        louder = own.feats[0] - plain.feats[0]  # log of the squared factor
+        louder = own.feats[0] - plain.feats[0]  # logarithm of the squared factor
         assert float(louder.mean()) == pytest.approx(1.386 if evaluation else 0.0, abs=1e-3)
 
 
-def test_cmvn_statistics_are_of_the_features_that_evaluation_sees(make_utterances):
+def test_cmvn_statistics_use_the_features_of_evaluation(make_utterances):
     lines = make_utterances(3)
     confs = DatasetConf(), DatasetConf(**conf_with("Gain", evaluation=True, factor=2.0))
     plain, own = (torch.tensor(cmvn_statistics(lines, conf, Executor())["mean_stat"]) for conf in confs)
@@ -76,13 +76,13 @@ def test_cmvn_statistics_are_of_the_features_that_evaluation_sees(make_utterance
 @pytest.mark.parametrize(
     ("how", "message"), [("break", "RuntimeError: The size of tensor"), ("forget", "returned NoneType")]
 )
-def test_its_faults_stop_the_run_and_name_the_utterance(how, message, workers, make_lists):
+def test_an_error_of_an_operator_stops_the_run_and_names_the_utterance(how, message, workers, make_lists):
     one = loader(make_lists(5)["raw"], "raw", num_workers=workers, conf=conf_with("FailOn", key="utt0003", how=how))
     with pytest.raises(OperatorError, match=r"test_user:FailOn (failed on|returned \w+ for) utt0003"):
         list(one)
 
 
-def test_it_can_leave_a_sample_out(make_lists):
+def test_an_operator_can_leave_a_sample_out(make_lists):
     conf = conf_with("FailOn", key="utt0003", how="skip")
     skipped = [s for batch in loader(make_lists(5)["raw"], "raw", conf=conf) for s in batch.skipped]
     assert [(sample.key, sample.reason, sample.filtered) for sample in skipped] == [("utt0003", "too_noisy", False)]
@@ -97,7 +97,7 @@ def test_it_can_leave_a_sample_out(make_lists):
         ({"use": f"{HERE}:conf_with", "conf": {"name": "Gain"}}, "returned dict, which cannot be called"),
     ],
 )
-def test_an_operator_that_cannot_be_had_is_named(operator, message):
+def test_an_operator_that_cannot_be_loaded_is_named(operator, message):
     conf = DatasetConf(operators=[{"after": "resample", **operator}])
     with pytest.raises(ConfigError, match=rf"dataset_conf.operators: .*{message}"):
         build_chain(conf, TOKENIZER, training=True)
@@ -118,7 +118,7 @@ def test_a_misspelt_operator_is_an_error_of_the_config(operator, message):
 
 
 @pytest.mark.parametrize("after", ["features", "spec_trim"])
-def test_an_operator_on_features_keeps_them_in_the_workers(after):
+def test_an_operator_on_features_requires_features_in_the_workers(after):
     with pytest.raises(ValueError, match=f"comes after {after}, and needs feature_device: worker"):
         DatasetConf(feature_device="accelerator", **conf_with("Gain", after))
     DatasetConf(feature_device="accelerator", **conf_with("Gain", "resample"))

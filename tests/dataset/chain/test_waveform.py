@@ -42,7 +42,7 @@ def test_speed_moves_pitch_and_duration(speed):
     assert abs(peak_hertz(out.waveform, 16000) - 440 * speed) <= 1
 
 
-def test_nothing_is_touched_at_the_right_rate_and_speed():
+def test_an_example_of_the_right_rate_and_speed_is_returned_unchanged():
     same = example(tone(440, 16000), 16000)
     assert Resample(16000)(same) is same
     assert SpeedPerturb()(same) is same
@@ -50,12 +50,12 @@ def test_nothing_is_touched_at_the_right_rate_and_speed():
 
 @pytest.mark.parametrize(("source", "target"), [(8000, 16000), (44100, 16000), (9, 10), (11, 10), (22050, 16000)])
 @pytest.mark.parametrize("samples", [1, 399, 7777])
-def test_the_plan_counts_resampled_samples_right(source, target, samples):
+def test_the_plan_predicts_the_number_of_resampled_samples(source, target, samples):
     assert len(resample(torch.ones(samples), source, target)) == resampled_length(samples, source, target)
 
 
 @pytest.mark.parametrize("rate", [44101, 191999, 767999, 1001])
-def test_a_rate_without_a_small_ratio_takes_no_great_filters(rate):
+def test_an_odd_rate_needs_no_large_filters(rate):
     waveform = resample(tone(200, rate), rate, 16000)
     filters, _, source, target = _filters(rate, 16000)
     assert filters.numel() <= 2**23

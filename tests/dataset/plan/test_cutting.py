@@ -15,7 +15,7 @@ def cost(units, run):
 
 
 def brute_force_smallest_cap(units, count):
-    """Smallest largest cost of `count` runs, by dynamic programming."""
+    """The minimum of the largest cost of `count` runs, by dynamic programming."""
     best = [0.0] + [np.inf] * len(units)
     for _ in range(count):
         best = [0.0] + [
@@ -26,7 +26,7 @@ def brute_force_smallest_cap(units, count):
 
 
 @given(UNITS, st.integers(1, 100), st.integers(100, 12000))
-def test_runs_are_as_many_as_asked_and_cover_all_samples_in_order(units, count, bound):
+def test_cut_makes_exactly_count_runs_that_cover_all_samples_in_order(units, count, bound):
     runs = cut(units, count, bound)
     assert len(runs) == count
     assert runs[0][0] == 0
@@ -35,7 +35,7 @@ def test_runs_are_as_many_as_asked_and_cover_all_samples_in_order(units, count, 
 
 
 @given(UNITS, st.integers(3000, 12000))
-def test_the_fewest_batches_hold_the_bound_and_one_fewer_would_not(units, bound):
+def test_fewest_batches_hold_the_bound_and_one_batch_fewer_does_not(units, bound):
     count = fewest_batches(units, bound)
     assert max(cost(units, run) for run in cut(units, count, bound)) <= bound
     if count > 1:
@@ -43,11 +43,11 @@ def test_the_fewest_batches_hold_the_bound_and_one_fewer_would_not(units, bound)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=14).map(lambda v: np.sort(np.asarray(v))), st.integers(1, 6))
-def test_the_dearest_run_is_within_a_thousandth_of_the_best(units, count):
-    dearest = max(cost(units, run) for run in cut(units, count, bound=10**9))
-    assert dearest <= brute_force_smallest_cap(units, count) * 1.001 + 1
+def test_the_largest_cost_is_within_a_thousandth_of_the_minimum(units, count):
+    largest = max(cost(units, run) for run in cut(units, count, bound=10**9))
+    assert largest <= brute_force_smallest_cap(units, count) * 1.001 + 1
 
 
-def test_no_batch_for_samples_is_an_error():
+def test_zero_batches_for_some_samples_are_an_error():
     with pytest.raises(ValueError, match="3 samples cannot be cut into 0"):
         cut(np.array([1, 2, 3]), 0, 100)

@@ -43,6 +43,6 @@ def test_outliers_of_tokens_per_second_do_not_stretch_their_bin():
     assert max(bins.max_tps) < 10
 
 
-def test_nothing_cannot_be_binned():
+def test_no_utterances_are_an_error():
     with pytest.raises(ValueError, match="0 utterances cannot be put into 3 bins"):
         duration_bins(np.empty(0), 3)

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import weakref
 from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
@@ -27,7 +28,7 @@ FILTER = FilterConf(min_length=100, max_length=2500)
 
 
 def small_scales():
-    """Let corpora of a few hundred utterances have lanes and groups."""
+    """Lower the limits, so that corpora of a few hundred utterances have several lanes and groups."""
     with (
         patch.object(plan, "WHOLE_CORPUS", 200),
         patch.object(group_plan, "BLOCK_BATCHES", 8),
@@ -89,7 +90,7 @@ def test_any_change_of_world_size_reads_the_rest_once_in_equal_steps(corpus, pol
     assert max(seen.values(), default=1) == 1
 
 
-def test_batches_do_not_depend_on_the_order_in_which_they_are_asked_for():
+def test_batches_do_not_depend_on_the_order_of_requests():
     corpus, rule = IndexOnlyCorpus([40] * 40), measure(POLICIES[1])
     forward, backward = (EpochPlan(corpus, rule, seed=1, epoch=0, lanes=4) for _ in range(2))
     in_order = [samples_of(forward.batch(index)) for index in range(forward.num_batches)]
@@ -97,7 +98,7 @@ def test_batches_do_not_depend_on_the_order_in_which_they_are_asked_for():
     assert in_order == reversed_order[::-1]
 
 
-def test_the_ranks_of_the_last_step_all_have_samples_while_there_are_enough():
+def test_every_rank_of_the_last_step_has_samples_if_there_are_enough():
     corpus, rule = IndexOnlyCorpus([180]), measure(POLICIES[1])
     plan = EpochPlan(corpus, rule, seed=1, epoch=0, lanes=1)
     world_size = plan.num_batches + 3
@@ -105,7 +106,7 @@ def test_the_ranks_of_the_last_step_all_have_samples_while_there_are_enough():
     assert all(len(plan.step(0, world_size, rank)) for rank in range(world_size))
 
 
-def test_epochs_differ_in_order_mates_and_speeds():
+def test_epochs_differ_in_order_and_in_batches_and_draw_speeds():
     corpus, rule = IndexOnlyCorpus([30] * 40), measure(POLICIES[1])
     first, second = (EpochPlan(corpus, rule, seed=1, epoch=epoch, lanes=4) for epoch in (0, 1))
     mates = [
@@ -127,12 +128,12 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
     assert keys[0] == keys[1] == keys[2]
 
 
-def test_nothing_left_by_the_filters_is_no_batch():
+def test_there_are_no_batches_if_the_filters_keep_nothing():
     rule = measure(POLICIES[1], filter_conf=FilterConf(min_length=5000, max_length=6000))
     assert EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, lanes=1).num_batches == 0
 
 
-def test_token_bounds_are_planned_where_characters_are_tokens():
+def test_token_bounds_apply_while_planning_if_the_index_counts_tokens():
     conf = DatasetConf(filter_conf=FilterConf(token_max_length=30), batch_conf=POLICIES[0])
     corpus = IndexOnlyCorpus([100])
     rule = measure_of(conf, training=True, text_length_is_tokens=True)
@@ -163,7 +164,7 @@ def test_a_report_accounts_for_every_utterance():
     assert 1 <= report.skew < 1.3
 
 
-def test_lanes_follow_the_world_size_where_there_are_shards_enough():
+def test_lanes_follow_the_world_size_if_there_are_enough_shards():
     corpus = IndexOnlyCorpus([10] * 100)
     assert [choose_lanes(corpus, world_size) for world_size in (1, 3, 8, 16)] == [8, 9, 8, 16]
     assert choose_lanes(IndexOnlyCorpus([100]), 8) == 1
@@ -188,7 +189,7 @@ def test_the_shards_ahead_are_those_that_the_batches_are_read_from(chosen, posit
     assert covered == len(chosen) * rows_left
 
 
-def test_the_shards_of_a_small_corpus_are_ahead_in_the_order_of_their_first_use():
+def test_shards_ahead_of_a_small_corpus_come_in_the_order_of_their_first_use():
     corpus = IndexOnlyCorpus([10] * 20)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=4))
     epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, lanes=1)
@@ -200,7 +201,31 @@ def test_the_shards_of_a_small_corpus_are_ahead_in_the_order_of_their_first_use(
     assert shards.tolist() == list(dict.fromkeys(used))
 
 
-def test_planning_does_without_torch():
+def test_the_plan_of_another_epoch_equals_a_new_plan_and_shares_the_costs(monkeypatch):
+    corpus, rule = IndexOnlyCorpus([30] * 40), measure(POLICIES[1])
+    calls = []
+    shard_units = type(rule).shard_units
+    monkeypatch.setattr(type(rule), "shard_units", lambda *args: calls.append(1) or shard_units(*args))
+    first = EpochPlan(corpus, rule, seed=1, epoch=0, lanes=4)
+    before = samples_of(first.batch(0))
+    second = first.of_epoch(seed=2, epoch=5)
+    assert len(calls) == 1
+    fresh = EpochPlan(corpus, rule, seed=2, epoch=5, lanes=4)
+    found, expected = ([samples_of(plan.batch(t)) for t in range(plan.num_batches)] for plan in (second, fresh))
+    assert found == expected
+    assert samples_of(first.batch(0)) == before != found[0]
+
+
+def test_a_corpus_is_freed_with_its_plan():
+    corpus = IndexOnlyCorpus([30] * 40)
+    plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, lanes=4)
+    plan.batch(0)
+    reference = weakref.ref(corpus)
+    del corpus, plan
+    assert reference() is None
+
+
+def test_planning_does_not_import_torch():
     code = (
         "import sys, wenet_uio.dataset.plan.epoch_plan, wenet_uio.dataset.corpus.base; sys.exit('torch' in sys.modules)"
     )

@@ -22,7 +22,7 @@ POLICIES = [
 
 
 class EdgeCorpus(IndexOnlyCorpus):
-    """Shards of samples at odd rates, some a sample shorter or longer than a bound, some text alone."""
+    """Samples at unusual rates; some are one sample shorter or longer than a bound."""
 
     def __init__(self, counts, seed):
         super().__init__(counts, seed)
@@ -62,7 +62,7 @@ bounds = st.fixed_dictionaries(
 
 
 @given(corpora, st.sampled_from(POLICIES), bounds, st.integers(1, 5))
-def test_what_filters_leave_out_is_counted_exactly_by_any_number_of_ranks(corpus, policy, bounds, ranks):
+def test_filtered_samples_are_counted_exactly_by_any_number_of_ranks(corpus, policy, bounds, ranks):
     rule = measure(policy, **bounds)
     expected = sum((rule.keep(corpus.run(shard))[1] for shard in range(corpus.num_shards)), Counter())
     assert rule.filtered(corpus) == expected
@@ -70,7 +70,7 @@ def test_what_filters_leave_out_is_counted_exactly_by_any_number_of_ranks(corpus
 
 
 @pytest.mark.parametrize("policy", POLICIES[:3])
-def test_counting_looks_into_those_shards_alone_that_a_filter_may_touch(policy):
+def test_counting_reads_the_index_only_of_shards_that_a_filter_may_change(policy):
     corpus = EdgeCorpus([3] * 40, seed=3)
     seconds = [corpus.run(shard).seconds for shard in range(40)]
     corpus.looked_into.clear()

@@ -14,13 +14,13 @@ def report(counts, world_size):
     return report_plan(IndexOnlyCorpus(counts), measure_of(conf, training=True), seed=1, epoch=0, world_size=world_size)
 
 
-def test_dynamic_batches_of_a_planned_corpus_hardly_pad():
+def test_dynamic_batches_of_a_small_corpus_pad_at_most_1_6_percent():
     whole = report([1000] * 20, world_size=8)
     assert whole.padding <= 1.6
     assert whole.fill >= 92
 
 
-def test_lanes_pad_as_little_and_keep_the_ranks_even():
+def test_batches_of_lanes_pad_as_little_and_ranks_are_balanced():
     lanes = report([1000] * 300, world_size=8)
     assert lanes.lanes == 8
     assert lanes.padding <= 1.6
@@ -30,7 +30,7 @@ def test_lanes_pad_as_little_and_keep_the_ranks_even():
 
 
 def shuffle_buffer(shards, per_shard, size, seed):
-    """WebDataset's order: shards shuffled, samples drawn from a buffer of `size`."""
+    """The order of WebDataset: shuffled shards, and samples drawn from a buffer of `size`."""
     random = Random(seed)
     order, buffer = list(range(shards)), []
     random.shuffle(order)

@@ -15,7 +15,7 @@ from wenet_uio.dataset.plan.worst_shapes import Shape, worst_shapes
 
 @pytest.fixture
 def corpus(make_lists: Any) -> Corpus:
-    """20 utterances of 0.3 to 1.2 s, of 1 to 3 tokens."""
+    """20 utterances of 0.3 to 1.2 s and 1 to 3 tokens."""
     return open_list(make_lists(20)["raw"], "raw")
 
 
@@ -36,7 +36,7 @@ def shapes(corpus: Corpus, measure: Measure, conf: BatchConf, num_bins: int = 4)
     return worst_shapes(corpus, measure, conf, num_bins)[1]
 
 
-def test_the_longest_audio_of_a_bucket_meets_its_longest_text(corpus: Corpus) -> None:
+def test_a_shape_combines_the_longest_audio_and_the_longest_text_of_a_bucket(corpus: Corpus) -> None:
     samples, tokens = columns(corpus)
     short = samples <= 0.7 * 16000
     expected = [
@@ -44,10 +44,10 @@ def test_the_longest_audio_of_a_bucket_meets_its_longest_text(corpus: Corpus) ->
         for inside in (short, ~short)
     ]
     assert shapes(corpus, measure(), bins(0.7, 1.2)) == expected
-    assert shapes(corpus, measure(), bins(0.1, 0.7)) == [None, *expected], "what is longer has a bucket of its own"
+    assert shapes(corpus, measure(), bins(0.1, 0.7)) == [None, *expected], "longer utterances have their own bucket"
 
 
-def test_filters_and_the_slowest_speed_count(corpus: Corpus) -> None:
+def test_shapes_respect_filters_and_the_slowest_speed(corpus: Corpus) -> None:
     plain = shapes(corpus, measure(), bins(9.0))[0]
     slow = shapes(corpus, measure(speed_perturb=True, speed_perturb_conf={"speeds": [0.5, 1.0]}), bins(9.0))[0]
     assert slow.frames == pytest.approx(2 * plain.frames, abs=3)
@@ -58,12 +58,12 @@ def test_filters_and_the_slowest_speed_count(corpus: Corpus) -> None:
         shapes(corpus, measure(filter_conf={"min_duration": 9.0}), bins(9.0))
 
 
-def test_buckets_of_tokens_hold_no_longer_text(corpus: Corpus) -> None:
+def test_shapes_of_token_buckets_do_not_exceed_their_tokens(corpus: Corpus) -> None:
     found = shapes(corpus, measure(), bins((1.3, 1), (1.3, 2), (1.3, 3)))
     assert [shape.tokens for shape in found] == [1, 2, 3]
 
 
-def test_without_bins_some_are_made_that_hold_all(corpus: Corpus) -> None:
+def test_without_bins_in_the_config_bins_for_all_utterances_are_found(corpus: Corpus) -> None:
     policy, found = worst_shapes(corpus, measure(), BatchConf(), 4)
     assert isinstance(policy, DurationBucketPolicy)
     assert len(policy.ends) == len(found) == 4

@@ -1,8 +1,8 @@
 """Features of Kaldi and Whisper in float32 torch: of one waveform, or of a padded batch on any device.
 
 All steps before the Fourier transform are linear, so few passes over the frames remain. Pre-emphasis is applied once to
-the whole waveform. Removing the mean of each frame becomes a rank-one correction of the spectrum. The mel matrix sums
-real and imaginary parts of the power spectrum. The work is done in chunks that stay in the processor's cache.
+the whole waveform. Removing the mean of each frame becomes a rank-one correction of the spectrum. The mel matrix also
+adds the squares of real and imaginary parts. The work is done in chunks that stay in the cache of the processor.
 
 A padded batch is treated as one long waveform, in which every row takes a whole number of frame shifts. Frames that
 overlap two rows are computed and ignored. So the same code serves one waveform and a batch, without a loop over
@@ -36,7 +36,8 @@ class _Tables:
     window: torch.Tensor
     """(window samples,)"""
     mean_spectrum: torch.Tensor
-    """(2 * fft bins,): spectrum of a frame whose samples are all 1; real and imaginary parts alternate."""
+    """(2 * fft bins,): spectrum of a frame of ones after pre-emphasis and window. Real and imaginary parts
+    alternate."""
     mel: tuple[MelBand, ...]
     shift: int
     fft_size: int

@@ -40,7 +40,8 @@ def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor
     high = conf.high_freq if conf.high_freq > 0 else nyquist + conf.high_freq
     if not 0 <= conf.low_freq < high <= nyquist:
         raise ValueError(
-            f"fbank_conf: low_freq {conf.low_freq} and high_freq {conf.high_freq} leave no band at {sample_rate} Hz"
+            f"low_freq {conf.low_freq} and high_freq {conf.high_freq} leave no band at {sample_rate} Hz: "
+            f"the band must lie between 0 and {nyquist:g} Hz"
         )
     edges = torch.linspace(_mel(conf.low_freq), _mel(high), conf.num_mel_bins + 2, dtype=torch.float64)
     left, centre, right = edges[:-2], edges[1:-1], edges[2:]

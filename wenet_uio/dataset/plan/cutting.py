@@ -1,4 +1,4 @@
-"""Cut sorted samples into batches of nearly equal padded cost: number of samples times the largest units among them."""
+"""Cut sorted samples into batches of nearly equal padded cost: number of samples times the largest units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Run = tuple[int, int]
 
 
 def fewest_batches(units: np.ndarray, bound: int) -> int:
-    """The fewest batches that hold samples of rising `units` when only batches of one sample may exceed `bound`."""
+    """Smallest number of batches for samples of rising `units`; only a batch of a single sample may exceed `bound`."""
     return len(_runs(units.tolist(), bound)) if len(units) else 0
 
 
@@ -46,7 +46,7 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
         else:
             best, high = runs, middle
     while len(best) < count:
-        _split_dearest(best, values)
+        _halve_largest(best, values)
     return best
 
 
@@ -74,12 +74,12 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] 
     return runs
 
 
-def _split_dearest(runs: list[Run], values: list[int]) -> None:
+def _halve_largest(runs: list[Run], values: list[int]) -> None:
     """Halve, in place, the run of the highest cost that has more than one sample."""
-    dearest = max(
+    largest = max(
         (number for number, (first, last) in enumerate(runs) if last - first > 1),
         key=lambda number: (runs[number][1] - runs[number][0]) * values[runs[number][1] - 1],
     )
-    first, last = runs[dearest]
+    first, last = runs[largest]
     middle = (first + last) // 2
-    runs[dearest : dearest + 1] = [(first, middle), (middle, last)]
+    runs[largest : largest + 1] = [(first, middle), (middle, last)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 OUTLIER = 4.0
-"""Outliers: tokens per second that differ from the mean of their bin by more standard deviations than this."""
+"""Utterances are outliers if their tokens per second differ from the mean of the bin by more standard deviations."""
 
 
 @dataclass(frozen=True)
