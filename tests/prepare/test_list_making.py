@@ -10,7 +10,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.executor import Executor
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list, manifest_of
+from wenet_uio.prepare.list_making import make_raw_list, make_shard_list, manifest_of, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
 
@@ -152,3 +152,16 @@ def test_a_shuffle_is_a_function_of_the_seed_and_the_keys(make_utterances, tmp_p
     assert keys(lines, 3) == keys(lines[::-1], 3)
     assert keys(lines, 3) != keys(lines, 4)
     assert sorted(keys(lines, 3)) == [line.key for line in lines] == keys(lines, None)
+
+
+@pytest.mark.parametrize(("allow_bad", "status"), [(False, 1), (True, 0)])
+def test_ten_bad_utterances_are_named_and_the_others_counted(make_utterances, tmp_path, capsys, allow_bad, status):
+    lines = make_utterances(13)
+    for line in lines[:12]:
+        Path(line.wav).write_bytes(b"")
+    data_list = str(tmp_path / "list")
+    assert tell_outcome(data_list, make_raw_list(lines, data_list), allow_bad) == status
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert [line.split(": ")[1] for line in errors[:10]] == [f"utt{number:04d}" for number in range(10)]
+    assert errors[10] == f"error: and 2 more, all of them in {data_list}.json"
+    assert len(errors) == 11 + status

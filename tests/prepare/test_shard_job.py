@@ -12,7 +12,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.prepare.list_making import make_shard_list
-from wenet_uio.prepare.shard_job import ShardJob, Storing, pack_shard
+from wenet_uio.prepare.shard_job import ShardJob, Storing, encode_sample, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions
 
 
@@ -98,3 +98,17 @@ def test_what_a_codec_makes_larger_than_expected_goes_into_a_further_shard(make_
     receipt, _ = pack_shard(ShardJob(str(tmp_path), "one", lines, Storing(), max_bytes=80_000))
     assert [shard["path"] for shard in receipt.shards] == ["one.tar", "one_1.tar"]
     assert sum(shard["utterances"] for shard in receipt.shards) == 4
+
+
+@pytest.mark.parametrize("audio_format", ["keep", "wav", "flac", "opus"])
+def test_a_file_of_the_format_is_copied_unless_it_is_cut_or_resampled(make_utterances, tmp_path, audio_format):
+    (line,) = make_utterances(1)
+    stored = encode_sample(line, Storing(audio_format))
+    path = tmp_path / f"stored.{stored.suffix}"
+    path.write_bytes(stored.audio)
+    line = replace(line, wav=str(path))
+    assert encode_sample(line, Storing(audio_format)).audio == stored.audio
+    cut = encode_sample(replace(line, end=0.2), Storing(audio_format))
+    assert cut.suffix == ("wav" if audio_format == "keep" else audio_format)
+    assert cut.num_samples == 3200
+    assert encode_sample(line, Storing(audio_format, 8000)).sample_rate == 8000

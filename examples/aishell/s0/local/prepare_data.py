@@ -5,8 +5,8 @@
 Licence: Apache 2.0. https://www.openslr.org/33
 
 Layout: `data_aishell/wav/{train,dev,test}/S0002/BAC009S0002W0122.wav` (speaker and utterance in the name) and
-`data_aishell/transcript/aishell_transcript_v0.8.txt` with lines `key words`, whose spaces between words are taken out.
-325 recordings have no transcript. `resource_aishell/` holds a lexicon and the speakers, which no stage needs.
+`data_aishell/transcript/aishell_transcript_v0.8.txt` with lines `key words`; the spaces between words are removed.
+325 recordings have no transcript. `resource_aishell/` holds a lexicon and a list of speakers; no stage needs them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ WAVS = "data_aishell/wav"
 
 
 def main() -> None:
+    """Pair the audio of each part with its texts, and write the parts."""
     args = preparation_parser(__doc__, "folder that holds data_aishell/").parse_args()
     require_in(args.corpus, TRANSCRIPT, *(f"{WAVS}/{part}" for part in ("train", "dev", "test")))
     texts = {key: mandarin(text) for key, text in read_table(args.corpus / TRANSCRIPT).items()}
     parts = {}
     for part in ("train", "dev", "test"):
         wavs = audio_files(args.corpus / WAVS / part, ".wav")
-        # The transcript is of all parts, so that only audio without text is a gap.
+        # The transcript covers all parts, so a text without audio in this part is not a gap.
         parts[part] = with_texts(wavs, {key: texts[key] for key in wavs if key in texts}, part)
     write_parts(args.out, parts)
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """AISHELL-2: Mandarin read by 1991 speakers, recorded with telephones (iOS).
 
-1000 hours, 16 kHz mono wav; development and test sets, with other speakers, were recorded by iOS, Android and a
-microphone (Mic) at once. Free for research on application to AISHELL, for universities; the recipe downloads nothing.
-https://www.aishelltech.com/aishell_2, https://arxiv.org/abs/1808.10583
+1000 hours, 16 kHz mono wav. Development and test sets have other speakers, and were recorded by iOS, Android and a
+microphone (Mic) at the same time. Universities get the corpus for research on application to AISHELL; the recipe
+downloads nothing. https://www.aishelltech.com/aishell_2, https://arxiv.org/abs/1808.10583
 
 Layout: `wav.scp`, `trans.txt` and `wav/` in `iOS/data` (or `AISHELL-2/iOS/data`, as unpacked) and in
-`AISHELL-DEV-TEST-SET/{iOS,Android,Mic}/{dev,test}`. `wav.scp` has paths from its own folder, `trans.txt` Mandarin
-without spaces, with some Latin letters, both after a tab. Some lines have quotes, brackets and hyphens, which are taken
-out, and a rare character that is written as another, as in Kaldi's multi_cn recipe (aishell2_data_prep.sh).
+`AISHELL-DEV-TEST-SET/{iOS,Android,Mic}/{dev,test}`. Lines are `key<tab>value`. Paths in `wav.scp` are relative to its
+folder; `trans.txt` is Mandarin without spaces, with some Latin letters. Quotes, brackets and hyphens are removed, and
+one rare character is replaced by another, as in Kaldi's multi_cn recipe (aishell2_data_prep.sh).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ WRITTEN_AS = str.maketrans("𫖯", "頫")
 
 
 def read_part(corpus: Path, folder: str) -> list[Recording]:
+    """Utterances of a folder with `wav.scp` and `trans.txt`."""
     require_in(corpus, f"{folder}/wav.scp", f"{folder}/trans.txt")
     wavs = {key: corpus / folder / wav for key, wav in read_table(corpus / folder / "wav.scp").items()}
     texts = {
@@ -35,8 +36,11 @@ def read_part(corpus: Path, folder: str) -> list[Recording]:
 
 
 def main() -> None:
+    """Read the three parts and write them."""
     parser = preparation_parser(__doc__, "folder that holds iOS/ or AISHELL-2/iOS/, and AISHELL-DEV-TEST-SET/")
-    parser.add_argument("--channel", choices=CHANNELS, default="iOS", help="of dev and test (default: %(default)s)")
+    parser.add_argument(
+        "--channel", choices=CHANNELS, default="iOS", help="recording device of dev and test (default: %(default)s)"
+    )
     args = parser.parse_args()
     train = next((folder for folder in TRAIN if (args.corpus / folder).exists()), TRAIN[0])
     tested = f"AISHELL-DEV-TEST-SET/{args.channel}"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""AN4, the census database of Carnegie Mellon University: names, addresses, dates and numbers, said or spelt.
+"""AN4, the census database of Carnegie Mellon University: names, addresses, dates and numbers, spoken or spelled.
 
-948 utterances to train on and 130 to test, 16 kHz mono sphere files, recorded in 1991 (A. Acero, Acoustical and
-Environmental Robustness in Automatic Speech Recognition). Given out by CMU without a charge.
+948 utterances for training and 130 for the test, 16 kHz mono sphere files, recorded in 1991 (A. Acero, Acoustical and
+Environmental Robustness in Automatic Speech Recognition). CMU distributes the corpus free of charge.
 http://www.speech.cs.cmu.edu/databases/an4/
 
 Layout: `wav/an4_clstk/{speaker}/an251-fash-b.sph`, `wav/an4test_clstk/…` and `etc/an4_{train,test}.transcription`
-with lines `<s> TEXT </s> (an251-fash-b)`, those of test without marks. Sphere files are read as they are. A tenth of
-the speakers of train is for development.
+with lines `<s> TEXT </s> (an251-fash-b)`; lines of the test part have no marks. Sphere files are read directly. A tenth
+of the training speakers is used for development.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ SHARES = {"dev": 10.0}
 
 
 def read_part(corpus: Path, part: str, folder: str) -> list[Recording]:
+    """Utterances of a part (train or test), whose audio is in `folder`.
+
+    Raises:
+        ValueError: a line of the transcription has another form.
+    """
     require_in(corpus, f"wav/{folder}", f"etc/an4_{part}.transcription")
     path = corpus / "etc" / f"an4_{part}.transcription"
     texts = {}
@@ -45,6 +50,7 @@ def read_part(corpus: Path, part: str, folder: str) -> list[Recording]:
 
 
 def main() -> None:
+    """Read both parts, divide the training speakers, and write train, dev and test."""
     args = preparation_parser(__doc__, "folder that holds etc/ and wav/").parse_args()
     train = read_part(args.corpus, "train", "an4_clstk")
     parts = split_by(lambda recording: recording.wav.parent.name, train, SHARES)

@@ -1,4 +1,4 @@
-"""eSpeak NG through ctypes: text to samples. The library and its voices come with the package espeakng-loader."""
+"""Speech synthesis by eSpeak NG through ctypes. Library and voices come with the package espeakng-loader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 import espeakng_loader
 import numpy as np
 
-# Of speak_lib.h.
+# Constants of speak_lib.h.
 AUDIO_OUTPUT_SYNCHRONOUS = 2
 RATE, PITCH = 1, 3
 CHARS_UTF8 = 1
@@ -23,7 +23,7 @@ class Setting:
     """How a sentence is spoken."""
 
     voice: str
-    """Language with a variant behind a plus: en-us+f3."""
+    """Language and variant, separated by a plus: en-us+f3."""
     words_per_minute: int
     pitch: int
     """0 to 99; 50 is the voice's own."""
@@ -49,24 +49,24 @@ def _library() -> tuple[ctypes.CDLL, int]:
 
 
 def sample_rate() -> int:
-    """Hz of what `speak` gives; the first call starts the library."""
+    """Sample rate of `speak` in Hz; the first call starts the library."""
     return _library()[1]
 
 
 def speak(text: str, setting: Setting) -> np.ndarray:
-    """Samples (T,) in int16 of `text`.
+    """Synthesize `text` as samples (T,) int16.
 
-    The library keeps a state from one sentence to the next: the same call gives the same samples only in processes
-    that said the same before.
+    The library keeps a state between sentences: the same call gives the same samples only in processes that spoke the
+    same sentences before.
 
     Raises:
-        ValueError: a voice that eSpeak NG does not have, or text that it cannot say.
+        ValueError: eSpeak NG does not have the voice, or gives no audio for the text.
     """
     library, _ = _library()
     chunks: list[bytes] = []
 
     @Callback
-    def collect(samples, count: int, _events) -> int:
+    def collect(samples: ctypes._Pointer, count: int, _events: int) -> int:
         if samples and count > 0:
             chunks.append(ctypes.string_at(samples, count * ctypes.sizeof(ctypes.c_short)))
         return 0
@@ -79,5 +79,5 @@ def speak(text: str, setting: Setting) -> np.ndarray:
     encoded = text.encode("utf-8")
     library.espeak_Synth(encoded, len(encoded) + 1, 0, POSITION_CHARACTER, 0, CHARS_UTF8, None, None)
     if not chunks:
-        raise ValueError(f"eSpeak NG said nothing to {text!r} with the voice {setting.voice}")
+        raise ValueError(f"eSpeak NG gave no audio for {text!r} with the voice {setting.voice}")
     return np.frombuffer(b"".join(chunks), dtype=np.int16)

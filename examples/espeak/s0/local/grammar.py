@@ -1,4 +1,4 @@
-"""The commands that the recipe's recogniser understands: a small grammar for each language."""
+"""The commands of the recipe: a small grammar for each language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import re
 
 Grammar = dict[str, tuple[str, ...]]
-"""Symbol -> its alternatives; `{symbol}` in one of them is replaced by one of its own. `command` is the start."""
+"""Symbol -> its alternatives. `{symbol}` in an alternative stands for that symbol; `command` is the start symbol."""
 
 ENGLISH: Grammar = {
     "command": (
@@ -63,16 +63,16 @@ _DRAWS_PER_SENTENCE = 1000
 
 
 def sentence(grammar: Grammar, rng: random.Random, symbol: str = "command") -> str:
-    """One sentence, every alternative as likely as the others of its symbol."""
+    """Draw one sentence; all alternatives of a symbol have the same probability."""
     alternative = rng.choice(grammar[symbol])
     return re.sub(r"\{(\w+)\}", lambda name: sentence(grammar, rng, name[1]), alternative)
 
 
 def sentences(grammar: Grammar, count: int, rng: random.Random) -> list[str]:
-    """`count` sentences, no two alike.
+    """Draw `count` different sentences.
 
     Raises:
-        ValueError: the grammar hardly has so many.
+        ValueError: the grammar has too few sentences.
     """
     found: dict[str, None] = {}
     for _ in range(count * _DRAWS_PER_SENTENCE):
@@ -80,5 +80,5 @@ def sentences(grammar: Grammar, count: int, rng: random.Random) -> list[str]:
             break
         found[sentence(grammar, rng)] = None
     if len(found) < count:
-        raise ValueError(f"the grammar gave {len(found)} different sentences, {count} are asked for")
+        raise ValueError(f"the grammar gave only {len(found)} different sentences of the {count} requested")
     return list(found)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Synthetic commands: the corpus that local/synthesize.py makes with eSpeak NG.
 
-2300 utterances, 1.1 hours in English, 22.05 kHz mono wav; 56 English words or 70 Mandarin
-characters in a grammar of household commands with numbers. The recordings are the output of eSpeak NG
-(https://github.com/espeak-ng/espeak-ng, GPL-3.0-or-later); the sentences are ours.
+2300 utterances, 1.1 hours in English, 22.05 kHz mono wav. A grammar of household commands with numbers has 56 English
+words or 70 Mandarin characters. The recordings are the output of eSpeak NG (https://github.com/espeak-ng/espeak-ng,
+GPL-3.0-or-later); the sentences were written for this recipe.
 
 Layout: `manifest.tsv` with the columns key, part, wav (relative), voice, words_per_minute, pitch, snr, text. A key
 starts with the voice: en-us_f3_… is American English in the third female variant. No voice and no sentence of dev or
@@ -19,6 +19,7 @@ from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, write_
 
 
 def main() -> None:
+    """Read manifest.tsv and write the parts."""
     args = preparation_parser(__doc__, "folder that holds manifest.tsv").parse_args()
     manifest = args.corpus / "manifest.tsv"
     if not manifest.is_file():

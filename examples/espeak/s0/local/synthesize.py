@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Speak the commands of a small grammar with eSpeak NG: a corpus made of nothing but a seed.
+"""Synthesize a corpus: speak the commands of a small grammar with eSpeak NG.
 
-Every sentence comes once, with a voice, speed, pitch and noise of its own; the voices of train, dev and test are
-disjoint. Writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, SNR in dB, text) and
-DIR/wav/<part>/<key>.wav (mono, 16 bit, at eSpeak NG's own 22050 Hz). The digest in a key is of all that decides how it
-sounds: a rerun makes only what is missing, and the same options always give the same bytes.
+Every sentence is spoken once, with random voice, speed, pitch and noise. Train, dev and test have different voices. The
+tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, SNR in dB, text) and
+DIR/wav/<part>/<key>.wav (mono, 16 bit, 22050 Hz). A key has a digest of everything that determines its audio, so a
+repeated run makes only missing files. The same options give the same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VARIANTS = {
     "dev": ("m7", "Andrea"),
     "test": ("m8", "f4"),
 }
-"""Only variants without breath, which sounds different each time."""
+"""Variants without breath, since breath sounds different each time."""
 WORDS_PER_MINUTE = (140, 210)
 PITCH = (30, 70)
 SNRS = (None, 30, 20, 15)
@@ -44,7 +44,7 @@ SNRS = (None, 30, 20, 15)
 NOISE_SLOPES = (0.0, 1.0, 2.0)
 """Power of the noise falls as 1/frequency**slope: white, pink, brown."""
 LINES_PER_PROCESS = 50
-"""A process speaks so many lines and ends: what eSpeak NG says depends on what it said before."""
+"""A process speaks this many lines and ends, since the audio of a sentence depends on the sentences spoken before."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,21 @@ class Line:
 
     @property
     def key(self) -> str:
+        """Voice, and a digest of all fields."""
         digest = hashlib.sha256(repr(self).encode("utf-8")).hexdigest()
         return f"{self.setting.voice.replace('+', '_')}_{digest[:12]}"
 
     def wav(self, folder: Path) -> Path:
+        """Path of the audio in the folder of the corpus."""
         return folder / "wav" / self.part / f"{self.key}.wav"
 
 
 def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
-    """The lines of a corpus of `counts` utterances a part."""
+    """Draw the lines of a corpus.
+
+    Args:
+        counts: part -> number of utterances.
+    """
     rng = random.Random(seed)
     texts = iter(sentences(GRAMMARS[lang], sum(counts.values()), rng))
     return [
@@ -88,7 +94,7 @@ def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
 
 
 def add_noise(samples: np.ndarray, snr: float, rng: np.random.Generator) -> np.ndarray:
-    """Samples (T,) of int16 with coloured noise `snr` dB below them."""
+    """Add coloured noise, `snr` dB below the samples (T,) int16."""
     spectrum = np.fft.rfft(rng.standard_normal(len(samples)))
     slope = rng.choice(NOISE_SLOPES)
     spectrum /= np.arange(1, len(spectrum) + 1) ** (slope / 2)
@@ -98,17 +104,21 @@ def add_noise(samples: np.ndarray, snr: float, rng: np.random.Generator) -> np.n
 
 
 def synthesize(lines: list[Line], folder: Path) -> None:
-    """Write the wavs of lines, spoken by a fork of this process, which never speaks itself.
+    """Write the audio of lines in a fork of this process.
+
+    This process itself never speaks, so that every fork starts in the same state.
 
     Raises:
-        ChildProcessError: the fork did not end well; its traceback is on stderr.
+        ChildProcessError: the fork failed; its traceback is on stderr.
     """
     sample_rate()  # starts the library once
     child = multiprocessing.get_context("fork").Process(target=_write_wavs, args=(lines, folder))
     child.start()
     child.join()
     if child.exitcode:
-        raise ChildProcessError(f"a process that speaks ended with {child.exitcode}; run again to make what is missing")
+        raise ChildProcessError(
+            f"a process that speaks ended with status {child.exitcode}; run again to make the missing files"
+        )
 
 
 def _write_wavs(lines: list[Line], folder: Path) -> None:
@@ -121,6 +131,7 @@ def _write_wavs(lines: list[Line], folder: Path) -> None:
 
 
 def write_manifest(lines: list[Line], folder: Path) -> None:
+    """Write manifest.tsv, one row per line of the corpus."""
     with written_aside(folder / "manifest.tsv", "w") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(["key", "part", "wav", "voice", "words_per_minute", "pitch", "snr", "text"])
@@ -130,8 +141,9 @@ def write_manifest(lines: list[Line], folder: Path) -> None:
 
 
 def main() -> None:
+    """Draw the corpus, speak missing lines in parallel, and write the manifest."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the corpus is put")
+    parser.add_argument("folder", type=Path, help="folder to write the corpus to")
     parser.add_argument("--lang", choices=sorted(GRAMMARS), default="en")
     parser.add_argument("--num_train", type=int, default=2000, help="utterances")
     parser.add_argument("--num_dev", type=int, default=100, help="utterances")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Fisher English: telephone conversations of ten minutes between strangers, about a topic that they are given.
+"""Fisher English: telephone conversations of ten minutes between strangers, on a given topic.
 
-1960 hours, 11,699 calls, 8 kHz, a speaker a channel. Licensed by the LDC: audio LDC2004S13 and LDC2005S13, transcripts
-LDC2004T19 and LDC2005T19. https://catalog.ldc.upenn.edu/LDC2004S13
+1960 hours, 11,699 calls, 8 kHz, one speaker per channel. Licensed by the LDC: audio LDC2004S13 and LDC2005S13,
+transcripts LDC2004T19 and LDC2005T19. https://catalog.ldc.upenn.edu/LDC2004S13
 
-Layout, below a folder that holds the four (or some of them) in any depth: audio `fe_03_00001.sph` (mu-law, compressed
-with shorten, for which the program sph2pipe is needed), transcripts `fe_03_00001.txt` with comments after `#` and
-lines `3.76 5.54 A: and i generally prefer` (seconds, side). Turns with words in doubt `((…))` or skipped `[[skip]]` are
-left out, and so are lines of another form. Marks in brackets are read as in Kaldi's fisher_data_prep.sh: noises of
-speakers become <NOISE>, laughter <LAUGHTER>. One call in a hundred each is for development and test.
+Layout: a folder that holds all or some of the four, at any depth. Audio is `fe_03_00001.sph` (mu-law, compressed with
+shorten, which needs the program sph2pipe). Transcripts are `fe_03_00001.txt` with comments after `#` and lines
+`3.76 5.54 A: and i generally prefer` (seconds, side). Turns with uncertain words `((…))` or skipped speech `[[skip]]`
+are left out, and so are lines of another form. Marks in brackets are read as in Kaldi's fisher_data_prep.sh: noises of
+speakers become <NOISE>, laughter becomes <LAUGHTER>. One percent of the calls each is used for development and test.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ CORRECTIONS = {
     "fe_03_01326_A_307.42": None,
     "fe_03_11487_B_31.09": None,
 }
-"""Turns with wrong words, and those of wrong times (None); found by Mozilla, see DeepSpeech's import_fisher.py."""
+"""Corrected texts of turns; None for turns with wrong times, which are left out. The errors were found by Mozilla, see
+import_fisher.py of DeepSpeech."""
 
 
 def read_text(said: str, remove_noises: bool) -> str | None:
-    """Words and marks of a turn; None where some of it is in doubt."""
+    """Words and marks of a turn; None if some words are uncertain."""
     if any(mark in said for mark in DOUBTFUL):
         return None
 
@@ -59,7 +60,7 @@ def read_text(said: str, remove_noises: bool) -> str | None:
 
 
 def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], list[str]]:
-    """Turns by side, and the places of lines that are none: of another form, or ending before they start."""
+    """Turns by side, and `file:number` of lines that have another form or end before they start."""
     turns: dict[str, list[Turn]] = {side: [] for side in SIDES}
     odd = []
     for number, line in numbered_lines(path):
@@ -78,10 +79,15 @@ def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], l
 
 
 def main() -> None:
+    """Read the transcripts, write the sides of the calls as wav files, and write the parts."""
     parser = preparation_parser(__doc__, "folder that holds LDC2004S13, LDC2004T19, LDC2005S13, LDC2005T19")
     parser.add_argument("--nj", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--remove_noises", choices=("true", "false"), default="false", help="no <NOISE> and <LAUGHTER>")
-    parser.add_argument("--min_slice_duration", type=float, default=0.0, help="seconds below which turns are joined")
+    parser.add_argument(
+        "--remove_noises", choices=("true", "false"), default="false", help="leave out <NOISE> and <LAUGHTER>"
+    )
+    parser.add_argument(
+        "--min_slice_duration", type=float, default=0.0, help="join turns shorter than this many seconds"
+    )
     args = parser.parse_args()
 
     spheres = audio_files(args.corpus, ".sph", stem="fe_03_*")
@@ -98,7 +104,7 @@ def main() -> None:
             doubtful.extend(f"{call}_{side}_{turn.start:.2f}" for turn in turns if turn.text is None)
             recordings.extend(recordings_of(call, side, turns, args.out / "wav", args.min_slice_duration))
     tell_left_out("lines that are not `start end A: text`", odd)
-    tell_left_out("turns with words in doubt", doubtful)
+    tell_left_out("turns with uncertain words", doubtful)
     sides_to_wav([spheres[call] for call in calls], args.out / "wav", Executor(args.nj))
     write_parts(args.out, split_by(lambda recording: recording.wav.stem[: -len("_A")], recordings, SHARES))
 

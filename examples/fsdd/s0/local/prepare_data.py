@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The Free Spoken Digit Dataset: English digits, one a recording.
+"""The Free Spoken Digit Dataset: English digits, one per recording.
 
-3000 recordings, 0.36 hours, 6 speakers with several accents, 50 recordings of each digit by each; 8 kHz mono wav,
-trimmed to little silence. Licence: CC BY-SA 4.0. https://github.com/Jakobovski/free-spoken-digit-dataset
+3000 recordings, 0.36 hours, 6 speakers with several accents, 50 recordings of each digit by each speaker; 8 kHz mono
+wav, with silence trimmed. Licence: CC BY-SA 4.0. https://github.com/Jakobovski/free-spoken-digit-dataset
 
-Layout: `recordings/{digit}_{speaker}_{index}.wav`. The official test part is index 0-4 of every digit and speaker;
-we take 5-7 for development and the rest for training.
+Layout: `recordings/{digit}_{speaker}_{index}.wav`. The official test part is index 0-4 of every digit and speaker.
+Index 5-7 is used for development, the rest for training.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ FIRST_DEV_INDEX, FIRST_TRAIN_INDEX = 5, 8
 
 
 def part_of(index: int) -> str:
+    """The part of a recording, by the index in its name."""
     if index < FIRST_DEV_INDEX:
         return "test"
     return "dev" if index < FIRST_TRAIN_INDEX else "train"
 
 
 def main() -> None:
+    """Read digits and speakers from file names, and write the parts."""
     args = preparation_parser(__doc__, "folder that holds recordings/").parse_args()
     wavs = list((args.corpus / "recordings").glob("*.wav"))
     if not wavs:

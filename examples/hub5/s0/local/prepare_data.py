@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""HUB5 2000 (eval2000), the English part: 40 telephone conversations to test on.
+"""HUB5 2000 (eval2000), the English part: 40 telephone conversations for testing.
 
-20 calls of Switchboard (`sw_…`, between strangers) and 20 of CallHome (`en_…`, between friends and relatives), 8 kHz, a
-speaker a channel. Licensed by the LDC: audio LDC2002S09, transcripts LDC2002T43.
+20 calls of Switchboard (`sw_…`, between strangers) and 20 of CallHome (`en_…`, between friends and relatives), 8 kHz,
+one speaker per channel. Licensed by the LDC: audio LDC2002S09, transcripts LDC2002T43.
 https://catalog.ldc.upenn.edu/LDC2002S09
 
-Layout, below a folder that holds both in any depth: audio `english/en_4156.sph` and the transcript
+Layout: a folder that holds both, at any depth. Audio is `english/en_4156.sph`. The transcript is
 `reference/hub5e00.english.000405.stm`, with comments after `;;` and lines
-`en_4156 A en_4156_A 301.85 302.48 <O,en,F,en-F> OH YEAH` (call, side, speaker, seconds, groups, words). Of alternatives
-`{ A / B }` the first is taken. NIST's scoring leaves open whether a system says what is in parentheses: fragments of
-words are taken out here, hesitations (conf/hesitations.txt, as in Kaldi's score_sclite.sh) do not count in stage 5, and
-other words stay, UH-HUH and its like as one word. Segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
+`en_4156 A en_4156_A 301.85 302.48 <O,en,F,en-F> OH YEAH` (call, side, speaker, seconds, groups, words). The first of
+several alternatives `{ A / B }` is used. Words in parentheses are optional in NIST's scoring. Here, fragments of words
+are removed, and the scoring in stage 5 ignores hesitations (conf/hesitations.txt, as in Kaldi's score_sclite.sh). Other
+optional words stay; UH-HUH and similar words are one word. Segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
 
-There is nothing to train on: train and dev are those of the Fisher recipe.
+The corpus has no training data: train and dev are copied from the Fisher recipe.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ OPTIONAL = re.compile(r"<[BE]_ASIDE>|%\w+|\S+-(?!\S)|(?<!\S)-\S+")
 
 
 def read_text(said: str) -> str:
+    """Normalize the words of a segment: first alternatives, without parentheses, asides and fragments."""
     return english_of_calls(OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", said))))
 
 
 def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
-    """Turns by call and side; those that are not scored have no text."""
+    """Turns by call and side; turns that are not scored have no text."""
     turns = defaultdict(list)
     for number, line in numbered_lines(path):
         if not line.strip() or line.startswith(";;"):
@@ -63,8 +64,8 @@ def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
     return turns
 
 
-def take_over(fisher: Path, out: Path) -> None:
-    """Bring train and dev of the Fisher recipe to `out`."""
+def copy_training_parts(fisher: Path, out: Path) -> None:
+    """Copy train and dev of the Fisher recipe to `out`."""
     for part in ("train", "dev"):
         for table in ("wav.scp", "segments", "text"):
             with written_aside(out / part / table) as file:
@@ -72,10 +73,13 @@ def take_over(fisher: Path, out: Path) -> None:
 
 
 def main() -> None:
+    """Read the transcript, write the sides of the calls as wav files, and write the parts."""
     parser = preparation_parser(__doc__, "folder that holds LDC2002S09 and LDC2002T43")
-    parser.add_argument("--fisher", type=Path, required=True, help="data/ of the Fisher recipe")
+    parser.add_argument("--fisher", type=Path, required=True, help="folder data/ of the Fisher recipe")
     parser.add_argument("--nj", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--min_slice_duration", type=float, default=0.0, help="seconds below which turns are joined")
+    parser.add_argument(
+        "--min_slice_duration", type=float, default=0.0, help="join turns shorter than this many seconds"
+    )
     args = parser.parse_args()
 
     transcripts = list(files_below(args.corpus, TRANSCRIPT))
@@ -94,7 +98,7 @@ def main() -> None:
             ordered = sorted(said, key=lambda turn: turn.start)
             parts[PARTS[call[:2]]].extend(recordings_of(call, side, ordered, args.out / "wav", args.min_slice_duration))
     write_parts(args.out, parts)
-    take_over(args.fisher, args.out)
+    copy_training_parts(args.fisher, args.out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Read sources.yaml and try the store, before hours of work; print the folder of each source, for lists."""
+"""Check sources.yaml and write access to the store before hours of work; print the folder of each source."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from wenet_uio.prepare.upload import try_store
 
 
 def main() -> None:
+    """Read the sources, try the store if there is one, and print the folders that lists are made of."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
     parser.add_argument("data", type=Path, help="folder of the recipe's data")

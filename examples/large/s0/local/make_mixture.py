@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Bring the shards of each source to the store, and write the mixture that is trained on.
+"""Upload the shards of each source to the store, and write the mixture for training.
 
-Without --storage the lists stay as they are, and the shards where they are.
+Without --storage nothing is uploaded, and the mixture names the local lists.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from wenet_uio.prepare.upload import put_shards
 
 
 def main() -> None:
+    """Upload the lists of the sources if there is a store, and write mixture.yaml."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
     parser.add_argument("data", type=Path, help="folder of the recipe's data, with the list of each source")
     parser.add_argument("--data_type", choices=("raw", "shard"), required=True)
     parser.add_argument("--storage", default="", help="folder in a store, such as s3://bucket/folder")
-    parser.add_argument("--uploads", type=int, required=True, help="shards at once")
+    parser.add_argument("--uploads", type=int, required=True, help="shards uploaded at the same time")
     args = parser.parse_args()
 
     mixture = []

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Several corpora as one: what other recipes prepared, named in sources.yaml.
+"""Join several corpora that other recipes prepared; sources.yaml names them.
 
-OUT/sources/NAME is the training part of a source, OUT/train all of them together (of which units and mean are made),
-OUT/dev and OUT/test the development and test parts together. Keys get the source's name in front.
+OUT/sources/NAME is the training part of one source. OUT/train joins the training parts, for units and normalization;
+OUT/dev and OUT/test join the development and test parts. Keys begin with the name of the source.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from wenet_uio.prepare.kaldi_tables import read_utterances
 
 
 def read_part(source: Source, part: str) -> list[Recording]:
+    """Utterances of one part of a source, with keys that begin with the name of the source.
+
+    Raises:
+        ValueError: the part is missing.
+    """
     folder = source.data / part
     if not (folder / "wav.scp").is_file():
         raise ValueError(
@@ -30,9 +35,10 @@ def read_part(source: Source, part: str) -> list[Recording]:
 
 
 def main() -> None:
+    """Read the parts of all sources and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
     args = parser.parse_args()
     sources = read_sources(args.sources)
     train = {source: read_part(source, "train") for source in sources}

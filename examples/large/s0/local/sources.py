@@ -16,7 +16,7 @@ class Source(Section):
 
     name: str
     data: Path
-    """Folder of its parts; relative to that of the yaml."""
+    """Folder of the parts; a relative path starts at the folder of the yaml."""
     weight: Weight
 
     @field_validator("name")
@@ -27,21 +27,22 @@ class Source(Section):
         return name
 
     def part(self, data: Path) -> Path:
-        """The folder below `data` that holds what is trained on of this source."""
+        """The folder below `data` that holds the training part of this source."""
         return data / "sources" / self.name
 
 
 class Sources(Section):
-    """All of them."""
+    """The sources of a recipe."""
 
     sources: tuple[Source, ...]
 
 
 def read_sources(path: Path) -> tuple[Source, ...]:
-    """Read sources.yaml; the folders in it lead from its own.
+    """Read sources.yaml; relative folders in it start at the folder of the yaml.
 
     Raises:
-        ConfigError: no such file; every problem in it; two sources of one name.
+        ConfigError: the file is missing or not a list of sources, or two sources have the same name. The message lists
+            every problem.
     """
     import yaml
 
@@ -56,5 +57,5 @@ def read_sources(path: Path) -> tuple[Source, ...]:
     sources = parse(Sources, {"sources": values}, str(path)).sources
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
-        raise ConfigError(f"{path}: expected sources with names of their own, found {', '.join(names)}")
+        raise ConfigError(f"{path}: expected sources with different names, found {', '.join(names)}")
     return tuple(source.model_copy(update={"data": path.parent / source.data}) for source in sources)

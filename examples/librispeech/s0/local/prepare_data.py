@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """LibriSpeech: English books read by volunteers of LibriVox, 2484 speakers.
 
-960 hours to train on, 16 kHz mono flac. Licence: CC BY 4.0. https://www.openslr.org/12
+960 hours for training, 16 kHz mono flac. Licence: CC BY 4.0. https://www.openslr.org/12
 
 Layout: `{part}/{speaker}/{chapter}/{speaker}-{chapter}-{number}.flac`, with the upper-case texts of a chapter in
 `{speaker}-{chapter}.trans.txt`. Parts and utterances: train-clean-100 28,539, train-clean-360 104,014, train-other-500
@@ -21,28 +21,39 @@ TRAIN = ("train-clean-100", "train-clean-360", "train-other-500")
 
 
 def read_part(corpus: Path, name: str) -> list[Recording]:
-    """Utterances of one part; every text has audio, and all audio a text."""
+    """Utterances of one part.
+
+    Raises:
+        ValueError: audio has no text, or a text has no audio.
+    """
     require_in(corpus, name)
     wavs = audio_files(corpus / name, ".flac")
     texts = {}
     for table in sorted((corpus / name).rglob("*.trans.txt")):
         texts.update(read_table(table))
     if odd := sorted(wavs.keys() ^ texts.keys()):
-        raise ValueError(f"{corpus / name}: {odd[0]} has audio or text only, as have {len(odd) - 1} others; not whole?")
+        raise ValueError(
+            f"{corpus / name}: {odd[0]} and {len(odd) - 1} others have only audio or only text; is it complete?"
+        )
     return [Recording(key, wav, english(texts[key])) for key, wav in wavs.items()]
 
 
 def main() -> None:
+    """Read the parts, join the development sets, and write all."""
     parser = preparation_parser(__doc__, "folder that holds train-clean-100/ and so on")
-    parser.add_argument("--train_parts", nargs="+", choices=TRAIN, default=TRAIN, help="(default: all)")
+    parser.add_argument(
+        "--train_parts", nargs="+", choices=TRAIN, default=TRAIN, help="parts for training (default: all)"
+    )
     args = parser.parse_args()
-    of = {
+    names_of = {
         "train": args.train_parts,
         "dev": ("dev-clean", "dev-other"),
         "test_clean": ("test-clean",),
         "test_other": ("test-other",),
     }
-    parts = {part: [one for name in names for one in read_part(args.corpus, name)] for part, names in of.items()}
+    parts = {
+        part: [line for name in names for line in read_part(args.corpus, name)] for part, names in names_of.items()
+    }
     write_parts(args.out, parts)
 
 

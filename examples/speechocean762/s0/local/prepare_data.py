@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""speechocean762: English sentences read by 250 speakers of Mandarin, half of them children, with scores of experts.
+"""speechocean762: English sentences read by 250 speakers of Mandarin, half of them children, scored by experts.
 
-5000 utterances, 2500 to train on and 2500 to test, some 6 hours, 16 kHz mono wav. The text is what was to be read; some
-of it is misread. Licence: CC BY 4.0. https://www.openslr.org/101
+5000 utterances, 2500 for training and 2500 for the test, about 6 hours, 16 kHz mono wav. The text is the sentence to
+read; some speakers misread it. Licence: CC BY 4.0. https://www.openslr.org/101
 
-Layout: `WAVE/SPEAKER0003/000030012.WAV`; `train/` and `test/` are Kaldi directories, whose `wav.scp` has paths from the
-corpus' folder. No speaker is in both. A tenth of the speakers of train is for development.
+Layout: `WAVE/SPEAKER0003/000030012.WAV`; `train/` and `test/` are Kaldi directories with different
+speakers; paths in `wav.scp` start at the folder of the corpus. A tenth of the training speakers is for development.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ SHARES = {"dev": 10.0}
 
 
 def read_part(corpus: Path, part: str) -> list[Recording]:
+    """Utterances of a part (train or test).
+
+    Raises:
+        ValueError: `wav.scp` and `text` have different keys.
+    """
     wavs, texts = (read_table(corpus / part / name) for name in ("wav.scp", "text"))
     if wavs.keys() != texts.keys():
         odd = sorted(wavs.keys() ^ texts.keys())
-        raise ValueError(f"{corpus / part}: {odd[0]} is in one of wav.scp and text only, as are {len(odd) - 1} others")
+        raise ValueError(f"{corpus / part}: {odd[0]} and {len(odd) - 1} others are missing from wav.scp or text")
     return [Recording(key, corpus / wav, english(texts[key])) for key, wav in wavs.items()]
 
 
 def main() -> None:
+    """Read both parts, divide the training speakers, and write train, dev and test."""
     args = preparation_parser(__doc__, "folder that holds WAVE/, train/, test/").parse_args()
     require_in(args.corpus, "WAVE", "train/wav.scp", "train/utt2spk", "test/wav.scp")
     speakers = read_table(args.corpus / "train" / "utt2spk")

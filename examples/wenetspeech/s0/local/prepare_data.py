@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """WenetSpeech: Mandarin of many kinds from YouTube and podcasts, labelled by subtitles and by a recogniser.
 
-10,005 hours to train on (L; of it 1000 are M and 100 S), 16 kHz mono opus. Development set and two test sets, TEST_NET
-from the internet and TEST_MEETING. Licence: CC BY 4.0 for the labels, on application: https://wenet.org.cn/WenetSpeech;
-the recipe downloads nothing. https://arxiv.org/abs/2110.03370
+10,005 hours for training (subset L, which contains M with 1000 hours and S with 100), 16 kHz mono opus; a development
+set, and the test sets TEST_NET (from the internet) and TEST_MEETING. Licence of the labels: CC BY 4.0. The corpus is
+available on application (https://wenet.org.cn/WenetSpeech); the recipe downloads nothing.
+https://arxiv.org/abs/2110.03370
 
 Layout: `audio/{train,dev,test_net,test_meeting}/…/{aid}.opus`, whole recordings, and `WenetSpeech.json`:
 `audios` is a list of recordings with `aid`, `path` and `segments`, each of which has `sid`, `begin_time`, `end_time`
-(seconds), `subsets` and `text`. The file is read whole. Recordings that are not there are counted and left out.
+(seconds), `subsets` and `text`. The file is read into memory as a whole. Missing recordings are counted and left out.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, require_in, tell_left_out, write_parts
@@ -23,18 +26,17 @@ METADATA = "WenetSpeech.json"
 
 
 def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Recording]]:
-    """Segments of each part; `part_of` says to which part a subset belongs."""
+    """Read the segments of each part; those without times, text or audio are left out and counted on stderr.
+
+    Args:
+        part_of: subset -> the part it belongs to.
+    """
     with open(corpus / METADATA, encoding="utf-8") as file:
         audios = json.load(file)["audios"]
     parts: dict[str, list[Recording]] = {part: [] for part in part_of.values()}
     missing, silent, odd = [], [], []
     for audio in audios:
-        segments = [
-            (part_of[subset], segment)
-            for segment in audio["segments"]
-            for subset in segment.get("subsets", ())
-            if subset in part_of
-        ]
+        segments = list(segments_of(audio, part_of))
         wav = corpus / audio["path"]
         if segments and not wav.is_file():
             missing.append(audio["aid"])
@@ -53,9 +55,20 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
     return parts
 
 
+def segments_of(audio: dict[str, Any], part_of: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Parts and segments of a recording whose subset is in `part_of`."""
+    for segment in audio["segments"]:
+        for subset in segment.get("subsets", ()):
+            if subset in part_of:
+                yield part_of[subset], segment
+
+
 def main() -> None:
+    """Read the segments of the subsets and write the parts."""
     parser = preparation_parser(__doc__, f"folder that holds {METADATA} and audio/")
-    parser.add_argument("--subset", choices=("L", "M", "S"), default="L", help="to train on (default: %(default)s)")
+    parser.add_argument(
+        "--subset", choices=("L", "M", "S"), default="L", help="subset for training (default: %(default)s)"
+    )
     args = parser.parse_args()
     require_in(args.corpus, METADATA, "audio")
     part_of = {args.subset: "train", "DEV": "dev", "TEST_NET": "test_net", "TEST_MEETING": "test_meeting"}

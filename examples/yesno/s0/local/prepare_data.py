@@ -3,9 +3,9 @@
 
 60 recordings, 0.1 hours, 8 kHz mono wav. Licence: as OpenSLR 1 states. https://www.openslr.org/1
 
-Layout: `0_1_0_1_0_1_1_0.wav`: eight digits are eight words, 1 yes and 0 no; there is no other transcript. In the order
-of their names, every fourth recording is for the test (15), every twelfth for development (5). Kaldi tests on
-those whose name begins with 1; then every sentence that is trained on begins with NO, which a neural network learns.
+Layout: `0_1_0_1_0_1_1_0.wav`; eight digits are eight words, 1 is yes and 0 is no. There is no other transcript. In the
+order of names, every fourth recording is used for the test (15) and every twelfth for development (5). Kaldi tests on
+recordings whose name begins with 1. Then every training sentence would begin with NO, and a neural network learns that.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ TEST_EVERY, DEV_EVERY = 4, 12
 
 
 def part_of(number: int) -> str:
+    """The part of a recording, by its number in the order of names."""
     if number % TEST_EVERY == 0:
         return "test"
     return "dev" if number % DEV_EVERY == 1 else "train"
 
 
 def main() -> None:
+    """Read the words from file names, and write the parts."""
     args = preparation_parser(__doc__, "folder of the recordings, or the one that holds waves_yesno/").parse_args()
     parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
     for number, (name, wav) in enumerate(audio_files(args.corpus, ".wav").items()):
