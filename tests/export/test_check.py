@@ -52,7 +52,7 @@ def test_judge_names_what_differs_and_where():
     assert agreement.token_errors == 2.5
     said = judge("final_quant.zip", agreement, INT8, detokenize)
     assert said.startswith("final_quant.zip: 19 of 20 utterances as the checkpoint decodes them; largest difference")
-    assert said.endswith("2.50 % of the tokens; utt7 in ctc_greedy_search: '3 4 5' became '3 5'")
+    assert said.endswith("2.50 % of the tokens differ; utt7 in ctc_greedy_search: '3 4 5' became '3 5'")
 
 
 @pytest.mark.parametrize(

@@ -146,5 +146,5 @@ def test_chunks_that_a_model_cannot_do_are_an_error(make_model):
         check_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
     wide = make_model("streaming_squeezeformer")
     wide.encoder.output_size = 24
-    with pytest.raises(ValueError, match="train with both the same"):
+    with pytest.raises(ValueError, match="train with equal widths"):
         check_chunks(wide, Chunks(4, 4))
