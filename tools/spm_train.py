@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from wenet_uio.cli import run
-from wenet_uio.text.spm import MODEL_TYPES, train_sentencepiece
+from wenet_uio.text.spm import MODEL_TYPES, SentencepieceOptions, train_sentencepiece
 from wenet_uio.text.symbols import read_non_lang_syms
 from wenet_uio.text.table import numbered_lines
 
@@ -35,12 +35,14 @@ def main() -> None:
     train_sentencepiece(
         texts,
         options.model_prefix,
-        vocab_size=options.vocab_size,
-        model_type=options.model_type,
-        character_coverage=options.character_coverage,
-        input_sentence_size=options.input_sentence_size,
-        non_lang_syms=read_non_lang_syms(options.non_lang_syms) if options.non_lang_syms else (),
-        seed=options.seed,
+        SentencepieceOptions(
+            vocab_size=options.vocab_size,
+            model_type=options.model_type,
+            character_coverage=options.character_coverage,
+            input_sentence_size=options.input_sentence_size,
+            non_lang_syms=read_non_lang_syms(options.non_lang_syms) if options.non_lang_syms else (),
+            seed=options.seed,
+        ),
     )
 
 

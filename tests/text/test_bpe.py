@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from wenet_uio.text.bpe import BpeSplitter, split_ideographs
-from wenet_uio.text.spm import train_sentencepiece
+from wenet_uio.text.spm import SentencepieceOptions, train_sentencepiece
 
 TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好"] * 4
 
@@ -11,7 +11,7 @@ TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     prefix = tmp_path_factory.mktemp("spm") / "upper"
-    train_sentencepiece(TEXTS, prefix, vocab_size=20, model_type="bpe")
+    train_sentencepiece(TEXTS, prefix, SentencepieceOptions(vocab_size=20, model_type="bpe"))
     return f"{prefix}.model"
 
 
@@ -24,7 +24,9 @@ def test_chinese_characters_are_tokens_and_words_become_pieces(model):
 
 
 def test_text_follows_the_case_the_model_knows(tmp_path, model):
-    train_sentencepiece([text.lower() for text in TEXTS], tmp_path / "lower", vocab_size=20, model_type="bpe")
+    train_sentencepiece(
+        [text.lower() for text in TEXTS], tmp_path / "lower", SentencepieceOptions(vocab_size=20, model_type="bpe")
+    )
     lower = BpeSplitter(str(tmp_path / "lower.model"))
     assert lower.join(lower("go left")) == "go left"
     upper = BpeSplitter(model)

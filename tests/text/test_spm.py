@@ -1,6 +1,6 @@
 import pytest
 
-from wenet_uio.text.spm import train_sentencepiece
+from wenet_uio.text.spm import SentencepieceOptions, train_sentencepiece
 
 TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好"] * 4
 
@@ -8,7 +8,7 @@ TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好
 @pytest.mark.parametrize(("model_type", "size"), [("unigram", 15), ("bpe", 24)])
 def test_the_same_text_gives_the_same_model(tmp_path, model_type, size):
     for name in ("one", "two"):
-        train_sentencepiece(TEXTS, tmp_path / name, vocab_size=size, model_type=model_type)
+        train_sentencepiece(TEXTS, tmp_path / name, SentencepieceOptions(vocab_size=size, model_type=model_type))
     assert (tmp_path / "one.model").read_bytes() == (tmp_path / "two.model").read_bytes()
     vocabulary = (tmp_path / "one.vocab").read_text(encoding="utf-8").splitlines()
     assert len(vocabulary) == size
@@ -25,13 +25,15 @@ def test_the_same_text_gives_the_same_model(tmp_path, model_type, size):
 )
 def test_a_vocabulary_that_does_not_fit_is_one_line_and_no_file(tmp_path, texts, size, message):
     with pytest.raises(ValueError, match=message) as caught:
-        train_sentencepiece(texts, tmp_path / "m", vocab_size=size)
+        train_sentencepiece(texts, tmp_path / "m", SentencepieceOptions(vocab_size=size))
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
 def test_non_language_symbols_are_no_part_of_a_model(tmp_path):
-    train_sentencepiece(TEXTS, tmp_path / "plain", vocab_size=15)
+    train_sentencepiece(TEXTS, tmp_path / "plain", SentencepieceOptions(vocab_size=15))
     marked = [f"<NOISE> {text} <laughter>" for text in TEXTS]
-    train_sentencepiece(marked, tmp_path / "marked", vocab_size=15, non_lang_syms=("<NOISE>", "<LAUGHTER>"))
+    train_sentencepiece(
+        marked, tmp_path / "marked", SentencepieceOptions(vocab_size=15, non_lang_syms=("<NOISE>", "<LAUGHTER>"))
+    )
     assert (tmp_path / "marked.model").read_bytes() == (tmp_path / "plain.model").read_bytes()

@@ -17,7 +17,7 @@ def test_what_is_written_is_read_back_sorted_after_the_fixed_symbols(tmp_path):
         ("a 0\na 1\n", ":2: symbol 'a' is already on line 1"),
         ("a 0\n\nb 0\n", ":3: id 0 is already on line 1"),
         ("a 0\nb -1\n", ":2: expected"),
-        ("\n", "no units in it"),
+        ("\n", "the file has no units"),
     ],
 )
 def test_a_faulty_units_file_is_reported_with_its_line(tmp_path, content, message):

@@ -1,8 +1,6 @@
-from types import SimpleNamespace
-
 import pytest
 
-from wenet_uio.config.text import TokenizerConf
+from wenet_uio.config import parse_config
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
@@ -10,7 +8,7 @@ SYMBOLS = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4, "<sos/eos>": 5}
 
 
 def config(kind, *, output_dim=None, **conf):
-    return SimpleNamespace(tokenizer=kind, tokenizer_conf=TokenizerConf(**conf), output_dim=output_dim, vocab_size=None)
+    return parse_config({"tokenizer": kind, "tokenizer_conf": conf, "output_dim": output_dim}, "test")
 
 
 @pytest.fixture

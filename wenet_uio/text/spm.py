@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_uio.files import written_aside
@@ -12,58 +13,72 @@ from wenet_uio.text.bpe import split_ideographs
 from wenet_uio.text.char import is_ideograph, split_symbols
 
 MODEL_TYPES = ("unigram", "bpe", "char", "word")
-_THREADS = 8  # fixed: the text is dealt out by thread, so their number takes part in the sums
+_THREADS = 8  # fixed, because the number of threads changes rounding and so the model
 _TOO_LARGE = re.compile(r"Vocabulary size too high .*<= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
 
-def train_sentencepiece(
-    texts: Iterable[str],
-    model_prefix: str | Path,
-    *,
-    vocab_size: int,
-    model_type: str = "unigram",
-    character_coverage: float = 1.0,
-    input_sentence_size: int = 0,
-    non_lang_syms: Sequence[str] = (),
-    seed: int = 777,
-) -> None:
+@dataclass(frozen=True)
+class SentencepieceOptions:
+    """Options of the training of a sentencepiece model."""
+
+    vocab_size: int
+    """Number of pieces."""
+    model_type: str = "unigram"
+    """One of MODEL_TYPES."""
+    character_coverage: float = 1.0
+    """Share of the characters in the text that the model must have as pieces."""
+    input_sentence_size: int = 0
+    """Train on this number of texts, drawn at random; 0: on all."""
+    non_lang_syms: tuple[str, ...] = ()
+    """Non-language symbols, which are removed from the texts."""
+    seed: int = 777
+
+
+def train_sentencepiece(texts: Iterable[str], model_prefix: str | Path, options: SentencepieceOptions) -> None:
     """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab (`piece<tab>log-probability`).
 
-    Chinese characters and non-language symbols are left out of the training text: BpeSplitter makes them tokens. The
-    same text, options and seed give the same model. `input_sentence_size` above 0 trains on so many texts drawn at
-    random.
+    Chinese characters and non-language symbols are removed from the texts, because BpeSplitter makes them tokens
+    without the model. The same texts, options and seed give the same model.
 
     Raises:
-        ValueError: when the text has nothing to learn from, or not for this vocab_size.
+        ValueError: the texts are empty, or vocab_size is too small or too large for them.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, set_random_generator_seed
 
-    plain = (part for text in texts for part, is_symbol in split_symbols(text, non_lang_syms) if not is_symbol)
-    runs = [run.strip() for part in plain for run in split_ideographs(part) if not is_ideograph(run) and run.strip()]
+    runs = list(_runs(texts, options.non_lang_syms))
     if not runs:
         raise ValueError("nothing to train a sentencepiece model on: the text is empty or all Chinese characters")
-    set_random_generator_seed(seed)
+    set_random_generator_seed(options.seed)
     model = io.BytesIO()
     try:
         SentencePieceTrainer.train(
             sentence_iterator=iter(runs),
             model_writer=model,
-            vocab_size=vocab_size,
-            model_type=model_type,
-            character_coverage=character_coverage,
-            input_sentence_size=input_sentence_size,
+            vocab_size=options.vocab_size,
+            model_type=options.model_type,
+            character_coverage=options.character_coverage,
+            input_sentence_size=options.input_sentence_size,
             num_threads=_THREADS,
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        raise ValueError(_explain(str(error), vocab_size)) from None
+        raise ValueError(_explain(str(error), options.vocab_size)) from None
     trained = SentencePieceProcessor(model_proto=model.getvalue())
     with written_aside(f"{model_prefix}.vocab", "w") as file:
         for unit in range(trained.get_piece_size()):
             file.write(f"{trained.id_to_piece(unit)}\t{trained.get_score(unit):g}\n")
     with written_aside(f"{model_prefix}.model") as file:
         file.write(model.getvalue())
+
+
+def _runs(texts: Iterable[str], non_lang_syms: tuple[str, ...]) -> Iterable[str]:
+    """The parts of the texts between Chinese characters and non-language symbols."""
+    for text in texts:
+        for part, is_symbol in split_symbols(text, non_lang_syms):
+            if not is_symbol:
+                runs = (run.strip() for run in split_ideographs(part) if not is_ideograph(run))
+                yield from (run for run in runs if run)
 
 
 def _explain(message: str, vocab_size: int) -> str:
