@@ -116,7 +116,7 @@ def test_utterances_come_in_the_order_of_the_text(tables, capsys):
     ("contents", "message"),
     [
         ({"wav_scp": "a /a.wav\n", "text": "a x\nb y\n"}, "text: b without audio in .*wav_scp"),
-        ({"wav_scp": "a /a.wav\na /b.wav\n", "text": "a x\n"}, "wav_scp:2: utterance 'a' occurs twice"),
+        ({"wav_scp": "a /a.wav\na /b.wav\n", "text": "a x\n"}, "wav_scp:2: utterance 'a' is there twice"),
         ({"wav_scp": "a sox a.sph - |\n", "text": "a x\n"}, "commands are not run"),
         ({"wav_scp": "", "text": "a x\n"}, "wav_scp: empty"),
     ],

@@ -18,5 +18,5 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
 def test_a_key_that_comes_twice_is_reported_with_its_line(tmp_path):
     path = tmp_path / "text"
     path.write_text("a x\nb y\na z\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"text:3: utterance 'a' occurs twice"):
+    with pytest.raises(ValueError, match=r"text:3: utterance 'a' is there twice"):
         read_table(path)

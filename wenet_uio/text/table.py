@@ -19,7 +19,7 @@ def read_table(path: str | Path) -> dict[str, str]:
             continue
         key, text = [*line.split(maxsplit=1), ""][:2]
         if key in table:
-            raise ValueError(f"{path}:{number}: utterance {key!r} occurs twice; remove one of the lines")
+            raise ValueError(f"{path}:{number}: utterance {key!r} is there twice; remove one of the lines")
         table[key] = text.strip()
     return table
 
