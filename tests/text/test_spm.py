@@ -23,14 +23,14 @@ def test_the_same_text_gives_the_same_model(tmp_path, model_type, size):
         (["你好", " "], 10, "nothing to train"),
     ],
 )
-def test_a_vocabulary_that_does_not_fit_is_one_line_and_no_file(tmp_path, texts, size, message):
+def test_an_impossible_vocab_size_gives_one_line_of_error_and_no_file(tmp_path, texts, size, message):
     with pytest.raises(ValueError, match=message) as caught:
         train_sentencepiece(texts, tmp_path / "m", SentencepieceOptions(vocab_size=size))
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_non_language_symbols_are_no_part_of_a_model(tmp_path):
+def test_non_language_symbols_do_not_change_a_model(tmp_path):
     train_sentencepiece(TEXTS, tmp_path / "plain", SentencepieceOptions(vocab_size=15))
     marked = [f"<NOISE> {text} <laughter>" for text in TEXTS]
     train_sentencepiece(
