@@ -17,7 +17,7 @@ def test_a_saved_config_loads_equal(tmp_path):
     assert load_config(tmp_path / "train.yaml").model_dump() == config.model_dump()
 
 
-def test_one_misspelt_key_is_one_line_with_the_nearest_name():
+def test_the_error_of_a_misspelt_key_is_one_line_with_the_nearest_key():
     with pytest.raises(ConfigError, match=r"^a.yaml: dataset_conf.spek_aug: unknown key; did you mean 'spec_aug'\?$"):
         parse_config({"dataset_conf": {"spek_aug": True}}, "a.yaml")
 
@@ -41,9 +41,29 @@ def test_all_problems_are_reported_at_once():
         assert part in message
 
 
-def test_an_unknown_encoder_names_the_nearest():
+def test_the_error_of_an_unknown_encoder_has_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'conformer'"):
         parse_config({"encoder": "confromer"}, "a.yaml")
+
+
+def test_the_keys_of_an_unknown_encoder_are_not_reported_as_unknown():
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"encoder": "confromer", "encoder_conf": {"num_blocks": 3}}, "a.yaml")
+    assert str(caught.value).startswith("a.yaml: encoder: ")
+    assert "encoder_conf" not in str(caught.value)
+
+
+def test_an_error_without_a_near_name_lists_the_known_names():
+    with pytest.raises(ConfigError, match="decoder: .*unknown; known: transformer, bitransformer"):
+        parse_config({"decoder": "x"}, "a.yaml")
+
+
+def test_sizes_come_from_the_first_key_that_has_them():
+    config = parse_config({"dataset_conf": {"fbank_conf": {"num_mel_bins": 40}}}, "test")
+    assert (config.feature_dim, config.vocabulary_size) == (40, None)
+    config = parse_config({"input_dim": 83, "vocab_size": 7}, "test")
+    assert (config.feature_dim, config.vocabulary_size) == (83, 7)
+    assert parse_config({"output_dim": 6, "vocab_size": 7}, "test").vocabulary_size == 6
 
 
 def test_overrides_are_typed_and_checked(tmp_path):
@@ -59,7 +79,7 @@ def test_overrides_are_typed_and_checked(tmp_path):
         load_config(path, ["max_epoch.x=1"])
 
 
-def test_what_is_not_yaml_is_one_line(tmp_path):
+def test_the_error_of_a_file_that_is_not_yaml_is_one_line(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("a: [1\nb: 2")
     with pytest.raises(ConfigError) as caught:

@@ -8,7 +8,7 @@ from wenet_uio.config import ConfigError, load_config, parse_config, save_config
 from wenet_uio.config.train import AdamWConf, NoamHoldAnnealingConf
 
 
-def test_optimizer_and_schedule_have_the_keys_of_what_is_named() -> None:
+def test_the_names_of_optimizer_and_schedule_select_their_keys() -> None:
     values = {
         "optim": "adamw",
         "scheduler": "NoamHoldAnnealing",
@@ -34,7 +34,7 @@ def test_optimizer_and_schedule_have_the_keys_of_what_is_named() -> None:
         ({"grad_clip": 0}, "grad_clip: .*greater than 0"),
     ],
 )
-def test_what_cannot_be_used_is_named(values: dict[str, Any], message: str) -> None:
+def test_invalid_values_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_config(values, "test")
 
@@ -47,12 +47,12 @@ def test_what_cannot_be_used_is_named(values: dict[str, Any], message: str) -> N
         ({"warmup_steps": 60, "hold_steps": 60}, "warm-up 60 and hold 60 are longer than max_steps 100"),
     ],
 )
-def test_lengths_of_noam_hold_annealing_must_fit(conf: dict[str, Any], message: str) -> None:
+def test_invalid_lengths_of_noam_hold_annealing_are_refused(conf: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_config({"scheduler": "NoamHoldAnnealing", "scheduler_conf": {"max_steps": 100, **conf}}, "test")
 
 
-def test_a_saved_config_is_read_back_as_it_was(tmp_path: Any) -> None:
+def test_a_saved_config_is_read_back_unchanged(tmp_path: Any) -> None:
     config = parse_config({"optim": "adamw", "optim_conf": {"betas": [0.9, 0.98]}, "keep_last": None}, "test")
     save_config(config, tmp_path / "train.yaml")
     assert load_config(tmp_path / "train.yaml").model_dump() == config.model_dump()

@@ -34,7 +34,7 @@ CASES = {
 
 @pytest.fixture
 def make_model() -> Callable[[str], ASRModel]:
-    """The model of a case: transformer, conformer (whole context only), u2pp (streaming, two decoders)."""
+    """make_model(case) -> untrained model of one of CASES."""
 
     def make(case: str) -> ASRModel:
         encoder, decoder, encoder_conf = CASES[case]

@@ -1,4 +1,4 @@
-"""The check notices what is wrong with an export."""
+"""The check finds differences between an export and its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def detokenize(tokens):
     return " ".join(map(str, tokens))
 
 
-def test_a_wrong_export_is_noticed(make_model, examples):
+def test_a_wrong_export_is_found(make_model, examples):
     model = make_model("conformer")
     exported = ExportedModel(from_torchscript(to_torchscript(make_model("conformer"))), model)
     with torch.no_grad():
@@ -31,7 +31,7 @@ def test_a_wrong_export_is_noticed(make_model, examples):
     assert agreement.largest > 0.1
 
 
-def test_nan_is_noticed(make_model, examples):
+def test_nan_is_refused(make_model, examples):
     model = make_model("conformer")
     broken = make_model("conformer")
     with torch.no_grad():
@@ -42,17 +42,17 @@ def test_nan_is_noticed(make_model, examples):
         judge("final.zip", Agreement(2, (), agreement.largest, 10), INT8, detokenize)
 
 
-def test_nothing_to_check_is_an_error(make_model):
+def test_no_utterance_to_check_is_an_error(make_model):
     with pytest.raises(ValueError, match="no utterance"):
         recognise_all(make_model("transformer"), [("short", torch.randn(1, 3, 40))], 5, OPTIONS)
 
 
-def test_judge_names_what_differs_and_where():
+def test_judge_names_the_first_difference():
     agreement = Agreement(20, (DIFFERENCE,), 2.5, tokens=40)
     assert agreement.token_errors == 2.5
     said = judge("final_quant.zip", agreement, INT8, detokenize)
     assert said.startswith("final_quant.zip: 19 of 20 utterances as the checkpoint decodes them; largest difference")
-    assert said.endswith("2.50 % of the tokens; utt7 in ctc_greedy_search: '3 4 5' became '3 5'")
+    assert said.endswith("2.50 % of the tokens differ; utt7 in ctc_greedy_search: '3 4 5' became '3 5'")
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_judge_names_what_differs_and_where():
         (Agreement(20, (DIFFERENCE,), 1.1, 4), INT8, "more than 10 % of the tokens"),
     ],
 )
-def test_judge_refuses_what_is_past_the_limits(agreement, limits, message):
+def test_judge_refuses_differences_beyond_the_limits(agreement, limits, message):
     with pytest.raises(ValueError, match=message):
         judge("model.onnx", agreement, limits, detokenize)
 
 
-def test_judge_lets_near_ties_of_int8_models_pass():
+def test_judge_accepts_any_tokens_of_int8_models_with_almost_equal_scores():
     assert "25.00 % of the tokens" in judge("final_quant.zip", Agreement(20, (DIFFERENCE,), 0.1, 4), INT8, detokenize)
 
 
-def test_a_wrong_decoder_is_noticed_where_no_token_shows_it(make_model, examples):
+def test_a_wrong_decoder_is_found_although_all_tokens_are_equal(make_model, examples):
     model, broken = make_model("u2pp"), make_model("u2pp")
     with torch.no_grad():
         broken.decoder.right_decoder.output_layer.bias[0] += 0.5

@@ -1,4 +1,4 @@
-"""Every encoder through TorchScript: an utterance at once, chunk by chunk, and in int8."""
+"""Every encoder exported to TorchScript: whole utterances, chunks, int8."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make(encoder: str, encoder_conf: dict) -> ASRModel:
 @torch.no_grad()
 @pytest.mark.parametrize("encoder", OFFLINE)
 @pytest.mark.parametrize("quantize", [False, True], ids=["float", "int8"])
-def test_an_utterance_at_once_gives_the_checkpoints_log_probabilities(encoder, quantize):
+def test_whole_utterances_give_the_log_probabilities_of_the_checkpoint(encoder, quantize):
     model = make(encoder, OFFLINE[encoder])
     runtime = from_torchscript(to_torchscript(model, quantize=quantize))
     nothing = torch.zeros(0, 0, 0, 0)
@@ -60,7 +60,7 @@ def test_an_utterance_at_once_gives_the_checkpoints_log_probabilities(encoder, q
 @torch.no_grad()
 @pytest.mark.parametrize(("chunk", "left_chunks"), [(4, -1), (3, 2)])
 @pytest.mark.parametrize("encoder", STREAMING)
-def test_chunks_give_what_the_checkpoint_gives_in_chunks(encoder, chunk, left_chunks):
+def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(encoder, chunk, left_chunks):
     model = make(encoder, STREAMING[encoder])
     runtime = from_torchscript(to_torchscript(model))
     feats, outputs, offset = torch.randn(1, 131, 40), [], 0

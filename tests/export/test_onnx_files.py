@@ -1,4 +1,4 @@
-"""From graphs to the bytes of ONNX files."""
+"""Conversion of graphs to ONNX files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         require_onnx()
 
 
-def test_files_are_of_a_version_that_old_runtimes_load(make_model):
+def test_files_have_an_opset_that_old_runtimes_load(make_model):
     model = onnx.load_from_string(to_onnx(sherpa_graph(make_model("u2pp"), 40, OFFLINE)))
     assert (model.ir_version, [(used.domain, used.version) for used in model.opset_import]) == (7, [("", OPSET)])
 
 
-def test_inputs_are_those_of_the_runtimes_in_their_order(make_model):
+def test_inputs_have_the_names_and_the_order_of_the_runtimes(make_model):
     model = make_model("u2pp")
     named = {
         "sherpa": sherpa_graph(model, 40, Chunks(4, 2)),
@@ -45,7 +45,7 @@ def test_inputs_are_those_of_the_runtimes_in_their_order(make_model):
     }
 
 
-def test_int8_has_every_product_with_weights(make_model):
+def test_every_product_with_weights_is_int8(make_model):
     model = make_model("conformer")
     content = to_onnx(sherpa_graph(model, 40, OFFLINE))
     layers = len(model.encoder.encoders)

@@ -1,4 +1,4 @@
-"""ONNX graphs, run by onnxruntime as the runtimes run them: the checkpoint's numbers."""
+"""ONNX graphs, run by onnxruntime as the C++ runtimes run them, give the numbers of the checkpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wenet_contents(model, chunks):
 
 
 @pytest.mark.parametrize(("case", "chunks"), [*WAYS, ("u2pp", Chunks(4, -1))])
-def test_wenets_graphs_decode_as_the_checkpoint(make_model, examples, case, chunks):
+def test_the_wenet_graphs_decode_as_the_checkpoint(make_model, examples, case, chunks):
     model, options = make_model(case), options_of(chunks)
     exported = ExportedModel(WenetOnnx(wenet_contents(model, chunks)), model)
     agreement = compare(exported, recognise_all(model, examples, 3, options), options)
@@ -46,7 +46,7 @@ def test_wenets_graphs_decode_as_the_checkpoint(make_model, examples, case, chun
 
 
 @pytest.mark.parametrize(("case", "chunks"), WAYS)
-def test_sherpas_graph_gives_the_checkpoints_log_probabilities(make_model, examples, case, chunks):
+def test_the_sherpa_graph_gives_the_log_probabilities_of_the_checkpoint(make_model, examples, case, chunks):
     model, options = make_model(case), options_of(chunks)
     exported = SherpaOnnx(to_onnx(sherpa_graph(model, 40, chunks)), model)
     references = recognise_all(model, examples, 3, options)
@@ -55,7 +55,7 @@ def test_sherpas_graph_gives_the_checkpoints_log_probabilities(make_model, examp
     assert agreement.largest < 1e-4
 
 
-def test_metadata_are_what_the_runtimes_read(make_model):
+def test_files_have_the_metadata_that_the_runtimes_read(make_model):
     model = make_model("u2pp")
     encoder = OnnxModel(to_onnx(wenet_graphs(model, 40, Chunks(4, 2))["encoder.onnx"])).metadata
     streaming = {"chunk_size": "4", "left_chunks": "2", "head": "2", "num_blocks": "2", "output_size": "16"}
@@ -92,7 +92,7 @@ def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(ma
 
 
 @torch.no_grad()
-def test_streams_go_on_beyond_the_table_of_positions(make_model):
+def test_streams_continue_beyond_the_table_of_positions(make_model):
     model = make_model("u2pp")
     encoder = OnnxModel(to_onnx(wenet_graphs(model, 40, Chunks(4, 2))["encoder.onnx"]))
     cache, _, cnn_cache = encoder.start()
@@ -119,7 +119,7 @@ def test_int8_graphs_stay_near_the_checkpoint(make_model, examples):
     assert 0 < agreement.largest < 0.2
 
 
-def test_exporting_leaves_the_model_as_it_was(make_model, examples):
+def test_an_export_does_not_change_the_model(make_model, examples):
     model, other = make_model("u2pp"), make_model("u2pp")
     wenet_contents(model, Chunks(4, 2))
     to_onnx(sherpa_graph(model, 40, OFFLINE))
@@ -130,7 +130,7 @@ def test_exporting_leaves_the_model_as_it_was(make_model, examples):
     assert torch.equal(*results)
 
 
-def test_chunks_that_a_model_cannot_do_are_an_error(make_model):
+def test_chunks_that_a_model_does_not_support_are_refused(make_model):
     with pytest.raises(ValueError, match="future frames; train with causal: true"):
         check_chunks(make_model("conformer"), Chunks(16, 4))
     with pytest.raises(ValueError, match="--chunk_size: expected 1 or more"):
@@ -146,5 +146,5 @@ def test_chunks_that_a_model_cannot_do_are_an_error(make_model):
         check_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
     wide = make_model("streaming_squeezeformer")
     wide.encoder.output_size = 24
-    with pytest.raises(ValueError, match="train with both the same"):
+    with pytest.raises(ValueError, match="train with equal widths"):
         check_chunks(wide, Chunks(4, 4))

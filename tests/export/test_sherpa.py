@@ -1,4 +1,4 @@
-"""What sherpa-onnx needs beside a model."""
+"""tokens.txt and feature settings of sherpa-onnx."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def test_tokens_are_in_the_order_of_their_ids():
     assert tokens_file(Tokenizer(CharSplitter(), UNITS), blank=0) == "<blank> 0\na 1\nb 2\n"
 
 
-def test_words_begin_with_the_mark_of_a_space():
+def test_words_start_with_the_sign_of_a_space():
     words = Tokenizer(CharSplitter(split_with_space=True), UNITS)
     assert tokens_file(words, blank=0) == "<blank> 0\n▁a 1\n▁b 2\n"
 
 
-def test_a_blank_of_another_name_is_an_error():
+def test_a_blank_with_another_name_is_refused():
     with pytest.raises(ValueError, match="unit 2 is 'b'"):
         tokens_file(Tokenizer(CharSplitter(), UNITS), blank=2)
 
 
-def test_settings_that_give_other_features_are_named():
+def test_settings_that_change_features_are_listed():
     assert feature_differences(DatasetConf()) == [
         "fbank_conf.high_freq: 0.0, -400.0 in sherpa-onnx",
         "fbank_conf.snip_edges: True, False in sherpa-onnx",

@@ -1,4 +1,4 @@
-"""final.zip: the runtime's methods, the checkpoint's numbers."""
+"""final.zip has the methods that the runtime calls, and gives the numbers of the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OPTIONS = DecodeOptions()
 
 
 def as_cpp_decodes(runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_weight=0.3, reverse_weight=0.0):
-    """What WeNet's C++ runtime does with final.zip (torch_asr_model.cc, asr_decoder.cc): features (T, F) -> n-best.
+    """Decode features (T, F) as WeNet's C++ runtime does with final.zip (torch_asr_model.cc, asr_decoder.cc) -> n-best.
 
-    It reads frames for one chunk at a time, keeps the last few of them for the next, and runs the model where more
-    than a window is there. The prefix beam search is ours; its n-best is rescored as there, row by row.
+    The runtime reads the frames of one chunk, keeps the last frames for the next chunk, and runs the model if it has
+    more than one window. The prefix beam search is ours; the n-best list is rescored row by row, as the runtime does.
     """
     rate, context = runtime.subsampling_rate(), runtime.right_context() + 1
     cached, unread, started = feats[:0], feats, False
@@ -60,7 +60,7 @@ def as_cpp_decodes(runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_we
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_exported_model_answers_the_runtimes_questions(make_model, case):
+def test_the_exported_model_returns_the_properties_that_the_runtime_reads(make_model, case):
     runtime = from_torchscript(to_torchscript(make_model(case)))
     assert (runtime.subsampling_rate(), runtime.right_context()) == (4, 6)
     assert (runtime.sos_symbol(), runtime.eos_symbol()) == (EOS, EOS)
@@ -72,7 +72,7 @@ def test_exported_model_answers_the_runtimes_questions(make_model, case):
     ("case", "chunk_size", "left_chunks"),
     [("transformer", -1, -1), ("conformer", -1, -1), ("u2pp", -1, -1), ("u2pp", 4, -1), ("u2pp", 4, 2), ("u2pp", 2, 4)],
 )
-def test_the_cpp_runtimes_calls_give_the_checkpoints_attention_rescoring(
+def test_the_calls_of_the_cpp_runtime_give_the_attention_rescoring_of_the_checkpoint(
     make_model, examples, case, chunk_size, left_chunks
 ):
     model = make_model(case)
@@ -98,7 +98,7 @@ def test_exported_model_decodes_as_the_checkpoint(make_model, examples, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_int8_model_stays_near_the_checkpoint_and_leaves_it_as_it_was(make_model, examples, case):
+def test_int8_model_stays_near_the_checkpoint_and_does_not_change_it(make_model, examples, case):
     model = make_model(case)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     runtime = from_torchscript(to_torchscript(model, quantize=True))

@@ -46,7 +46,7 @@ def make_model() -> Callable[..., ASRModel]:
 
 @pytest.fixture
 def make_encoder_model(make_model: Callable[..., ASRModel]) -> Callable[..., ASRModel]:
-    """make_encoder_model(encoder, encoder_conf) -> as make_model, with no key of the encoder but width and heads."""
+    """make_encoder_model(encoder, encoder_conf) -> untrained model; only width, heads and blocks have test values."""
 
     def make(encoder: str, encoder_conf: dict[str, Any]) -> ASRModel:
         blocks = {} if encoder == "squeezeformer" else {"num_blocks": 2}
@@ -58,5 +58,5 @@ def make_encoder_model(make_model: Callable[..., ASRModel]) -> Callable[..., ASR
 
 @pytest.fixture
 def causal_conf() -> dict[str, Any]:
-    """Keys of encoder_conf that make a conformer stream."""
+    """Keys of encoder_conf of a conformer that can stream."""
     return dict(CAUSAL)

@@ -1,4 +1,4 @@
-"""Branchformer and E-Branchformer: streams, what its options do, what it refuses."""
+"""Branchformer and E-Branchformer: options, stochastic depth, invalid configs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_fixed_average_with_a_weight_of_one_or_zero_has_one_branch(make_encoder_
 
 
 @torch.no_grad()
-def test_learned_average_does_not_look_at_padding(make_encoder_model):
+def test_learned_average_ignores_padding(make_encoder_model):
     model = make_encoder_model("branchformer", {**TINY, "merge_method": "learned_ave", "causal": True})
     feats = torch.randn(1, 83, 40)
     alone, lengths = model.encode(feats, torch.tensor([83]))
@@ -53,8 +53,8 @@ def test_learned_average_does_not_look_at_padding(make_encoder_model):
     torch.testing.assert_close(padded[:, : lengths[0]], alone, atol=1e-5, rtol=1e-4)
 
 
-def test_learned_average_weighs_the_branches_as_the_paper_says(make_encoder_model):
-    """Softmax over the two branches' pooled scores (2.3 of the paper), written out."""
+def test_learned_average_weighs_the_branches_as_in_the_paper(make_encoder_model):
+    """Softmax over the pooled scores of the two branches (section 2.3 of the paper)."""
     layer = make_encoder_model("branchformer", {**TINY, "merge_method": "learned_ave"}).encoder.encoders[0]
     attended, gated = torch.randn(2, 7, 16), torch.randn(2, 7, 16)
     scores = []
@@ -68,7 +68,7 @@ def test_learned_average_weighs_the_branches_as_the_paper_says(make_encoder_mode
     torch.testing.assert_close(layer._weight_of_attention(attended, gated, None).squeeze(2), expected)
 
 
-def test_a_dropped_attention_branch_has_no_say_and_still_takes_part_in_the_exchange_of_gradients(make_encoder_model):
+def test_a_dropped_attention_branch_has_no_influence_but_zero_gradients(make_encoder_model):
     conf = {**TINY, **NO_DROPOUT, "merge_method": "learned_ave", "attn_branch_drop_rate": 1.0}
     model = make_encoder_model("branchformer", conf).train()
     model(*BATCH)["loss"].backward()
@@ -78,7 +78,7 @@ def test_a_dropped_attention_branch_has_no_say_and_still_takes_part_in_the_excha
 
 
 @pytest.mark.parametrize("encoder", CONFS)
-def test_skipped_blocks_are_skipped_at_their_rate_in_training_alone(make_encoder_model, encoder):
+def test_blocks_are_skipped_at_their_rate_and_only_in_training(make_encoder_model, encoder):
     conf = {**CONFS[encoder], **NO_DROPOUT, "stochastic_depth_rate": [0.0, 0.5]}
     model = make_encoder_model(encoder, conf)
     called = []
@@ -98,8 +98,8 @@ def test_skipped_blocks_are_skipped_at_their_rate_in_training_alone(make_encoder
 
 
 @pytest.mark.parametrize("encoder", CONFS)
-def test_blocks_that_are_not_skipped_count_more_in_training(make_encoder_model, encoder):
-    """Their expectation over the draws is what evaluation computes: x + f(x) / (1 - p)."""
+def test_outputs_of_blocks_that_are_not_skipped_are_scaled_up_in_training(make_encoder_model, encoder):
+    """With x + f(x) / (1 - p), the expectation over the draws is the output of evaluation."""
     conf = {**CONFS[encoder], **NO_DROPOUT, "use_ffn": False} if encoder == "e_branchformer" else {**TINY, **NO_DROPOUT}
     layer = make_encoder_model(encoder, {**conf, "stochastic_depth_rate": 0.5}).encoder.encoders[0]
     layer.norm_final = torch.nn.Identity()

@@ -1,4 +1,4 @@
-"""Config -> model: vocabulary, special tokens, and values that cannot be."""
+"""Config -> model: vocabulary, special tokens, invalid values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_sos_and_eos_are_found_in_the_vocabulary(tmp_path):
     assert (model.vocab_size, model.sos, model.eos) == (5, 2, 2)
 
 
-def test_sos_and_eos_are_the_last_unit_otherwise(tmp_path):
+def test_sos_and_eos_are_the_last_unit_without_special_tokens_and_sos_eos_unit(tmp_path):
     path = units(tmp_path, "<blank> 0\n<unk> 1\na 2\nb 3\n")
     model = build(tokenizer_conf={"symbol_table_path": path})
     assert (model.vocab_size, model.sos, model.eos) == (4, 3, 3)
@@ -61,12 +61,12 @@ def test_too_few_mel_bins_are_refused():
         ("model_conf", {"ctc_weigth": 0.3}, "did you mean 'ctc_weight'"),
     ],
 )
-def test_impossible_values_are_refused(section, values, message):
+def test_invalid_values_are_refused(section, values, message):
     with pytest.raises(ConfigError, match=message):
         parse_config({section: values}, "test.yaml")
 
 
-def test_unknown_encoder_is_refused_with_the_nearest():
+def test_an_unknown_encoder_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'conformer'"):
         parse_config({"encoder": "conformr"}, "test.yaml")
 

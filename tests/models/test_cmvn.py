@@ -1,4 +1,4 @@
-"""Statistics files of both kinds, and what is wrong with bad ones."""
+"""CMVN statistics in JSON and in Kaldi format, and errors of invalid files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FEATS = torch.tensor([[1.0, 10.0], [3.0, 10.0], [5.0, 16.0]])
 SUMS, SQUARES = FEATS.sum(0).tolist(), (FEATS**2).sum(0).tolist()
 
 
-def test_features_come_out_with_zero_mean_and_unit_variance(tmp_path):
+def test_normalised_features_have_zero_mean_and_unit_variance(tmp_path):
     path = tmp_path / "global_cmvn"
     path.write_text(json.dumps({"mean_stat": SUMS, "var_stat": SQUARES, "frame_num": 3}))
     normalised = load_cmvn(path, is_json=True, dim=2)(FEATS)
@@ -21,7 +21,7 @@ def test_features_come_out_with_zero_mean_and_unit_variance(tmp_path):
     torch.testing.assert_close(normalised.var(0, unbiased=False), torch.ones(2))
 
 
-def test_kaldi_text_gives_the_same(tmp_path):
+def test_kaldi_text_gives_the_same_normalisation_as_json(tmp_path):
     (tmp_path / "json").write_text(json.dumps({"mean_stat": SUMS, "var_stat": SQUARES, "frame_num": 3}))
     (tmp_path / "kaldi").write_text(f" [\n {SUMS[0]} {SUMS[1]} 3\n {SQUARES[0]} {SQUARES[1]} 0 ]\n")
     one, other = load_cmvn(tmp_path / "json", True, 2), load_cmvn(tmp_path / "kaldi", False, 2)
@@ -45,7 +45,7 @@ def test_constant_bin_stays_finite(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, text, message):
+def test_errors_name_the_problem_of_a_file(tmp_path, text, message):
     (tmp_path / "cmvn").write_text(text)
     with pytest.raises(ValueError, match=message):
         load_cmvn(tmp_path / "cmvn", True, 2)

@@ -1,4 +1,4 @@
-"""Attention decoders: token by token equals all at once, in every order of hypotheses."""
+"""Attention decoders: one token at a time equals all tokens at once, in every order of hypotheses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wenet_uio.models.masks import length_mask
 @torch.no_grad()
 @pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
 @pytest.mark.parametrize("normalize_before", [True, False])
-def test_one_step_at_a_time_equals_teacher_forcing(make_model, decoder, normalize_before):
+def test_one_token_at_a_time_equals_all_tokens_at_once(make_model, decoder, normalize_before):
     model = make_model(decoder=decoder, decoder_conf={"normalize_before": normalize_before})
     batch, beam, length = 3, 4, 5
     memory, mask = torch.randn(batch, 9, 16), length_mask(torch.tensor([9, 5, 1]), 9).unsqueeze(1)
@@ -54,7 +54,7 @@ def test_reordered_hypotheses_continue_their_parents(make_model):
 
 
 @torch.no_grad()
-def test_padding_of_tokens_and_memory_does_not_matter(make_model):
+def test_padding_of_tokens_and_memory_does_not_change_scores(make_model):
     model = make_model()
     hyps, lens = torch.tensor([[11, 3, 4, 11, 11], [11, 5, 6, 7, 8]]), torch.tensor([3, 5])
     encoder_out = torch.randn(1, 10, 16)
@@ -68,7 +68,7 @@ def test_padding_of_tokens_and_memory_does_not_matter(make_model):
     torch.testing.assert_close(masked.log_softmax(2), left, atol=1e-5, rtol=1e-4)
 
 
-def test_right_scores_are_zeros_where_they_have_no_part(make_model):
+def test_right_to_left_scores_are_zeros_if_that_decoder_does_not_run(make_model):
     hyps, lens, encoder_out = torch.tensor([[11, 3]]), torch.tensor([2]), torch.randn(1, 4, 16)
     assert make_model().forward_attention_decoder(hyps, lens, encoder_out, 0.0)[1].tolist() == [0.0]
     assert make_model(decoder="transformer").forward_attention_decoder(hyps, lens, encoder_out, 0.5)[1].tolist() == [

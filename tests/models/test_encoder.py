@@ -1,4 +1,4 @@
-"""Encoders: chunk by chunk equals masked, and padding does not matter where it must not."""
+"""Encoders: streaming equals one masked pass, and padding does not change results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_position_encoding_streams_with_every_attention(make_model, pos_en
 
 
 @torch.no_grad()
-def test_streaming_goes_on_beyond_the_stored_position_table(make_model, causal_conf):
+def test_streaming_continues_beyond_the_table_of_positions(make_model, causal_conf):
     model = make_model(encoder_conf=causal_conf)
     model.encoder.embed.pos_enc.pe = model.encoder.embed.pos_enc.pe[:, :10]
     table = make_model(encoder_conf=causal_conf)
@@ -54,7 +54,7 @@ def test_padding_does_not_change_an_utterance(make_model, encoder_conf):
 
 
 @torch.no_grad()
-def test_rows_without_anything_to_attend_to_stay_finite(make_model, causal_conf):
+def test_rows_with_everything_masked_stay_finite(make_model, causal_conf):
     model = make_model(encoder_conf=causal_conf)
     encoder_out, _ = model.encode(torch.randn(2, 200, 40), torch.tensor([200, 20]), 4, 0)
     assert encoder_out.isfinite().all()
@@ -67,8 +67,8 @@ def test_utterance_shorter_than_a_window_has_no_frames(make_model):
     assert encoder_out.isfinite().all()
 
 
-def test_position_bias_is_that_of_the_paper(make_model):
-    """The score (q + u) k + (q + v) p, written out, gives what the rearranged attention gives."""
+def test_relative_attention_equals_the_formula_of_the_paper(make_model):
+    """The rearranged attention has the scores (q + u) k + (q + v) p."""
     model = make_model()
     attention = model.encoder.encoders[0].self_attn
     x, pos_emb = torch.randn(2, 9, 16), torch.randn(1, 9, 16)
@@ -82,7 +82,7 @@ def test_position_bias_is_that_of_the_paper(make_model):
     torch.testing.assert_close(attention(x, None, pos_emb)[0], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_normalisation_behind_the_modules_trains(make_model):
+def test_a_model_with_normalisation_after_the_modules_trains(make_model):
     for encoder in ("transformer", "conformer"):
         model = make_model(encoder, encoder_conf={"normalize_before": False}, decoder_conf={"normalize_before": False})
         losses = model(
@@ -91,7 +91,7 @@ def test_normalisation_behind_the_modules_trains(make_model):
         assert losses["loss"].isfinite()
 
 
-def test_drawn_chunks_are_short_or_full_and_left_context_is_drawn_on_demand():
+def test_drawn_chunks_are_short_or_full_and_left_context_is_drawn_only_if_dynamic():
     torch.manual_seed(0)
     drawn = [draw_chunk(100, dynamic_left=False) for _ in range(400)]
     full = [chunk for chunk, _ in drawn if chunk == 100]
@@ -101,7 +101,7 @@ def test_drawn_chunks_are_short_or_full_and_left_context_is_drawn_on_demand():
     assert {left for _, left in (draw_chunk(100, dynamic_left=True) for _ in range(400))} >= {-1, 0, 1, 2, 3}
 
 
-def test_training_with_chunks_differs_from_batch_to_batch_and_evaluation_does_not(make_model, causal_conf):
+def test_chunks_vary_between_training_batches_but_not_in_evaluation(make_model, causal_conf):
     rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
     model = make_model(encoder_conf={**causal_conf, **rates})
     feats, lengths = torch.randn(1, 150, 40), torch.tensor([150])
@@ -121,7 +121,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(make_model):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
-def test_chunks_on_a_model_without_them_are_refused(make_model, causal_conf):
+def test_chunks_are_refused_for_a_model_trained_without_chunks(make_model, causal_conf):
     feats, lengths = torch.randn(1, 80, 40), torch.tensor([80])
     with pytest.raises(ValueError, match="full context only"):
         make_model().encode(feats, lengths, 8)

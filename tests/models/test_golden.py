@@ -1,4 +1,4 @@
-"""WeNet's weights in, WeNet's numbers out."""
+"""With the weights of WeNet's models, our models compute the numbers of WeNet."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MODELS = (
 )
 TOLERANCE = 1e-4
 
-# WeNet draws a chunk size in evaluation mode too where none is given. For the model with dynamic chunks it drew these
-# (only they reproduce its numbers, and they do so exactly); models without chunks have full context.
+# Without a given chunk size, WeNet draws one in evaluation mode too. The golden numbers of the model with dynamic
+# chunks come from these sizes: they reproduce the numbers exactly, and no others do. Other models have full context.
 CHUNK_OF_ENCODER_OUT = {"u2pp_conformer": 6}
 CHUNK_OF_LOSSES = {"u2pp_conformer": 15}
 
@@ -72,7 +72,7 @@ def test_parameters_have_wenets_names_and_shapes(case: Golden) -> None:
 
 
 @torch.no_grad()
-def test_encoder_and_ctc_compute_what_wenet_computes(case: Golden) -> None:
+def test_encoder_and_ctc_outputs_equal_wenets(case: Golden) -> None:
     chunk = CHUNK_OF_ENCODER_OUT.get(case.name, -1)
     encoder_out, lengths = case.model.encode(case.expected["feats"], case.expected["feats_lengths"], chunk)
     assert torch.equal(lengths, case.expected["encoder_out_lengths"])
@@ -81,7 +81,7 @@ def test_encoder_and_ctc_compute_what_wenet_computes(case: Golden) -> None:
 
 
 @torch.no_grad()
-def test_decoders_compute_what_wenet_computes(case: Golden) -> None:
+def test_decoder_outputs_equal_wenets(case: Golden) -> None:
     target, lengths = case.expected["target"], case.expected["target_lengths"] + 1
     tokens = torch.cat((torch.full((4, 1), case.model.sos), target.masked_fill(target < 0, case.model.eos)), dim=1)
     backward = reversed_hypotheses(tokens, lengths, case.model.eos)
@@ -95,7 +95,7 @@ def test_decoders_compute_what_wenet_computes(case: Golden) -> None:
 
 
 @torch.no_grad()
-def test_losses_are_wenets(case: Golden) -> None:
+def test_losses_equal_wenets(case: Golden) -> None:
     case.model.encoder.static_chunk_size = CHUNK_OF_LOSSES.get(case.name, 0)
     names = ("feats", "feats_lengths", "target", "target_lengths")
     losses = case.model(*(case.expected[name] for name in names))
@@ -106,12 +106,12 @@ def test_losses_are_wenets(case: Golden) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize(("chunk", "left"), [(4, -1), (8, 2), (16, 4)])
-def test_chunk_masks_are_wenets(u2pp: Golden, chunk: int, left: int) -> None:
+def test_chunk_masks_equal_wenets(u2pp: Golden, chunk: int, left: int) -> None:
     encoder_out, _ = u2pp.model.encode(u2pp.expected["feats"], u2pp.expected["feats_lengths"], chunk, left)
     assert_close(encoder_out[u2pp.valid], u2pp.expected[f"encoder_out_chunk{chunk}_left{left}"][u2pp.valid])
 
 
-def test_weights_load_in_either_direction(case: Golden, tmp_path: Path) -> None:
+def test_weights_load_in_both_directions(case: Golden, tmp_path: Path) -> None:
     torch.save(case.model.state_dict(), tmp_path / "ours.pt")
     ours = torch.load(tmp_path / "ours.pt", weights_only=True)
     assert set(ours) == set(case.state)

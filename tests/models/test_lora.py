@@ -28,7 +28,7 @@ def make_model(**keys: object) -> ASRModel:
     return build_model(parse_config(values, "test")).eval()
 
 
-def test_at_first_the_layer_is_the_one_it_replaces_and_then_it_differs_by_a_low_rank() -> None:
+def test_an_untrained_layer_equals_its_base_and_a_trained_one_adds_a_low_rank_product() -> None:
     base = torch.nn.Linear(6, 5)
     layer = LoraLinear(base, LoraConf(lora_rank=2, lora_alpha=4))
     x = torch.randn(3, 6)
@@ -38,7 +38,7 @@ def test_at_first_the_layer_is_the_one_it_replaces_and_then_it_differs_by_a_low_
     torch.testing.assert_close(layer(x) - base(x), difference)
 
 
-def test_projections_of_every_attention_get_it_and_only_those_named() -> None:
+def test_only_the_named_projections_are_replaced_in_every_attention() -> None:
     model = make_model()
     add_lora(model, LoraConf(lora_list=("linear_q", "linear_out")))
     layers = [name for name, module in model.named_modules() if isinstance(module, LoraLinear)]
@@ -46,7 +46,7 @@ def test_projections_of_every_attention_get_it_and_only_those_named() -> None:
     assert sorted(layers) == sorted(f"{place}.{layer}" for place in places for layer in ("linear_q", "linear_out"))
 
 
-def test_a_model_with_lora_starts_from_a_checkpoint_without_and_scripts(tmp_path: Path) -> None:
+def test_a_model_with_lora_loads_a_checkpoint_without_lora_and_can_be_scripted(tmp_path: Path) -> None:
     base, tuned = make_model(), make_model(use_lora=True)
     torch.save(base.state_dict(), tmp_path / "base.pt")
     with pytest.raises(ValueError, match=r"lora_A is missing"):
@@ -57,7 +57,7 @@ def test_a_model_with_lora_starts_from_a_checkpoint_without_and_scripts(tmp_path
     torch.jit.script(tuned.encoder)
 
 
-def test_parts_of_a_model_come_from_another_with_that_part(tmp_path: Path) -> None:
+def test_the_encoder_of_another_model_can_be_loaded_alone(tmp_path: Path) -> None:
     source, model = make_model(), make_model()
     before = copy.deepcopy(model.state_dict())
     encoder = {name: value for name, value in source.state_dict().items() if name.startswith("encoder.")}
@@ -70,6 +70,6 @@ def test_parts_of_a_model_come_from_another_with_that_part(tmp_path: Path) -> No
         load_parts(wider, tmp_path / "other.pt", ["encoder"])
 
 
-def test_names_tell_lora_weights() -> None:
+def test_is_lora_finds_the_low_rank_weights_by_name() -> None:
     names = make_model(use_lora=True).state_dict()
     assert sum(map(is_lora, names)) == 2 * 3 * 3

@@ -1,4 +1,4 @@
-"""CTC, smoothed cross entropy, and the loss that the model trains on."""
+"""CTC loss, loss with label smoothing, and their weighted sum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_label_smoothing_is_the_divergence_from_smoothed_labels(smoothing, norma
     torch.testing.assert_close(found, expected)
 
 
-def test_ctc_counts_an_utterance_that_is_too_short_as_zero():
+def test_ctc_loss_of_an_utterance_that_is_too_short_is_zero():
     torch.manual_seed(0)
     ctc = CTC(6, 8, blank=0)
     encoder_out = torch.randn(2, 4, 8)
@@ -31,7 +31,7 @@ def test_ctc_counts_an_utterance_that_is_too_short_as_zero():
     torch.testing.assert_close(both, alone / 2)
 
 
-def test_blank_penalty_lowers_the_blank_alone():
+def test_blank_penalty_lowers_only_the_blank():
     torch.manual_seed(0)
     ctc = CTC(6, 8, blank=2)
     encoder_out = torch.randn(1, 3, 8)
@@ -46,7 +46,7 @@ def _batch():
 
 
 @pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
-def test_text_without_audio_trains_the_decoder_alone(make_model, decoder):
+def test_text_without_audio_trains_only_the_decoder(make_model, decoder):
     model = make_model(decoder=decoder, model_conf={"ctc_weight": 0.3})
     model.text_weight = 0.5
     _, _, target, target_lengths = _batch()
@@ -59,7 +59,7 @@ def test_text_without_audio_trains_the_decoder_alone(make_model, decoder):
     assert any(weight.grad is not None and weight.grad.any() for weight in model.decoder.parameters())
 
 
-def test_loss_weighs_its_parts(make_model):
+def test_the_loss_is_the_weighted_sum_of_its_parts(make_model):
     batch = _batch()
     losses = make_model(model_conf={"ctc_weight": 0.3})(*batch)
     torch.testing.assert_close(losses["loss"], 0.3 * losses["loss_ctc"] + 0.7 * losses["loss_att"])
@@ -77,7 +77,7 @@ def test_loss_weighs_its_parts(make_model):
         (1.0, {"loss", "loss_ctc"}),
     ],
 )
-def test_a_loss_of_weight_0_is_not_named(make_model, ctc_weight, names):
+def test_loss_names_leave_out_losses_with_weight_0(make_model, ctc_weight, names):
     assert set(make_model(model_conf={"ctc_weight": ctc_weight}).loss_names) == names
 
 

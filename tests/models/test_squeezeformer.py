@@ -1,4 +1,4 @@
-"""Squeezeformer: rates, the shift of positions, and what it refuses."""
+"""Squeezeformer: frame rates, the shift of positions, invalid configs."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def test_shift_counts_positions_from_the_end(make_encoder_model):
         ({"use_dynamic_left_chunk": True}, "needs use_dynamic_chunk"),
     ],
 )
-def test_impossible_values_are_refused(conf, message):
+def test_invalid_values_are_refused(conf, message):
     with pytest.raises(ConfigError, match=message):
         parse_config({"encoder": "squeezeformer", "encoder_conf": conf}, "test.yaml")

@@ -1,4 +1,4 @@
-"""Chunk by chunk equals one pass with a chunk mask, for every encoder that can; the others say why they cannot."""
+"""Streaming equals one pass with a chunk mask for every encoder that can stream; the others name the obstacle."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_streaming_equals_one_pass_with_a_chunk_mask(make_encoder_model, kind, c
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cache_of_one_size_gives_the_same_when_what_was_not_heard_is_masked(make_encoder_model, kind):
+def test_a_cache_of_fixed_size_with_a_mask_gives_the_same_frames(make_encoder_model, kind):
     encoder, conf = KINDS[kind]
     model = make_encoder_model(encoder, {**conf, "use_dynamic_chunk": True})
     chunk, left = 4, 3
@@ -83,7 +83,7 @@ def test_a_cache_of_one_size_gives_the_same_when_what_was_not_heard_is_masked(ma
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_does_not_change_an_utterance_in_chunks(make_encoder_model, kind):
+def test_padding_does_not_change_an_utterance_with_chunks(make_encoder_model, kind):
     encoder, conf = KINDS[kind]
     model = make_encoder_model(encoder, {**conf, "use_dynamic_chunk": True})
     feats = torch.randn(1, 103, 40)
@@ -108,7 +108,7 @@ def test_padding_does_not_change_an_utterance_in_chunks(make_encoder_model, kind
         ("squeezeformer", {**SQUEEZE, "time_reduction_layer_type": "conv1d"}, "conv1d sees future frames; train with"),
     ],
 )
-def test_what_cannot_stream_says_why(make_encoder_model, encoder, conf, message):
+def test_an_encoder_that_cannot_stream_names_the_obstacle(make_encoder_model, encoder, conf, message):
     model = make_encoder_model(encoder, {**conf, "use_dynamic_chunk": True})
     with pytest.raises(ValueError, match=f"simulate_streaming: .*{message}"):
         model.encode(torch.randn(1, 80, 40), torch.tensor([80]), 4, 2, simulate_streaming=True)

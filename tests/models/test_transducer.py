@@ -1,4 +1,4 @@
-"""Transducer: the loss is what enumeration gives, the predictors what their papers say."""
+"""Transducer: the loss equals a sum over all paths; predictors and joint follow their papers."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def make(kind: str, vocab: int = VOCAB, **weights: float):
 
 
 def enumerated(log_probs: torch.Tensor, labels: list[int]) -> torch.Tensor:
-    """-log of the sum over all ways through the lattice log_probs (T, U + 1, V): every order of T blanks, the last of
-    them at the end, and U labels."""
+    """-log of the sum over all paths through the lattice log_probs (T, U + 1, V).
+
+    A path has T blanks and U labels in any order, but ends with a blank.
+    """
     frames, tokens = log_probs.size(0), len(labels)
     paths = []
     for places in itertools.combinations(range(frames + tokens - 1), tokens):
@@ -69,7 +71,7 @@ def enumerated(log_probs: torch.Tensor, labels: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_loss_and_its_gradients_are_those_of_all_paths_through_the_lattice(kind):
+def test_loss_and_gradients_equal_those_of_the_sum_over_all_paths(kind):
     model = make(kind)
     encoder_out = torch.randn(3, 4, 12, requires_grad=True)
     lengths, target_lengths = torch.tensor([4, 3, 2]), torch.tensor([3, 1, 2])
@@ -95,7 +97,7 @@ def test_loss_and_its_gradients_are_those_of_all_paths_through_the_lattice(kind)
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
-def test_an_utterance_without_frames_counts_nothing_and_empty_texts_are_all_blank():
+def test_an_utterance_without_frames_has_loss_0_and_empty_texts_are_all_blank():
     model = make("rnn")
     encoder_out = torch.randn(2, 3, 12, requires_grad=True)
     target = torch.full((2, 2), -1)
@@ -109,7 +111,7 @@ def test_an_utterance_without_frames_counts_nothing_and_empty_texts_are_all_blan
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", PREDICTORS)
-def test_tokens_one_by_one_give_what_all_at_once_give(kind):
+def test_one_token_at_a_time_gives_the_outputs_of_all_tokens_at_once(kind):
     predictor = make(kind).predictor
     tokens = torch.randint(0, VOCAB, (3, 6))
     together, end = predictor(tokens, predictor.start(3))
@@ -141,13 +143,13 @@ def test_embedding_predictor_is_the_mean_over_heads_and_places():
 
 
 @torch.no_grad()
-def test_the_hat_joint_is_a_distribution():
+def test_the_outputs_of_a_hat_joint_are_a_distribution():
     model = make("hat")
     scores = model.joint(torch.randn(6, 12), torch.randn(6, 12))
     torch.testing.assert_close(scores.logsumexp(dim=1), torch.zeros(6), atol=1e-5, rtol=0)
 
 
-def test_the_loss_is_the_sum_of_the_three_by_their_weights():
+def test_the_loss_is_the_weighted_sum_of_three_losses():
     model = make("rnn")
     batch = torch.randn(2, 60, 20), torch.tensor([60, 50]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
     losses = model(*batch)
@@ -164,7 +166,7 @@ def test_the_loss_is_the_sum_of_the_three_by_their_weights():
     assert idle == {"ctc", "decoder"}
 
 
-def test_from_text_without_audio_the_attention_decoder_alone_learns():
+def test_text_without_audio_trains_only_the_attention_decoder():
     losses = make("rnn")(torch.zeros(2, 0, 20), torch.zeros(2), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1]))
     assert (losses["loss_rnnt"], losses["loss_ctc"]) == (None, None)
     torch.testing.assert_close(losses["loss"], losses["loss_att"])
@@ -232,7 +234,7 @@ def test_weights_have_wenets_names():
         ({"model": "transduser"}, "did you mean 'transducer'"),
     ],
 )
-def test_what_cannot_be_used_is_named(values, message):
+def test_invalid_values_are_refused(values, message):
     with pytest.raises(ConfigError, match=message):
         parse_config({"model": "transducer", **values}, "test.yaml")
 
@@ -247,7 +249,7 @@ def test_what_cannot_be_used_is_named(values, message):
         ),
     ],
 )
-def test_widths_that_do_not_fit_are_named(joint, message):
+def test_widths_that_do_not_match_are_refused(joint, message):
     values = {
         "model": "transducer",
         "encoder": "transformer",

@@ -11,7 +11,7 @@ TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     prefix = tmp_path_factory.mktemp("spm") / "upper"
-    train_sentencepiece(TEXTS, prefix, SentencepieceOptions(20, "bpe"))
+    train_sentencepiece(TEXTS, prefix, SentencepieceOptions(vocab_size=20, model_type="bpe"))
     return f"{prefix}.model"
 
 
@@ -23,8 +23,10 @@ def test_chinese_characters_are_tokens_and_words_become_pieces(model):
     assert splitter.join(tokens) == "HELLO你好 GO"
 
 
-def test_text_follows_the_case_the_model_knows(tmp_path, model):
-    train_sentencepiece([text.lower() for text in TEXTS], tmp_path / "lower", SentencepieceOptions(20, "bpe"))
+def test_text_is_converted_to_the_case_of_the_model(tmp_path, model):
+    train_sentencepiece(
+        [text.lower() for text in TEXTS], tmp_path / "lower", SentencepieceOptions(vocab_size=20, model_type="bpe")
+    )
     lower = BpeSplitter(str(tmp_path / "lower.model"))
     assert lower.join(lower("go left")) == "go left"
     upper = BpeSplitter(model)
@@ -35,13 +37,13 @@ def test_non_language_symbols_stay_whole(model):
     assert "{NOISE}" in BpeSplitter(model, ("{NOISE}",))("go {noise} left")
 
 
-def test_a_used_splitter_travels_to_worker_processes(model):
+def test_a_used_splitter_can_be_pickled_for_worker_processes(model):
     splitter = BpeSplitter(model)
     tokens = splitter("go left")
     assert pickle.loads(pickle.dumps(splitter))("go left") == tokens
 
 
-def test_a_missing_or_foreign_model_is_named(tmp_path):
+def test_a_missing_model_and_another_file_are_refused_by_name(tmp_path):
     with pytest.raises(OSError, match="no such sentencepiece model"):
         BpeSplitter(str(tmp_path / "none.model"))("a")
     (tmp_path / "bad.model").write_text("not a model")
@@ -49,5 +51,5 @@ def test_a_missing_or_foreign_model_is_named(tmp_path):
         BpeSplitter(str(tmp_path / "bad.model"))("a")
 
 
-def test_ideographs_are_cut_out_and_blank_runs_left_out():
+def test_ideographs_are_single_parts_and_blank_parts_are_dropped():
     assert split_ideographs("你 好it's ok") == ["你", "好", "it's ok"]

@@ -1,7 +1,7 @@
 from wenet_uio.text.char import CharSplitter
 
 
-def test_each_character_is_a_token_and_a_space_is_a_mark():
+def test_each_character_is_a_token_and_a_space_becomes_a_sign():
     splitter = CharSplitter()
     assert splitter(" 你好 ab\n") == ["你", "好", "▁", "a", "b"]
     assert splitter.join(["你", "好", "▁", "a", "b"]) == "你好 ab"
@@ -20,7 +20,7 @@ def test_non_language_symbols_stay_whole_in_any_case():
     assert splitter("x {noise} y<AB>[z]") == ["x", "{NOISE}", "y", "<AB>", "[", "z", "]"]
 
 
-def test_words_between_spaces_are_tokens_when_asked():
+def test_words_between_spaces_are_tokens_with_split_with_space():
     splitter = CharSplitter(("{NOISE}",), split_with_space=True)
     assert splitter("sil  b r{NOISE} ih") == ["sil", "b", "r", "{NOISE}", "ih"]
     assert splitter.join(["b", "r"]) == "b r"

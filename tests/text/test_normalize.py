@@ -18,7 +18,7 @@ from wenet_uio.text.normalize import english, english_of_calls, mandarin
         ("", ""),
     ],
 )
-def test_mandarin_loses_its_word_boundaries_and_other_words_keep_theirs(text, expected):
+def test_mandarin_has_no_spaces_except_between_other_words(text, expected):
     assert mandarin(text) == expected
 
 
@@ -34,9 +34,9 @@ def test_mandarin_loses_its_word_boundaries_and_other_words_keep_theirs(text, ex
         ("...", ""),
     ],
 )
-def test_english_is_upper_case_words_with_their_apostrophes_and_marks(text, expected):
+def test_english_has_upper_case_words_with_apostrophes_and_marks(text, expected):
     assert english(text) == expected
 
 
-def test_what_a_listener_says_is_one_word_and_a_hesitation_another():
+def test_backchannels_of_calls_become_one_word_and_hesitations_stay():
     assert english_of_calls("uh-huh um-hum, uh i- i'm mm-hm") == "UHHUH UMHUM UH I I'M MMHM"

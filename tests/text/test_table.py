@@ -9,13 +9,13 @@ def test_keys_and_texts_are_read_in_order(tmp_path):
     assert list(read_table(path).items()) == [("b", "你 好"), ("a", "hello"), ("c", "")]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
+def test_a_byte_order_mark_is_not_part_of_the_first_key(tmp_path):
     path = tmp_path / "text"
     path.write_text("a hello\nb \ufeffyou\n", encoding="utf-8-sig")
     assert read_table(path) == {"a": "hello", "b": "\ufeffyou"}
 
 
-def test_a_key_that_comes_twice_is_reported_with_its_line(tmp_path):
+def test_a_repeated_key_is_reported_with_its_line(tmp_path):
     path = tmp_path / "text"
     path.write_text("a x\nb y\na z\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"text:3: utterance 'a' is there twice"):

@@ -1,8 +1,6 @@
-from types import SimpleNamespace
-
 import pytest
 
-from wenet_uio.config.text import TokenizerConf
+from wenet_uio.config import parse_config
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
@@ -10,7 +8,7 @@ SYMBOLS = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4, "<sos/eos>": 5}
 
 
 def config(kind, *, output_dim=None, **conf):
-    return SimpleNamespace(tokenizer=kind, tokenizer_conf=TokenizerConf(**conf), output_dim=output_dim, vocab_size=None)
+    return parse_config({"tokenizer": kind, "tokenizer_conf": conf, "output_dim": output_dim}, "test")
 
 
 @pytest.fixture
@@ -20,7 +18,7 @@ def units(tmp_path):
     return str(path)
 
 
-def test_text_becomes_ids_and_text_again(units):
+def test_text_becomes_ids_and_ids_become_text(units):
     tokenizer = build_tokenizer(config("char", symbol_table_path=units))
     assert tokenizer.tokenize("ab a") == (["a", "b", "▁", "a"], [2, 3, 4, 2])
     assert tokenizer.detokenize([2, 3, 4, 2]) == "ab a"
@@ -79,7 +77,7 @@ def test_words_are_cut_at_spaces_and_around_ideographs(tokens, expected):
     assert tokenizer.words([tokenizer.symbols[token] for token in tokens]) == expected
 
 
-def test_tokens_that_are_words_and_symbols_stand_alone():
+def test_word_tokens_and_symbols_are_words_of_their_own():
     units = {"ab": 0, "c": 1, "{N}": 2}
     assert Tokenizer(CharSplitter(split_with_space=True), units).words([0, 1]) == [("ab", 0, 1), ("c", 1, 2)]
     assert Tokenizer(CharSplitter(("{N}",)), units).words([1, 2, 1]) == [("c", 0, 1), ("{N}", 1, 2), ("c", 2, 3)]

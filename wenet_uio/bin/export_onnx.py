@@ -89,7 +89,7 @@ def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks |
 def export(trained: Trained, chunks: Chunks, folder: str) -> None:
     """Write OUTPUT_DIR/FOLDER and FOLDER_int8, once each has passed its check."""
     model, arguments = trained.model, trained.arguments
-    feature_dim = trained.config.input_dim or trained.config.dataset_conf.feature_dim
+    feature_dim = trained.config.feature_dim
     graphs = wenet_graphs(model, feature_dim, chunks) if "wenet" in arguments.runtimes else {}
     if "sherpa" in arguments.runtimes:
         graphs["model.onnx"] = sherpa_graph(model, feature_dim, chunks)

@@ -1,9 +1,13 @@
-"""Whether an exported model recognises what its checkpoint recognises."""
+"""Compare an exported model with its checkpoint: log-probabilities, and recognised tokens of real utterances.
+
+`recognise_all` decodes utterances with the checkpoint, `compare` decodes them with the exported model and lists the
+differences, and `judge` raises an error if the differences exceed the limits.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,50 +17,53 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.scoring.wer import Counts, align
+from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.decode import decode
 from wenet_uio.search.rescoring import attention_rescoring
 from wenet_uio.search.types import DecodeOptions, Hypothesis
 
-MODES = ("ctc_greedy_search", "attention_rescoring")
+GREEDY, RESCORING = MODES = ("ctc_greedy_search", "attention_rescoring")
 
 Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far an exported model may be from its checkpoint."""
+    """Largest differences between an exported model and its checkpoint that are accepted."""
 
     log_prob: float = 1e-3
-    """Largest absolute difference of a log-probability."""
+    """Absolute difference of a log-probability."""
     token_errors: float = 0.0
-    """Of the checkpoint's tokens, in %."""
+    """Tokens that differ, in % of the checkpoint's tokens."""
     tie: float = 0.0
-    """Tokens may differ as they like where no log-probability differs by more: they were near ties."""
+    """If no log-probability differs by more than this, any number of tokens may differ: their scores were almost
+    equal."""
 
 
 INT8 = Limits(log_prob=math.inf, token_errors=10.0, tie=1.0)
-"""Rounding moves log-probabilities far where they are small; what counts is what is recognised. A model that has learnt
-little is full of ties."""
+"""Rounding to int8 changes small log-probabilities a lot, so only the tokens are compared. The hypotheses of a model
+with little training have almost equal scores, hence the limit `tie`."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the checkpoint makes of an utterance."""
+    """An utterance, and the output of the checkpoint for it."""
 
     key: str
     feats: torch.Tensor
     """(1, T, F)."""
     log_probs: torch.Tensor
-    """(1, T', V), of CTC."""
+    """CTC log-probabilities (1, T', V)."""
     decoder_score: float
-    """Mean log-probability that the decoder gives the best hypothesis's tokens and their end."""
+    """Mean log-probability of the decoder for the tokens of the best hypothesis and for its end."""
     tokens: dict[str, Tokens]
     """{mode: best hypothesis}."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """An utterance for which the exported model gives other tokens."""
+    """An utterance for which the exported model recognises other tokens than the checkpoint."""
 
     key: str
     mode: str
@@ -66,30 +73,31 @@ class Difference:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the check found."""
+    """Result of a comparison."""
 
     utterances: int
+    """Number of utterances."""
     differences: tuple[Difference, ...]
     largest: float
     """Largest absolute difference of a log-probability: of CTC, or the decoder's mean over a hypothesis."""
     tokens: int
-    """Of the checkpoint, in all modes."""
+    """Number of tokens that the checkpoint recognised, in all modes."""
 
     @property
     def differing(self) -> int:
-        """Utterances that differ in any mode."""
+        """Number of utterances that differ in any mode."""
         return len({difference.key for difference in self.differences})
 
     @property
     def token_errors(self) -> float:
-        """Tokens substituted, left out or put in, in % of the checkpoint's."""
+        """Substituted, deleted and inserted tokens, in % of the checkpoint's tokens."""
         pairs = ((map(str, found.checkpoint), map(str, found.exported)) for found in self.differences)
         errors = sum(Counts.of(align(list(tokens), list(others))).errors for tokens, others in pairs)
         return 100.0 * errors / max(1, self.tokens)
 
 
 def utterances(batches: Iterable[Batch]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Keys and features (1, T, F) without padding."""
+    """Key and features (1, T, F) without padding of each utterance."""
     for batch in batches:
         for key, feats, length in zip(batch.keys, batch.feats, batch.feats_lengths.tolist(), strict=True):
             yield key, feats[:length].unsqueeze(0)
@@ -99,12 +107,12 @@ def utterances(batches: Iterable[Batch]) -> Iterator[tuple[str, torch.Tensor]]:
 def recognise_all(
     model: ASRModel, examples: Iterable[tuple[str, torch.Tensor]], limit: int, options: DecodeOptions
 ) -> list[Reference]:
-    """What the checkpoint makes of the first `limit` examples (key, feats (1, T, F)).
+    """Decode the first `limit` examples (key, feats (1, T, F)) with the checkpoint.
 
-    Examples shorter than one window of the input layer have no encoder frames and are passed over.
+    Examples shorter than one window of the input layer have no encoder frames and are skipped.
 
     Raises:
-        ValueError: when there is nothing to compare with.
+        ValueError: no example is long enough.
     """
     model.eval()
     long_enough = (example for example in examples if example[1].size(1) > model.encoder.embed.right_context)
@@ -113,10 +121,10 @@ def recognise_all(
         encoder_out, log_probs = _encode(model, feats, options)
         nbests = decode(model, feats, torch.tensor([feats.size(1)]), MODES, options)
         tokens = {mode: nbests[mode][0][0].tokens for mode in MODES}
-        decoder_score = _decoder_score(model, encoder_out, tokens["attention_rescoring"])
+        decoder_score = _decoder_score(model, encoder_out, tokens[RESCORING])
         references.append(Reference(key, feats, log_probs, decoder_score, tokens))
     if not references:
-        raise ValueError("no utterance to check the exported model with")
+        raise ValueError("no utterance to check the exported model with: give a --check_data with longer utterances")
     return references
 
 
@@ -125,27 +133,33 @@ def compare(
     exported: ExportedModel | SherpaOnnx,
     references: Sequence[Reference],
     options: DecodeOptions,
-    modes: Sequence[str] = MODES,
+    modes: Collection[str] = MODES,
 ) -> Agreement:
-    """Decode the references with the exported model; `options` as those of `recognise_all`."""
+    """Decode the references with the exported model; `options` as in `recognise_all`.
+
+    Raises:
+        ValueError: the exported model returns log-probabilities of another shape.
+    """
     differences: list[Difference] = []
     largest, tokens = 0.0, 0
     for reference in references:
         encoder_out, found = _encode(exported, reference.feats, options)
         if found.shape != reference.log_probs.shape:
             raise ValueError(
-                f"{reference.key}: the exported model gives log-probabilities of shape {tuple(found.shape)}, the "
+                f"{reference.key}: the exported model returns log-probabilities of shape {tuple(found.shape)}, the "
                 f"checkpoint {tuple(reference.log_probs.shape)}"
             )
         found_differences = [(reference.log_probs - found).abs().max().item()]
-        if "attention_rescoring" in modes:
-            score = _decoder_score(exported, encoder_out, reference.tokens["attention_rescoring"])
+        recognised = {GREEDY: ctc_greedy_search(found, _lengths(found), exported.blank)[0][0].tokens}
+        if RESCORING in modes:
+            assert isinstance(exported, ExportedModel), "model.onnx of sherpa-onnx has no decoder"
+            score = _decoder_score(exported, encoder_out, reference.tokens[RESCORING])
             found_differences.append(abs(reference.decoder_score - score))
+            recognised[RESCORING] = _rescored(exported, encoder_out, found, options)
         for difference in found_differences:
-            largest = largest if difference <= largest else difference  # a NaN stays
-        nbests = decode(exported, reference.feats, torch.tensor([reference.feats.size(1)]), modes, options)
+            largest = largest if difference <= largest else difference  # keeps a NaN
         for mode in modes:
-            expected, others = reference.tokens[mode], nbests[mode][0][0].tokens
+            expected, others = reference.tokens[mode], recognised[mode]
             tokens += len(expected)
             if expected != others:
                 differences.append(Difference(reference.key, mode, expected, others))
@@ -153,25 +167,31 @@ def compare(
 
 
 def judge(path: str, agreement: Agreement, limits: Limits, detokenize: Callable[[Tokens], str]) -> str:
-    """A line that says how the exported model agrees with the checkpoint.
+    """Describe in one line how far the exported model agrees with the checkpoint.
+
+    Args:
+        path: the exported file.
+        agreement: result of `compare`.
+        limits: differences that are accepted; NaN never is.
+        detokenize: turns tokens into text.
 
     Raises:
-        ValueError: when it does not, within `limits`; NaN is never within them.
+        ValueError: the differences exceed `limits`.
     """
-    said = (
+    line = (
         f"{agreement.utterances - agreement.differing} of {agreement.utterances} utterances as the checkpoint decodes "
         f"them; largest difference of a log-probability {agreement.largest:.2g}"
     )
     if agreement.differences:
         first = agreement.differences[0]
         texts = [detokenize(tokens) for tokens in (first.checkpoint, first.exported)]
-        said += f"; {agreement.token_errors:.2f} % of the tokens; "
-        said += f"{first.key} in {first.mode}: {texts[0]!r} became {texts[1]!r}"
+        line += f"; {agreement.token_errors:.2f} % of the tokens differ; "
+        line += f"{first.key} in {first.mode}: {texts[0]!r} became {texts[1]!r}"
     if agreement.token_errors > limits.token_errors and not agreement.largest <= limits.tie:
-        raise ValueError(f"{path}: not written: more than {limits.token_errors:g} % of the tokens differ: {said}")
+        raise ValueError(f"{path}: not written: more than {limits.token_errors:g} % of the tokens differ: {line}")
     if not agreement.largest <= limits.log_prob:
-        raise ValueError(f"{path}: not written: log-probabilities differ by more than {limits.log_prob:g}: {said}")
-    return f"{path}: {said}"
+        raise ValueError(f"{path}: not written: log-probabilities differ by more than {limits.log_prob:g}: {line}")
+    return f"{path}: {line}"
 
 
 def _encode(
@@ -184,10 +204,28 @@ def _encode(
     return encoder_out, model.ctc_log_probs(encoder_out)
 
 
+def _lengths(frames: torch.Tensor) -> torch.Tensor:
+    """Length (1,) of an utterance without padding (1, T', ...)."""
+    return torch.tensor([frames.size(1)])
+
+
+def _rescored(
+    model: ExportedModel, encoder_out: torch.Tensor, log_probs: torch.Tensor, options: DecodeOptions
+) -> Tokens:
+    """Best hypothesis of attention rescoring."""
+    lengths = _lengths(encoder_out)
+    nbests = ctc_prefix_beam_search(log_probs, lengths, options.beam_size, model.blank)
+    reverse_weight = _reverse_weight(model) if options.reverse_weight is None else options.reverse_weight
+    return attention_rescoring(model, nbests, encoder_out, lengths, options.ctc_weight, reverse_weight)[0][0].tokens
+
+
 def _decoder_score(model: ASRModel | ExportedModel, encoder_out: torch.Tensor, tokens: Tokens) -> float:
-    """Mean log-probability of the tokens and their end, with the model's own reverse_weight."""
-    reverse_weight = model.reverse_weight if model.decoder.bidirectional else 0.0
+    """Mean log-probability of the tokens and their end, with the reverse_weight of the model."""
     nbests = [[Hypothesis(tokens, 0.0)]]
-    lengths = torch.tensor([encoder_out.size(1)])
-    rescored = attention_rescoring(model, nbests, encoder_out, lengths, ctc_weight=0.0, reverse_weight=reverse_weight)
+    reverse_weight = _reverse_weight(model)
+    rescored = attention_rescoring(model, nbests, encoder_out, _lengths(encoder_out), 0.0, reverse_weight)
     return rescored[0][0].score / (len(tokens) + 1)
+
+
+def _reverse_weight(model: ASRModel | ExportedModel) -> float:
+    return model.reverse_weight if model.decoder.bidirectional else 0.0

@@ -1,4 +1,4 @@
-"""What export_jit.py and export_onnx.py share: the model they load, and how they check what they make of it."""
+"""Common part of the commands export_jit.py and export_onnx.py: options, the trained model, the check of an export."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """--config, --checkpoint, and those of the check."""
+    """Add --config, --checkpoint and the options of the check."""
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights, such as final.pt or avg.pt")
     group = parser.add_argument_group(
-        "check", "nothing is written that does not recognise real audio as the checkpoint does"
+        "check", "an export is written only if it recognises real audio as the checkpoint does"
     )
     group.add_argument("--check_data", required=True, help="data list of the audio, such as data/test/data.list")
-    group.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="of --check_data (%(default)s)")
-    group.add_argument("--num_check", type=int, default=20, help="utterances (%(default)s)")
+    group.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --check_data (%(default)s)"
+    )
+    group.add_argument("--num_check", type=int, default=20, help="number of utterances (%(default)s)")
     group.add_argument(
         "--tolerance",
         type=float,
         default=Limits.log_prob,
-        help="float models: largest difference of a log-probability (%(default)s); no token may differ",
+        help="float models: largest accepted difference of a log-probability (%(default)s); no token may differ",
     )
     group.add_argument(
         "--int8_tolerance",
         type=float,
         default=INT8.token_errors,
-        help=f"int8 models: tokens that differ, in %% (%(default)s); any where no log-probability is {INT8.tie:g} off",
+        help="int8 models: largest accepted share of tokens that differ, in %% (%(default)s); any share is accepted if "
+        f"no log-probability differs by more than {INT8.tie:g}",
     )
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The model to export, and how its exports are checked."""
+    """The model to export, and the options of the check."""
 
     config: Config
     model: ASRModel
@@ -48,23 +51,24 @@ class Trained:
     arguments: argparse.Namespace
 
     def limits(self, int8: bool) -> Limits:
-        """How far an export may be from the checkpoint."""
+        """Accepted differences between an export and the checkpoint."""
         if int8:
             return replace(INT8, token_errors=self.arguments.int8_tolerance)
         return Limits(self.arguments.tolerance)
 
     def references(self, options: DecodeOptions) -> list[Reference]:
-        """What the checkpoint makes of the audio of the check."""
+        """Output of the checkpoint for the utterances of --check_data."""
         arguments = self.arguments
         loader = build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
         return recognise_all(self.model, utterances(loader), arguments.num_check, options)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:
-    """Load what the arguments name.
+    """Load config, weights and tokenizer that the arguments name.
 
     Raises:
-        ValueError: for an argument, a config or weights that do not fit. OSError: for a file that cannot be read.
+        ValueError: an argument or the config is invalid, or the weights are those of another model.
+        OSError: a file cannot be read.
     """
     if arguments.num_check < 1:
         raise ValueError(f"--num_check: expected 1 or more, found {arguments.num_check}")

@@ -1,6 +1,6 @@
-"""Exported models, called as their runtimes call them, behind the interface that the searches know.
+"""Exported models with the interface of ASRModel that the searches need.
 
-One utterance at a time, as the runtimes do.
+The classes call an exported model as its runtime does: one utterance at a time, with the same inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOTHING = torch.zeros(0, 0, 0, 0)
 
 
 def windows(feats: torch.Tensor, chunk_size: int, rate: int, right_context: int) -> Iterator[torch.Tensor]:
-    """Cut features (1, T, F) as runtimes do: windows that give `chunk_size` encoder frames each, the last one fewer."""
+    """Cut features (1, T, F) as runtimes do: each window gives `chunk_size` encoder frames, the last window fewer."""
     if chunk_size <= 0:
         yield feats
         return
@@ -25,7 +25,7 @@ def windows(feats: torch.Tensor, chunk_size: int, rate: int, right_context: int)
 
 
 class ExportedDecoder:
-    """The runtime's `forward_attention_decoder` in the place of a model's decoder."""
+    """Calls the runtime's `forward_attention_decoder` with the signature of a model's decoder."""
 
     def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx) -> None:
         self.runtime = runtime
@@ -40,12 +40,12 @@ class ExportedDecoder:
         r_ys_in_pad: torch.Tensor,
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As Decoder.forward; the runtime makes mask and reversed tokens itself."""
+        """See TransformerDecoder.forward. The runtime computes mask and reversed tokens itself."""
         return self.runtime.forward_attention_decoder(ys_in_pad, ys_in_lens, memory[:1], reverse_weight)
 
 
 class ExportedModel:
-    """What has the methods of WeNet's C++ runtime: `final.zip`, or `WenetOnnx`."""
+    """An exported model with the methods of WeNet's C++ runtime: `final.zip`, or `WenetOnnx`."""
 
     def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
         self.runtime = runtime
@@ -61,7 +61,7 @@ class ExportedModel:
         num_decoding_left_chunks: int = -1,
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One utterance (1, T, F) in chunks -> (1, T', D), lengths (1,)."""
+        """Encode one utterance (1, T, F) in chunks -> (1, T', D), lengths (1,)."""
         runtime = self.runtime
         att_cache = cnn_cache = _NOTHING
         outputs: list[torch.Tensor] = []
@@ -74,12 +74,12 @@ class ExportedModel:
         return torch.cat(outputs, dim=1), torch.tensor([offset])
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """(1, T', D) -> (1, T', V)."""
+        """CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
         return self.runtime.ctc_activation(encoder_out)
 
 
 class OnnxModel:
-    """One ONNX file: tensors in and out by name, and its metadata."""
+    """One ONNX file: named tensors as inputs, a list of tensors as output, and the metadata of the file."""
 
     def __init__(self, content: bytes) -> None:
         self.session = open_session(content)
@@ -87,12 +87,16 @@ class OnnxModel:
         self.inputs = [node.name for node in self.session.get_inputs()]
 
     def __call__(self, **inputs: torch.Tensor) -> list[torch.Tensor]:
-        """Outputs in the order of the file; inputs that the file does not have are left out."""
+        """Run the model. Inputs that the file does not have are ignored; outputs are in the order of the file."""
         given = {name: inputs[name].numpy() for name in self.inputs}
         return [torch.from_numpy(output) for output in self.session.run(None, given)]
 
     def start(self) -> tuple[int, torch.Tensor, torch.Tensor]:
-        """Frames of the cache at the start of an utterance, and both caches, as C++ makes them from the metadata."""
+        """Size and content of the caches at the start of an utterance, as C++ runtimes create them from the metadata.
+
+        Returns:
+            Encoder frames of the attention cache, attention cache, convolution cache.
+        """
         chunk, left, blocks, heads, width, kernel = (
             int(self.metadata[name])
             for name in ("chunk_size", "left_chunks", "num_blocks", "head", "output_size", "cnn_module_kernel")
@@ -105,14 +109,14 @@ class OnnxModel:
         )
 
     def heard(self, offset: int, cache: int) -> torch.Tensor:
-        """(1, 1, cache + chunk) bool, False for what is in the cache but was not yet heard after `offset` frames."""
+        """Mask (1, 1, cache + chunk): False for entries of the cache that hold no frame after `offset` frames."""
         mask = torch.ones(1, 1, cache + max(int(self.metadata["chunk_size"]), 0), dtype=torch.bool)
         mask[:, :, : max(cache - offset, 0)] = False
         return mask
 
 
 class WenetOnnx:
-    """encoder.onnx, ctc.onnx and decoder.onnx, called as WeNet's C++ runtime does, behind the methods of final.zip."""
+    """encoder.onnx, ctc.onnx and decoder.onnx with the methods of final.zip; calls them as WeNet's C++ runtime does."""
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         self.encoder, self.ctc, self.decoder = (
@@ -123,24 +127,29 @@ class WenetOnnx:
         return int(self.encoder.metadata[name])
 
     def subsampling_rate(self) -> int:
+        """Feature frames per encoder frame."""
         return self._number("subsampling_rate")
 
     def right_context(self) -> int:
+        """Feature frames that an encoder frame depends on after its first."""
         return self._number("right_context")
 
     def sos_symbol(self) -> int:
+        """Label that starts every hypothesis."""
         return self._number("sos_symbol")
 
     def eos_symbol(self) -> int:
+        """Label that ends every hypothesis."""
         return self._number("eos_symbol")
 
     def is_bidirectional_decoder(self) -> bool:
+        """Whether `forward_attention_decoder` can score right to left."""
         return bool(self._number("is_bidirectional_decoder"))
 
     def forward_encoder_chunk(
         self, xs: torch.Tensor, offset: int, required_cache_size: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As RuntimeModel.forward_encoder_chunk; the cache's size is that of the export."""
+        """See RuntimeModel.forward_encoder_chunk. The metadata of the export defines the size of the cache."""
         cache, att_start, cnn_start = self.encoder.start()
         first = offset == 0
         output, att_cache, cnn_cache = self.encoder(
@@ -154,19 +163,19 @@ class WenetOnnx:
         return output, att_cache, cnn_cache
 
     def ctc_activation(self, xs: torch.Tensor) -> torch.Tensor:
-        """As RuntimeModel.ctc_activation."""
+        """See RuntimeModel.ctc_activation."""
         return self.ctc(hidden=xs)[0]
 
     def forward_attention_decoder(
         self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As RuntimeModel.forward_attention_decoder; both decoders run, the caller weighs them."""
+        """See RuntimeModel.forward_attention_decoder. Both decoders run; the caller combines their scores."""
         score, r_score = self.decoder(hyps=hyps, hyps_lens=hyps_lens, encoder_out=encoder_out)
         return score, r_score
 
 
 class SherpaOnnx:
-    """model.onnx, called as sherpa-onnx does; what it encodes to are log-probabilities already."""
+    """model.onnx, called as sherpa-onnx calls it. Its outputs are log-probabilities instead of encoder frames."""
 
     def __init__(self, content: bytes, model: ASRModel) -> None:
         self.graph = OnnxModel(content)
@@ -181,7 +190,7 @@ class SherpaOnnx:
         num_decoding_left_chunks: int = -1,
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One utterance (1, T, F) -> log-probabilities (1, T', V), lengths (1,)."""
+        """Compute log-probabilities (1, T', V) and lengths (1,) of one utterance (1, T, F)."""
         if decoding_chunk_size <= 0:
             log_probs, lengths = self.graph(x=feats, x_lens=feats_lengths)
             return log_probs[:, : int(lengths[0])], lengths
@@ -202,5 +211,5 @@ class SherpaOnnx:
         return torch.cat(outputs, dim=1), torch.tensor([offset])
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """(1, T', V) as it is."""
+        """Return the input (1, T', V), which has log-probabilities already."""
         return encoder_out

@@ -1,4 +1,4 @@
-"""Graphs -> the bytes of ONNX files, float and int8, and what reads them. Needs onnx and onnxruntime."""
+"""Convert graphs to the bytes of ONNX files, float or int8, and load such files. Needs onnx and onnxruntime."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 OPSET = 14
-"""The first that has all of our operators: runtimes back to onnxruntime 1.8 load it."""
+"""The first opset with all operators of the models; onnxruntime 1.8 and newer load it."""
 
 
 def require_onnx() -> tuple[ModuleType, ModuleType]:
-    """The modules onnx and onnxruntime.
+    """Import onnx and onnxruntime.
 
     Raises:
-        ValueError: naming the command that installs them.
+        ValueError: a package is missing; the message has the command that installs it.
     """
     try:
         import onnx
@@ -36,19 +36,25 @@ def require_onnx() -> tuple[ModuleType, ModuleType]:
 
 
 def to_onnx(graph: Graph) -> bytes:
-    """The content of a float ONNX file, with the graph's metadata."""
+    """The content of a float ONNX file, with the graph's metadata.
+
+    Raises:
+        ValueError: onnx is missing, or the inputs of the exported graph differ from those of `graph`.
+    """
     onnx, _ = require_onnx()
     content = io.BytesIO()
     with warnings.catch_warnings():
-        # The exporter for traced graphs is the one that knows axes by name and needs no further package; what it warns
-        # of (sizes asked for in `if`) is seen to by onnx_graphs and found by the check on real audio.
+        # Only the exporter for traced graphs supports named axes without another package. It warns of sizes in `if`
+        # conditions: onnx_graphs avoids them, and the check on real audio would find any that remain.
         warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        # torch.jit.__all__ lacks TracerWarning, although torch documents how to filter it.
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # pyright: ignore[reportPrivateImportUsage]
         warnings.filterwarnings("ignore", "Constant folding", UserWarning)
         torch.onnx.export(
             graph.module.eval(),
             tuple(graph.inputs.values()),
-            content,
+            # The stub lacks file objects, which the exporter for traced graphs accepts.
+            content,  # pyright: ignore[reportArgumentType]
             input_names=list(graph.inputs),
             output_names=list(graph.outputs),
             dynamic_axes=graph.dynamic_axes,
@@ -60,20 +66,20 @@ def to_onnx(graph: Graph) -> bytes:
     onnx.checker.check_model(model)
     found = [node.name for node in model.graph.input]
     if found != list(graph.inputs):
-        raise ValueError(f"the exported graph has inputs {found}, the runtime gives {list(graph.inputs)}")
+        raise ValueError(f"the exported graph has the inputs {found}, but the runtime passes {list(graph.inputs)}")
     return model.SerializeToString()
 
 
 def to_int8(content: bytes) -> bytes:
-    """The same model with int8 weights in its matrix products (activations are quantised as they come)."""
+    """Quantise the weights of matrix products to int8; activations are quantised at run time."""
     onnx, _ = require_onnx()
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "int8.onnx")
-        logging.disable(logging.WARNING)  # it advises to fold constants first, which the exporter has done
+        logging.disable(logging.WARNING)  # onnxruntime advises to fold constants; the exporter has done that
         try:
-            # uint8, since products of uint8 with int8 overflow on CPUs with AVX2 but without VNNI
+            # uint8: products of uint8 and int8 overflow on CPUs with AVX2 but without VNNI.
             quantize_dynamic(
                 onnx.load_from_string(content), path, op_types_to_quantize=["MatMul"], weight_type=QuantType.QUInt8
             )
@@ -83,7 +89,7 @@ def to_int8(content: bytes) -> bytes:
 
 
 def open_session(content: bytes) -> InferenceSession:
-    """Load a model on CPU, as the runtimes do."""
+    """Load a model on the CPU, as the runtimes do."""
     _, onnxruntime = require_onnx()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

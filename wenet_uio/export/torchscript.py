@@ -1,4 +1,4 @@
-"""The model as WeNet's C++ runtime loads it: a scripted module with the runtime's methods."""
+"""Export to TorchScript for WeNet's C++ runtime: a scripted module with the methods that the runtime calls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from wenet_uio.models.asr_model import ASRModel
 
 
 class RuntimeModel(nn.Module):
-    """The parts of a recogniser that decoding needs, behind the methods that the runtime calls.
+    """The parts of a recogniser that decoding needs, with the methods that the runtime calls.
 
-    Submodules keep their names, so `state_dict` is that of the checkpoint.
+    Submodules keep their names, so the weights have the names of the checkpoint.
     """
 
     def __init__(self, model: ASRModel) -> None:
@@ -33,17 +33,17 @@ class RuntimeModel(nn.Module):
 
     @torch.jit.export
     def right_context(self) -> int:
-        """Feature frames that an encoder frame sees beyond its first."""
+        """Feature frames that an encoder frame depends on after its first."""
         return self.encoder.embed.right_context
 
     @torch.jit.export
     def sos_symbol(self) -> int:
-        """Label in front of every hypothesis."""
+        """Label that starts every hypothesis."""
         return self.sos
 
     @torch.jit.export
     def eos_symbol(self) -> int:
-        """Label behind every hypothesis."""
+        """Label that ends every hypothesis."""
         return self.eos
 
     @torch.jit.export
@@ -72,16 +72,19 @@ class RuntimeModel(nn.Module):
     def forward_attention_decoder(
         self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float = 0.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Score the hypotheses of one utterance; see score_hypotheses."""
+        """Score the hypotheses of one utterance; see Decoder.score_hypotheses."""
         return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)
 
 
 def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
-    """The content of `final.zip`; with `quantize`, linear layers have int8 weights (activations are quantised as
-    they come: dynamic quantisation)."""
+    """The content of `final.zip`.
+
+    With `quantize`, linear layers have int8 weights, and activations are quantised at run time.
+    """
     runtime: nn.Module = RuntimeModel(model).eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch prefers torch.export, which the runtime cannot load
+        # torch recommends torch.export, but the runtime loads only TorchScript.
+        warnings.simplefilter("ignore", DeprecationWarning)
         if quantize:
             runtime = torch.ao.quantization.quantize_dynamic(runtime, {nn.Linear}, dtype=torch.qint8)
         content = io.BytesIO()
@@ -90,7 +93,7 @@ def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
 
 
 def from_torchscript(content: bytes) -> torch.jit.ScriptModule:
-    """Load what `to_torchscript` made, as the runtime does."""
+    """Load the content of `final.zip`, as the runtime does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return torch.jit.load(io.BytesIO(content), map_location="cpu")

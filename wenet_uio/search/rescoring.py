@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.decoder import reversed_hypotheses
+from wenet_uio.models.interfaces import RescoringModel
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.types import NBest
 
@@ -17,7 +17,7 @@ _ROWS = 512
 
 
 def attention_rescoring(
-    model: ASRModel,
+    model: RescoringModel,
     nbests: list[NBest],
     encoder_out: torch.Tensor,
     lengths: torch.Tensor,
@@ -51,7 +51,7 @@ def attention_rescoring(
 
 
 def _decoder_scores(
-    model: ASRModel,
+    model: RescoringModel,
     tokens: list[tuple[int, ...]],
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,

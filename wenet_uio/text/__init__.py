@@ -1,1 +1,1 @@
-"""Text to labels and back, vocabularies, and error rates."""
+"""Tokenizers (text to labels and back), units files, Kaldi text tables, and normalisation of transcripts."""

@@ -1,4 +1,4 @@
-"""Pieces of a sentencepiece model for words, single characters for Chinese."""
+"""Splitter of the bpe tokenizer: pieces of a sentencepiece model, single characters for Chinese."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BpeSplitter:
-    """Chinese characters are tokens; the rest is cut by the sentencepiece model; a non-language symbol stays whole.
+    """Cuts text into Chinese characters, non-language symbols, and pieces of a sentencepiece model for the rest.
 
-    As in WeNet, text is put in upper case first; a model that knows lower-case letters gets it as it is.
+    As in WeNet, the text is converted to upper case first, unless the model has pieces with lower-case letters.
+
+    Raises:
+        OSError: there is no such model.
+        ValueError: the file is not a sentencepiece model.
     """
 
     model_path: str
@@ -28,6 +32,7 @@ class BpeSplitter:
     exact_length = False
 
     def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if is_symbol:
@@ -38,15 +43,15 @@ class BpeSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether a new word starts with `token`, behind the token (or the word so far) `previous`."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
         return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Text of the tokens; ▁ is a space again."""
+        """The text of the tokens; ▁ becomes a space."""
         return "".join(tokens).replace(WORD_START, " ").strip()
 
     def identity(self) -> bytes:
-        """The model's bytes and the symbols that stay whole."""
+        """Content of the model and the non-language symbols."""
         return repr(self.non_lang_syms).encode() + Path(self.model_path).read_bytes()
 
     @cached_property
@@ -69,5 +74,5 @@ class BpeSplitter:
 
 
 def split_ideographs(text: str) -> list[str]:
-    """Cut text into single Chinese characters and the runs between them; runs of spaces are left out."""
+    """Cut text into single Chinese characters and the text between them; parts that are only spaces are dropped."""
     return [run for run in IDEOGRAPH.split(text) if run.strip()]

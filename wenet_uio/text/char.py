@@ -1,4 +1,4 @@
-"""Characters, or words between spaces, as tokens."""
+"""Splitter of the char tokenizer: characters, or words between spaces, as tokens."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ IDEOGRAPH = re.compile("([\u4e00-\u9fff])")
 
 @dataclass(frozen=True)
 class CharSplitter:
-    """Every character is a token, a space is ▁, a non-language symbol stays whole."""
+    """Cuts text into characters and non-language symbols; a space becomes ▁."""
 
     non_lang_syms: tuple[str, ...] = ()
-    """Found in any case, and given back as spelt here."""
+    """Symbols that are one token each. Upper and lower case match; the token has the case of this list."""
     split_with_space: bool = False
-    """A token is what stands between spaces."""
+    """Cut into words between spaces instead of characters."""
 
     @property
     def exact_length(self) -> bool:
-        """Whether a text has as many tokens as characters, outer spaces aside."""
+        """Whether every text has as many tokens as `text.strip()` has characters."""
         return not self.split_with_space and not self.non_lang_syms
 
     def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if is_symbol:
@@ -37,20 +38,20 @@ class CharSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether a new word starts with `token`, behind the token (or the word so far) `previous`."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
         return self.split_with_space or starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Text of the tokens; ▁ is a space again."""
+        """The text of the tokens; ▁ becomes a space."""
         return (" " if self.split_with_space else "").join(tokens).replace(WORD_START, " ").strip()
 
     def identity(self) -> bytes:
-        """All that decides how text is cut."""
+        """The fields of the splitter."""
         return repr(self).encode()
 
 
 def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Cut `text` at the symbols in it: (part, whether it is a symbol), longest symbol first."""
+    """Cut `text` at its symbols into (part, whether the part is a symbol); a longer symbol wins over a shorter one."""
     if not symbols:
         if text:
             yield text, False
@@ -66,7 +67,7 @@ def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool
 
 
 def starts_word(previous: str, token: str, symbols: Sequence[str]) -> bool:
-    """Whether a word starts with `token`: behind a space, and with and behind an ideograph or one of `symbols`."""
+    """Whether a word starts with `token`: after a space, and before and after an ideograph or one of `symbols`."""
     return token.startswith(WORD_START) or any(part in symbols or is_ideograph(part) for part in (previous, token))
 
 

@@ -1,4 +1,4 @@
-"""Transcripts of corpora as text to train on: marks taken out, spaces and case made one."""
+"""Normalisation of transcripts for training: punctuation, spaces, letter case."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _LONE_APOSTROPHE = re.compile(r"(?<!\S)'+(?!\S)")
 
 
 def mandarin(text: str) -> str:
-    """Upper case, half-width letters and digits (NFKC), no space beside a Chinese character, one between other words.
+    """Normalise a Mandarin transcript.
 
-    Spaces in Mandarin corpora are word segmentation (AISHELL-1), which no unit is to learn; those between words in
-    Latin letters are kept. Punctuation is taken out (AISHELL-2 has some), but for apostrophes within Latin words; marks
-    such as <NOISE> stay.
+    The result has upper case, half-width letters and digits (NFKC), no space beside a Chinese character, and one space
+    between other words. Spaces between Chinese characters are word segmentation (AISHELL-1), which a model should not
+    learn. Punctuation is removed (AISHELL-2 has some), except apostrophes within Latin words. Marks such as <NOISE>
+    stay.
     """
     folded = unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
     words = _NOT_OF_A_WORD.sub(" ", _NOT_WITHIN_LATIN.sub("", folded)).split()
@@ -27,14 +28,18 @@ def mandarin(text: str) -> str:
 
 
 def english(text: str) -> str:
-    """Upper-case words with their apostrophes, and marks such as <NOISE>; other punctuation becomes space.
+    """Normalise an English transcript.
 
-    The 's of an abbreviation stays with its last letter: t.v.'s is T V'S.
+    The result has upper-case words with their apostrophes, and marks such as <NOISE>. Other punctuation becomes a
+    space, but the 's of an abbreviation stays with the last letter: t.v.'s becomes T V'S.
     """
     folded = _BEFORE_GENITIVE.sub("", unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper())
     return " ".join(_LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", folded)).split())
 
 
 def english_of_calls(text: str) -> str:
-    """As `english`, but what a listener says is one word: UHHUH, UMHUM. UH and UM alone are hesitations."""
+    """Normalise an English transcript of a call: as `english`, but backchannels become one word: UHHUH, UMHUM.
+
+    UH and UM alone are hesitations, which are other words.
+    """
     return english(_BACKCHANNEL.sub(r"\1", text.upper()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,44 +13,40 @@ from wenet_uio.text.bpe import split_ideographs
 from wenet_uio.text.char import is_ideograph, split_symbols
 
 MODEL_TYPES = ("unigram", "bpe", "char", "word")
-_THREADS = 8  # fixed: texts are divided between threads, so that their number changes the sums
+_THREADS = 8  # fixed, because the number of threads changes rounding and so the model
 _TOO_LARGE = re.compile(r"Vocabulary size too high .*<= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
 
 @dataclass(frozen=True)
 class SentencepieceOptions:
-    """What model is trained."""
+    """Options of the training of a sentencepiece model."""
 
     vocab_size: int
     """Number of pieces."""
     model_type: str = "unigram"
     """One of MODEL_TYPES."""
     character_coverage: float = 1.0
-    """Share of the characters of the text that pieces must cover."""
+    """Share of the characters in the text that the model must have as pieces."""
     input_sentence_size: int = 0
-    """Train on this many texts drawn at random; 0 is all."""
+    """Train on this number of texts, drawn at random; 0: on all."""
+    non_lang_syms: tuple[str, ...] = ()
+    """Non-language symbols, which are removed from the texts."""
     seed: int = 777
 
 
-def train_sentencepiece(
-    texts: Iterable[str],
-    model_prefix: str | Path,
-    options: SentencepieceOptions,
-    non_lang_syms: Sequence[str] = (),
-) -> None:
+def train_sentencepiece(texts: Iterable[str], model_prefix: str | Path, options: SentencepieceOptions) -> None:
     """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab (`piece<tab>log-probability`).
 
-    Chinese characters and non-language symbols are left out of the training text, since BpeSplitter makes each of them
-    a token. The same texts and options give the same model.
+    Chinese characters and non-language symbols are removed from the texts, because BpeSplitter makes them tokens
+    without the model. The same texts, options and seed give the same model.
 
     Raises:
-        ValueError: no text is left to train on, or vocab_size does not fit the text.
+        ValueError: the texts are empty, or vocab_size is too small or too large for them.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, set_random_generator_seed
 
-    plain = (part for text in texts for part, is_symbol in split_symbols(text, non_lang_syms) if not is_symbol)
-    runs = [run.strip() for part in plain for run in split_ideographs(part) if not is_ideograph(run) and run.strip()]
+    runs = list(_runs(texts, options.non_lang_syms))
     if not runs:
         raise ValueError("nothing to train a sentencepiece model on: the text is empty or all Chinese characters")
     set_random_generator_seed(options.seed)
@@ -74,6 +70,15 @@ def train_sentencepiece(
             file.write(f"{trained.id_to_piece(unit)}\t{trained.get_score(unit):g}\n")
     with written_aside(f"{model_prefix}.model") as file:
         file.write(model.getvalue())
+
+
+def _runs(texts: Iterable[str], non_lang_syms: tuple[str, ...]) -> Iterable[str]:
+    """The parts of the texts between Chinese characters and non-language symbols."""
+    for text in texts:
+        for part, is_symbol in split_symbols(text, non_lang_syms):
+            if not is_symbol:
+                runs = (run.strip() for run in split_ideographs(part) if not is_ideograph(run))
+                yield from (run for run in runs if run)
 
 
 def _explain(message: str, vocab_size: int) -> str:

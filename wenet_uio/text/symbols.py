@@ -1,4 +1,4 @@
-"""Units files, lists of non-language symbols, and the symbols with a fixed meaning."""
+"""Units files, files of non-language symbols, and the symbols with a fixed meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLANK = "<blank>"
 UNKNOWN = "<unk>"
 SOS_EOS = "<sos/eos>"
 WORD_START = "▁"
-"""U+2581: stands for the space between words, in char units and in sentencepiece alike."""
+"""U+2581, the sign of a space between words, in units of characters and in sentencepiece models."""
 
 _UNIT_LINE = re.compile(r"(.+?)[ \t]+(\d+)[ \t]*")
 
@@ -22,8 +22,8 @@ def read_symbols(path: str | Path) -> dict[str, int]:
     """Read a units file (`symbol id` a line) as {symbol: id}.
 
     Raises:
-        ValueError: naming file and line, for a line of another shape, a symbol or an id that comes twice,
-            or an empty file.
+        ValueError: a line has another form, a symbol or an id occurs twice (the message has file and line), or the file
+            is empty.
     """
     symbols: dict[str, int] = {}
     line_of: dict[int, int] = {}
@@ -41,7 +41,7 @@ def read_symbols(path: str | Path) -> dict[str, int]:
         symbols[symbol] = unit
         line_of[unit] = number
     if not symbols:
-        raise ValueError(f"{path}: no units in it; make it with tools/make_dict.py")
+        raise ValueError(f"{path}: the file has no units; write it with tools/make_dict.py")
     return symbols
 
 
@@ -49,7 +49,7 @@ def write_symbols(path: str | Path, tokens: Iterable[str]) -> dict[str, int]:
     """Write the units file of a vocabulary: blank 0, unknown 1, sos/eos 2, then `tokens` sorted by code point.
 
     Returns:
-        What read_symbols gives for the file.
+        {symbol: id}, as `read_symbols` returns it for the file.
     """
     fixed = [BLANK, UNKNOWN, SOS_EOS]
     units = fixed + sorted(set(tokens) - set(fixed))
@@ -59,10 +59,10 @@ def write_symbols(path: str | Path, tokens: Iterable[str]) -> dict[str, int]:
 
 
 def read_non_lang_syms(path: str | Path) -> tuple[str, ...]:
-    """Read a list of non-language symbols, one a line.
+    """Read a file of non-language symbols, one a line.
 
     Raises:
-        ValueError: naming file and line, for a symbol with a space inside.
+        ValueError: a symbol contains a space; the message has file and line.
     """
     symbols = []
     for number, line in numbered_lines(path):

@@ -1,4 +1,4 @@
-"""Kaldi's text tables: a key, a space, and the text of an utterance a line."""
+"""Kaldi's text tables: each line has a key, a space, and the text of the utterance."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def read_table(path: str | Path) -> dict[str, str]:
-    """Read `key text` lines as {key: text}, in the order of the file; a key alone has empty text.
+    """Read `key text` lines as {key: text}, in the order of the file; a line with only a key has an empty text.
 
     Raises:
-        ValueError: naming file and line, for a key that comes twice, or bytes that are not UTF-8.
+        ValueError: a key occurs twice, or a line is not UTF-8; the message has file and line.
     """
     table: dict[str, str] = {}
     for number, line in numbered_lines(path):
@@ -19,16 +19,16 @@ def read_table(path: str | Path) -> dict[str, str]:
             continue
         key, text = [*line.split(maxsplit=1), ""][:2]
         if key in table:
-            raise ValueError(f"{path}:{number}: utterance {key!r} is there twice")
+            raise ValueError(f"{path}:{number}: utterance {key!r} is there twice; remove one of the lines")
         table[key] = text.strip()
     return table
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Lines of a UTF-8 file, counted from 1, without their ends and without the byte order mark of some editors.
+    """Read (number, line) pairs of a UTF-8 file, numbered from 1, without line ends and byte order mark.
 
     Raises:
-        ValueError: naming file and line, for bytes that are not UTF-8.
+        ValueError: a line is not UTF-8; the message has file and line.
     """
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):

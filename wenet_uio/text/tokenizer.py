@@ -1,4 +1,4 @@
-"""Tokenizer: a splitter (text <-> tokens) with a symbol table (tokens <-> ids)."""
+"""Tokenizer: a splitter (text <-> tokens) and a symbol table (tokens <-> ids)."""
 
 from __future__ import annotations
 
@@ -17,60 +17,73 @@ if TYPE_CHECKING:
     from wenet_uio.config.text import TokenizerConf
 
 
+_NO_ID = -1
+"""Stands for the id of a token outside a symbol table that has no <unk>."""
+
+
 class Splitter(Protocol):
-    """What cuts text into tokens and joins them again."""
+    """Cuts text into tokens and joins tokens to text."""
 
     @property
-    def exact_length(self) -> bool: ...
+    def exact_length(self) -> bool:
+        """Whether every text has as many tokens as `text.strip()` has characters."""
+        ...
 
-    def __call__(self, text: str) -> list[str]: ...
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+        ...
 
-    def starts_word(self, previous: str, token: str) -> bool: ...
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        ...
 
-    def join(self, tokens: Sequence[str]) -> str: ...
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of the tokens."""
+        ...
 
     def identity(self) -> bytes:
-        """Differs where texts may be cut differently."""
+        """Bytes that differ between splitters that may cut a text differently."""
         ...
 
 
 class Tokenizer:
-    """Text to label ids and back."""
+    """Converts text to label ids, and label ids to text."""
 
     def __init__(self, splitter: Splitter, symbols: dict[str, int]) -> None:
         self.splitter = splitter
         self.symbols = symbols
         self.vocab_size = max(symbols.values()) + 1
-        self._unknown = symbols.get(UNKNOWN)
+        self._unknown = symbols.get(UNKNOWN, _NO_ID)
         self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
 
     @property
     def exact_length(self) -> bool:
-        """Whether a text always has as many tokens as `text.strip()` has characters."""
+        """Whether every text has as many tokens as `text.strip()` has characters."""
         return self.splitter.exact_length
 
     @cached_property
     def digest(self) -> str:
-        """Of the way in which text is cut; units files do not change it."""
+        """Digest of the splitter. It changes when texts may be cut differently, but not with the units file."""
         return hashlib.blake2b(self.splitter.identity(), digest_size=8).hexdigest()
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
         """Cut `text` into tokens and look up their ids.
 
         Raises:
-            ValueError: for a token outside a symbol table that has no <unk>.
+            ValueError: the symbol table has neither a token nor <unk>.
         """
         tokens = self.splitter(text)
         ids = [self.symbols.get(token, self._unknown) for token in tokens]
-        if None in ids:
-            raise ValueError(f"{tokens[ids.index(None)]!r} of text {text!r} is not a unit, and there is no {UNKNOWN}")
+        if _NO_ID in ids:
+            token = tokens[ids.index(_NO_ID)]
+            raise ValueError(f"{token!r} of text {text!r} is not a unit, and the units file has no {UNKNOWN}")
         return tokens, ids
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """The text of label ids.
 
         Raises:
-            ValueError: for an id that no symbol has.
+            ValueError: an id is not in the symbol table.
         """
         return self.splitter.join([self.symbol(unit) for unit in ids])
 
@@ -78,15 +91,15 @@ class Tokenizer:
         """The token of a label id.
 
         Raises:
-            ValueError: for an id that no symbol has.
+            ValueError: the id is not in the symbol table.
         """
         try:
             return self._symbol_of[unit]
         except KeyError:
-            raise ValueError(f"id {unit} has no symbol; the units end at {self.vocab_size - 1}") from None
+            raise ValueError(f"id {unit} has no symbol; the largest id is {self.vocab_size - 1}") from None
 
     def words(self, ids: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Words of label ids: (text, place of its first id, place behind its last); spaces alone are none."""
+        """Group label ids into words: (text, place of the first id, place after the last id); spaces are no words."""
         tokens = [self.symbol(unit) for unit in ids]
         starts = [
             place
@@ -106,10 +119,11 @@ def build_splitter(
     non_lang_syms_path: str | None = None,
     split_with_space: bool = False,
 ) -> Splitter:
-    """The splitter of a `char` or `bpe` tokenizer, for which no units are needed.
+    """Build the splitter of a `char` or `bpe` tokenizer; this needs no units file.
 
     Raises:
-        ValueError: for another kind, or bpe without a model.
+        ValueError: unknown kind, or bpe without a model.
+        OSError: the file of non-language symbols cannot be read.
     """
     non_lang_syms = read_non_lang_syms(non_lang_syms_path) if non_lang_syms_path else ()
     if kind == "char":
@@ -122,24 +136,25 @@ def build_splitter(
 
 
 def makes_one_token_a_character(config: Config) -> bool:
-    """Whether the tokenizer of a config has `exact_length`; needs no units file, and no model for the answer no."""
+    """Whether the tokenizer of a config has `exact_length`; reads neither units file nor sentencepiece model."""
     conf = config.tokenizer_conf
     return config.tokenizer == "char" and build_splitter("char", **_splitter_options(conf)).exact_length
 
 
 def build_tokenizer(config: Config) -> Tokenizer:
-    """The tokenizer that `tokenizer` and `tokenizer_conf` of a config describe.
+    """Build the tokenizer that `tokenizer` and `tokenizer_conf` of a config describe.
 
     Raises:
-        ValueError: for a missing path, a malformed file, or units that the config's model has no output for (other ones
-            were made since it was trained). OSError: for a file that cannot be read.
+        ValueError: a path is missing, a file is malformed, or there are more units than outputs of the model. The last
+            happens when the units file was written again after the training.
+        OSError: a file cannot be read.
     """
     conf = config.tokenizer_conf
     if not conf.symbol_table_path:
-        raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is needed")
+        raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
     splitter = build_splitter(config.tokenizer, **_splitter_options(conf))
     tokenizer = Tokenizer(splitter, read_symbols(conf.symbol_table_path))
-    outputs = config.output_dim or config.vocab_size or tokenizer.vocab_size
+    outputs = config.vocabulary_size or tokenizer.vocab_size
     if outputs < tokenizer.vocab_size:
         raise ValueError(
             f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {conf.symbol_table_path}"

@@ -1,0 +1,44 @@
+"""Sections of a transducer: defaults, derived widths, and their absence in other models."""
+
+from __future__ import annotations
+
+import pytest
+
+from wenet_uio.config import ConfigError, load_config, parse_config, save_config
+from wenet_uio.config.transducer import ConvPredictorConf, RnnPredictorConf
+
+
+def test_a_saved_transducer_has_the_input_widths_of_its_joint(tmp_path):
+    values = {"model": "transducer", "encoder_conf": {"output_size": 64}, "predictor_conf": {"output_size": 48}}
+    save_config(parse_config(values, "test"), tmp_path / "train.yaml")
+    saved = load_config(tmp_path / "train.yaml")
+    assert (saved.predictor, saved.joint) == ("rnn", "transducer_joint")
+    assert saved.joint_conf is not None
+    assert (saved.joint_conf.enc_output_size, saved.joint_conf.pred_output_size) == (64, 48)
+
+
+@pytest.mark.parametrize("names", [{}, {"predictor": None, "joint": None}])
+def test_a_transducer_has_all_its_sections_also_if_the_yaml_has_none(names):
+    sections = parse_config({"model": "transducer", **names}, "test").transducer
+    assert sections is not None
+    assert sections.predictor == "rnn"
+    assert isinstance(sections.predictor_conf, RnnPredictorConf)
+    assert sections.joint_conf.join_dim == 512
+    assert sections.model_conf.transducer_weight == 1.0
+
+
+def test_the_name_of_the_predictor_selects_its_keys():
+    sections = parse_config({"model": "transducer", "predictor": "conv"}, "test").transducer
+    assert sections is not None
+    assert isinstance(sections.predictor_conf, ConvPredictorConf)
+
+
+def test_another_model_has_no_sections_of_a_transducer():
+    assert parse_config({}, "test").transducer is None
+
+
+@pytest.mark.parametrize("key", ["predictor", "predictor_conf", "joint_conf"])
+def test_a_predictor_without_a_transducer_is_refused(key):
+    message = f"{key}: only a transducer has this key; add `model: transducer` or remove it"
+    with pytest.raises(ConfigError, match=message):
+        parse_config({key: "rnn" if key == "predictor" else {}}, "test.yaml")
