@@ -153,7 +153,7 @@ def test_a_folder_that_machines_of_the_cluster_do_not_have_is_named(on_ray, monk
     executor = Executor(kind="ray")
     assert list(executor.map(parse_size, ["1KB"], "t", 1)) == [1000]
     monkeypatch.setattr(os, "getcwd", lambda: "/nowhere")
-    with pytest.raises(ValueError, match="^/nowhere, the folder this was called in, is not there on .* all machines"):
+    with pytest.raises(ValueError, match="^/nowhere, the current folder, does not exist on .* all machines"):
         list(executor.map(parse_size, ["1KB"], "t", 1))
 
 
@@ -165,7 +165,7 @@ def test_a_cluster_that_lets_nobody_in_is_named_with_what_to_look_at(monkeypatch
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
-    with pytest.raises(ConnectionError, match="at host0:6379: is it running .*RAY_ADDRESS.*RAY_AUTH_MODE=token"):
+    with pytest.raises(ConnectionError, match="at host0:6379: check that a cluster runs .*RAY_ADDRESS.*RAY_AUTH_MODE=token"):
         list(Executor(kind="ray").map(parse_size, ["1KB"], "t", 1))
 
 

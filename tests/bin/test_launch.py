@@ -126,7 +126,7 @@ def test_a_rank_that_fails_takes_the_job_down_with_one_traceback(corpus: Path) -
 def test_the_signal_that_ended_a_rank_is_named(corpus: Path) -> None:
     status, said = disturbed(corpus, "os.kill(os.getpid(), signal.SIGKILL)")
     assert status == 1
-    assert "error: rank 1 was ended by SIGKILL" in said
+    assert "error: rank 1 was killed by SIGKILL" in said
     assert "Traceback" not in said
 
 

@@ -62,5 +62,5 @@ def test_phrases_are_read_as_tokens_and_those_that_cannot_be_spelt_are_named(tmp
     path.write_text("ab\n\na b\nax\n")
     assert read_phrases(path, tokenizer) == ([[2, 3], [2, 4, 3]], ["ax"])
     path.write_text("xx\n")
-    with pytest.raises(ValueError, match="no phrase in it that the units can spell"):
+    with pytest.raises(ValueError, match="has no phrase that the units can spell"):
         read_phrases(path, tokenizer)

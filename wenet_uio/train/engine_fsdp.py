@@ -28,7 +28,7 @@ class FsdpEngine(Engine):
         if self.world.size == 1:
             return
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        # Autocast chooses the types of the arithmetic; the policy sets those of exchanges. Gradients are summed in fp32.
+        # Autocast chooses the types of the arithmetic, the policy those of the exchanges. Gradients are summed in fp32.
         policy = MixedPrecisionPolicy(
             param_dtype=AUTOCAST[self.config.dtype], reduce_dtype=torch.float32, cast_forward_inputs=False
         )

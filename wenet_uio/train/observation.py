@@ -78,7 +78,7 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
-    """Within the block, record for the first utterance of a batch its attention weights by part and its `ctc` logits."""
+    """Within the block, record attention weights by part, and `ctc` logits, of the first utterance of a batch."""
     seen: dict[str, torch.Tensor] = {}
     parts = _attentions(model)
     for name, attention in parts.items():
@@ -104,7 +104,7 @@ def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
 
 def _recording(
     attention: MultiHeadedAttention, name: str, seen: dict[str, torch.Tensor]
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]:
+) -> Callable[..., torch.Tensor]:
     """`attention.attend`, which also stores the weights of the first utterance in seen[name]."""
     attend = attention.attend
 
