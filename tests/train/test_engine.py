@@ -19,7 +19,7 @@ def make_engine(**keys: Any) -> DdpEngine:
     return engine
 
 
-def test_what_a_step_draws_depends_on_seed_step_and_rank_alone() -> None:
+def test_random_numbers_of_a_step_depend_only_on_seed_step_and_rank() -> None:
     def draw(*arguments: int) -> torch.Tensor:
         seed_everything(*arguments)
         return torch.rand(3)

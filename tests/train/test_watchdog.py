@@ -27,7 +27,7 @@ def test_a_rank_that_does_not_answer_is_named() -> None:
     assert report.splitlines()[1:] == ["rank 1 does not answer: its process is stopped or dead"]
 
 
-def test_ranks_that_are_all_at_the_same_place_are_all_shown() -> None:
+def test_ranks_at_the_same_place_are_all_reported() -> None:
     report = describe(60, {0: post(8, "step 4"), 1: post(8, "step 4")}, 2)
     assert report.count("stack of step 4") == 2
 
