@@ -1,4 +1,9 @@
-"""Run jobs in threads, in processes of this machine, or on a Ray cluster."""
+"""Run jobs in threads, in processes of this machine, or on a Ray cluster.
+
+Results come in the order of the jobs, and the number of jobs in progress is limited. Worker processes end when their
+parent is killed. On Ray, the package is sent to the machines; audio files and the current folder must have the same
+paths on all machines.
+"""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path,
     process.terminate()
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
-    (step,) = re.findall(r"asked to stop: state saved after step (\d+)", said)
+    (step,) = re.findall(r"SIGTERM received: state saved after step (\d+)", said)
     assert torch.load(corpus / f"exp/state_{step}.pt")["progress"]["step"] == int(step)
     assert "Traceback" not in said
     if not whole_group:

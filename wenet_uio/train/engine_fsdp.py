@@ -9,7 +9,8 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from wenet_uio.train.engine import AUTOCAST, Engine, contiguous, layers_of
+from wenet_uio.train.engine import AUTOCAST, Engine
+from wenet_uio.train.layers import contiguous, layers_of
 
 
 class FsdpEngine(Engine):

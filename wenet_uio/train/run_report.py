@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 Series = dict[str, list[tuple[int, float]]]
-"""{tag of TensorBoard: [(step, value)]}."""
+"""Of each tag of TensorBoard, (step, value)."""
 
 CURVES = (
     ("loss", ("train/loss", "cv/loss")),
@@ -35,7 +35,7 @@ CURVES = (
 )
 EPOCH = ("cv/loss", "cv/loss_ctc", "cv/loss_att", "cv/th_accuracy", "data/read", "data/filtered", "data/bad")
 SHOWN_POINTS = 2000
-"""Points of a curve; longer curves show every n-th point."""
+"""Of a curve; more are thinned out."""
 SHOWN_BAD = 20
 RATE = re.compile(r"^Overall -> ([0-9.]+) % N=(\d+) C=\d+ S=(\d+) D=(\d+) I=(\d+)$", re.M)
 STYLE = """
