@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def on_ray():
-    """Whatever the tests start of Ray on this machine ends with them."""
+    """Stop all processes of Ray after the tests."""
     ray = pytest.importorskip("ray")
     yield
     ray.shutdown()
@@ -48,7 +48,7 @@ def test_results_come_in_the_order_of_the_jobs(workers, kind):
     assert list(Executor(workers, kind).map(square, range(20), "t", 20)) == [number * number for number in range(20)]
 
 
-def test_no_more_jobs_are_taken_than_may_wait():
+def test_the_number_of_submitted_jobs_is_limited():
     taken = []
 
     def jobs():
@@ -63,7 +63,7 @@ def test_no_more_jobs_are_taken_than_may_wait():
     results.close()
 
 
-def test_an_error_of_a_job_is_raised_where_its_result_is_taken():
+def test_an_error_of_a_job_is_raised_in_place_of_its_result():
     results = Executor(2).map(fail, range(10), "t", 10)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="three"):
@@ -97,7 +97,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+def test_workers_end_when_their_parent_is_killed(tmp_path):
     (tmp_path / "forks.py").write_text(FORKS)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(tmp_path / "forks.py")]
@@ -105,7 +105,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     workers = [int(parent.stdout.readline()) for _ in range(3)]
     parent.kill()
     parent.wait()
-    assert parent.stdout.read() == ""  # ends when the last process that could write has ended
+    assert parent.stdout.read() == ""  # returns when all processes that could write have ended
     deadline = time.monotonic() + 30
     while any(map(is_running, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -149,15 +149,15 @@ def test_statistics_on_ray_are_the_same(on_ray, make_utterances):
     assert cmvn_statistics(lines, conf, Executor(kind="ray")) == cmvn_statistics(lines, conf, Executor(2))
 
 
-def test_a_folder_that_machines_of_the_cluster_do_not_have_is_named(on_ray, monkeypatch):
+def test_a_folder_that_is_missing_on_the_cluster_is_named(on_ray, monkeypatch):
     executor = Executor(kind="ray")
     assert list(executor.map(parse_size, ["1KB"], "t", 1)) == [1000]
     monkeypatch.setattr(os, "getcwd", lambda: "/nowhere")
-    with pytest.raises(ValueError, match="^/nowhere, the folder this was called in, is not there on .* all machines"):
+    with pytest.raises(ValueError, match="^/nowhere, the current folder, does not exist on .* all machines"):
         list(executor.map(parse_size, ["1KB"], "t", 1))
 
 
-def test_a_cluster_that_lets_nobody_in_is_named_with_what_to_look_at(monkeypatch):
+def test_a_cluster_that_refuses_the_connection_is_named_with_a_hint(monkeypatch):
     ray = pytest.importorskip("ray")
 
     def refuse(**_):
@@ -165,11 +165,12 @@ def test_a_cluster_that_lets_nobody_in_is_named_with_what_to_look_at(monkeypatch
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
-    with pytest.raises(ConnectionError, match="at host0:6379: is it running .*RAY_ADDRESS.*RAY_AUTH_MODE=token"):
+    hint = "at host0:6379: check that a cluster runs .*RAY_ADDRESS.*RAY_AUTH_MODE=token"
+    with pytest.raises(ConnectionError, match=hint):
         list(Executor(kind="ray").map(parse_size, ["1KB"], "t", 1))
 
 
-def test_relative_paths_are_the_callers_on_a_cluster_that_was_started_elsewhere(make_utterances, tmp_path):
+def test_relative_paths_are_relative_to_the_folder_of_the_caller(make_utterances, tmp_path):
     pytest.importorskip("ray")
     lines = make_utterances(5)
     (tmp_path / "wav.scp").write_text("".join(f"{line.key} wav/{Path(line.wav).name}\n" for line in lines))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Write report.html of a training run into its folder: curves, epochs, data, results, environment, config.
+"""Write report.html into the folder of a training run: curves, epochs, data, results, environment, config.
 
     report_run.py exp/conformer
 
-Training writes it at its end; run this while it trains, or after decoding, which adds the error rates.
+Training writes report.html when the run is complete. Run this tool during training, or after scoring, which adds the
+error rates.
 """
 
 import argparse
@@ -13,9 +14,10 @@ from wenet_uio.train.run_report import write_run_report
 
 
 def main() -> None:
+    """Write the report and print its path."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model_dir", help="folder of the run")
-    parser.add_argument("--tensorboard_dir", help="default: tensorboard in model_dir")
+    parser.add_argument("--tensorboard_dir", help="folder of TensorBoard's files (default: tensorboard in model_dir)")
     args = parser.parse_args()
     print(write_run_report(args.model_dir, args.tensorboard_dir))
 

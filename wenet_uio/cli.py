@@ -1,4 +1,4 @@
-"""What every command of tools/ and bin/ shares: one-line errors, and short lists of many findings."""
+"""What all commands of tools/ and bin/ share: one-line errors, and short lists of many findings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection
 from itertools import islice
 
 AGAIN = os.EX_TEMPFAIL
-"""Exit status of a command that gets further when it is started again."""
+"""Exit status 75: the same command continues if it is started again."""
 
 
 class StartAgainError(ValueError):
-    """An expected failure that the same command, started again, avoids."""
+    """An expected failure that does not occur again if the same command is started again."""
 
 
 def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
@@ -22,10 +22,13 @@ def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
 
 
 def run(main: Callable[[], int | None]) -> None:
-    """Call `main` and exit with its status; an expected failure becomes one `error:` line and exit 1 (or AGAIN)."""
+    """Call `main` and exit with its status (None is 0).
+
+    A ValueError or OSError is printed as one `error:` line; the exit status is 1, or AGAIN after a StartAgainError.
+    """
     try:
         status = main()
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # the reader of our output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141
     except (ValueError, OSError) as error:

@@ -1,4 +1,9 @@
-"""Where heavy preparation runs: jobs mapped over threads, over processes of this machine, or over a Ray cluster."""
+"""Run jobs in threads, in processes of this machine, or on a Ray cluster.
+
+Results come in the order of the jobs, and the number of jobs in progress is limited. Worker processes end when their
+parent is killed. On Ray, the package is sent to the machines; audio files and the current folder must have the same
+paths on all machines.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +30,15 @@ from tqdm import tqdm
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Lane = tuple[Callable[[Any], Any], Callable[[Any], Any], int]
-"""Hand in a job; wait for its result; how many jobs run at once."""
+"""(submit a job, wait for the result of a submitted job, number of jobs that run at once)."""
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Runs the same functions wherever it is told to."""
+    """Maps a function over jobs, in the same way for threads, processes and Ray."""
 
     workers: int | None = None
-    """Jobs at once; None is 1, and on Ray every CPU of the cluster."""
+    """Jobs that run at once; None: 1, or on Ray one for each CPU of the cluster."""
     kind: Literal["threads", "processes", "ray"] = "processes"
 
     def __post_init__(self) -> None:
@@ -49,14 +54,18 @@ class Executor:
         size: Callable[[Job], int] = lambda job: 1,
         unit: str = "utt",
     ) -> Iterator[Result]:
-        """Results in the order of `jobs`; no more than twice `workers` jobs are under way or wait to be taken.
+        """Yield the results in the order of `jobs`. At most 2 * `workers` jobs run or have results that wait here.
 
         Args:
-            function: of a module that workers can import.
+            function: a function that workers can import (a top-level function of a module).
+            title: text of the progress bar.
             total: sum of `size` over the jobs, for the progress bar.
+            size: what a job adds to the progress bar.
+            unit: unit of `size`.
 
         Raises:
-            ChildProcessError: a worker died. What `function` raises is raised here, and no further job begins.
+            ChildProcessError: a worker died.
+            Exception: any exception of `function` is raised here; no further job is submitted.
         """
         lane = _ray if self.kind == "ray" else _threads if self.kind == "threads" else _processes
         waiting: deque[tuple[int, Any]] = deque()
@@ -77,35 +86,35 @@ class Executor:
 
 
 def add_executor_options(parser: argparse.ArgumentParser, *names: str, otherwise: str = "1 process") -> None:
-    """The options of a heavy tool, its number of workers under `names`; `executor_of` reads them.
+    """Add the options that `executor_of` reads: the number of workers, called `names`, and --executor.
 
     Args:
-        otherwise: what `--help` says that runs without a number.
+        otherwise: the default number of workers, for `--help`.
     """
     parser.add_argument(
         *names,
         dest="workers",
         type=int,
-        help=f"processes, or jobs at once on Ray (default: {otherwise}; on Ray, every CPU of the cluster)",
+        help=f"processes, or jobs at once on Ray (default: {otherwise}; on Ray, one for each CPU of the cluster)",
     )
     parser.add_argument(
         "--executor",
         choices=("processes", "ray"),
         default="processes",
-        help="where the work runs; ray joins the cluster that RAY_ADDRESS names, or starts one on this machine, and "
-        "needs the files, and the folder it is called in, at the same paths on every machine (default: %(default)s)",
+        help="where jobs run; ray uses the cluster in RAY_ADDRESS, or starts one on this machine. With ray, the files "
+        "and the current folder must have the same paths on all machines (default: %(default)s)",
     )
 
 
 def executor_of(args: argparse.Namespace, otherwise: Executor | None = None) -> Executor:
-    """The executor that the options ask for; where they ask for none, `otherwise`."""
+    """The executor of the parsed options; `otherwise` if they are absent."""
     if otherwise and args.workers is None and args.executor == "processes":
         return otherwise
     return Executor(args.workers, args.executor)
 
 
 def chunks(items: list[Job], length: int) -> list[list[Job]]:
-    """Runs of `length` items, the last one shorter."""
+    """Split into lists of `length` items; the last list may be shorter."""
     return [items[first : first + length] for first in range(0, len(items), length)]
 
 
@@ -128,7 +137,7 @@ def _pool(pool: Pool, function: Callable, workers: int) -> Iterator[Lane]:
             return future.result()
         except BrokenProcessPool:
             raise ChildProcessError(
-                "a worker process died, most likely for want of memory; run again with fewer workers"
+                "a worker process died, most likely because memory ran out; run again with fewer workers"
             ) from None
 
     try:
@@ -138,7 +147,7 @@ def _pool(pool: Pool, function: Callable, workers: int) -> Iterator[Lane]:
 
 
 def _follow_parent() -> None:
-    """A worker leaves Ctrl-C to its parent, and ends when its parent is killed."""
+    """Initialise a worker: ignore Ctrl-C, which the parent handles, and exit when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -165,18 +174,18 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env={"py_modules": [wenet_uio]})
         except ConnectionError as error:
             raise ConnectionError(
-                f"{error}: is it running there (RAY_ADDRESS), and does it ask for a token (RAY_AUTH_MODE=token)?"
+                f"{error}: check that a cluster runs there (RAY_ADDRESS), and whether it needs RAY_AUTH_MODE=token"
             ) from None
     folder = Path.cwd()
 
     def in_folder(job: Any) -> Any:
-        # Workers are in the folder where `ray start` ran; relative paths are meant from the caller's.
+        # Workers start in the folder of `ray start`; relative paths are relative to the folder of the caller.
         try:
             os.chdir(folder)
         except OSError as error:
             raise ValueError(
-                f"{folder}, the folder this was called in, is not there on {socket.gethostname()} of the Ray cluster "
-                f"({error.strerror}): call it in a folder that all machines have at the same path"
+                f"{folder}, the current folder, does not exist on {socket.gethostname()} of the Ray cluster "
+                f"({error.strerror}): run the command in a folder that has the same path on all machines"
             ) from None
         return function(job)
 

@@ -28,7 +28,7 @@ def test_raw_and_shard_lists_give_the_same_files_in_the_order_of_the_list(folder
     assert sorted(path.stem for path in (folder / "raw" / "textgrid").iterdir()) == sorted(KEYS)
 
 
-def test_what_scores_low_or_cannot_be_read_is_poor_and_not_in_the_clean_list(folder, monkeypatch, capsys):
+def test_low_scores_and_unreadable_utterances_are_poor_and_not_in_the_clean_list(folder, monkeypatch, capsys):
     scores = dict(line.split() for line in call(monkeypatch, "raw")["scores"].splitlines())
     worst = min(scores, key=lambda key: float(scores[key]))
     unreadable = next(key for key in KEYS if key != worst)
@@ -42,7 +42,7 @@ def test_what_scores_low_or_cannot_be_read_is_poor_and_not_in_the_clean_list(fol
     assert "4 utterances aligned, 2 poor or unreadable" in capsys.readouterr().out
 
 
-def test_when_nothing_aligns_it_is_an_error(folder, monkeypatch):
+def test_it_is_an_error_if_no_utterance_aligns(folder, monkeypatch):
     for key in KEYS:
         (folder / f"{key}.wav").write_bytes(b"RIFF")
     with pytest.raises(ValueError, match=r"raw\.list: not one utterance could be aligned"):

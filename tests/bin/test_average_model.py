@@ -1,4 +1,4 @@
-"""average_model.py: which epochs, what mean, and errors in one line."""
+"""average_model.py: choice of the epochs, means, and errors in one line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_best_epochs_by_validation_loss(run_folder):
     assert numbers(choose_epochs(run_folder, 4, val_best=True)) == [2, 1, 3, 0]
 
 
-def test_bounds_leave_epochs_out(run_folder):
+def test_min_epoch_and_max_epoch_limit_the_choice(run_folder):
     assert numbers(choose_epochs(run_folder, 5, val_best=True, min_epoch=1, max_epoch=3)) == [2, 1, 3]
     assert numbers(choose_epochs(run_folder, 5, val_best=False, min_epoch=3)) == [4, 3]
 
@@ -61,7 +61,7 @@ def test_yaml_without_loss_is_named(run_folder):
         choose_epochs(run_folder, 2, val_best=True)
 
 
-def test_mean_is_summed_in_float64_and_integers_are_the_first_ones(tmp_path):
+def test_means_are_summed_in_float64_and_integers_are_copied_from_the_first(tmp_path):
     large, small = 2.0**24, 1.0
     for number, value in enumerate((large, small, small)):
         torch.save({"w": torch.tensor([value]), "n": torch.tensor(7 - number)}, tmp_path / f"{number}.pt")
@@ -87,10 +87,10 @@ def test_command_writes_the_mean(run_folder):
     assert done.stderr == ""
 
 
-def test_fewer_epochs_than_asked_is_a_warning(run_folder):
+def test_fewer_epochs_than_num_is_a_warning(run_folder):
     done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 9)
     assert done.returncode == 0
-    assert done.stderr == "warning: asked for 9 epochs, found 5; averaging those\n"
+    assert done.stderr == "warning: --num 9, but only 5 epochs found; averaging these\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint"])

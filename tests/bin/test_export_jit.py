@@ -60,7 +60,7 @@ def test_both_files_are_written_and_checked(trained):
         assert from_torchscript((trained / name).read_bytes()).subsampling_rate() == 4
 
 
-def test_checkpoint_that_is_not_there_is_one_line_and_nothing_is_written(trained):
+def test_a_missing_checkpoint_is_one_line_and_nothing_is_written(trained):
     (trained / "final.pt").unlink()
     done = export(trained)
     assert done.returncode == 1
@@ -77,7 +77,7 @@ def test_weights_of_another_model_are_one_line(trained):
     assert done.stderr.count("\n") == 1
 
 
-def test_what_is_past_the_tolerance_is_not_written(trained):
+def test_a_model_beyond_the_tolerance_is_not_written(trained):
     done = export(trained, "--tolerance", -1)
     assert done.returncode == 1
     assert "final.zip: not written: log-probabilities differ by more than -1" in done.stderr

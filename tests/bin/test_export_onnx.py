@@ -1,4 +1,4 @@
-"""export_onnx.py from checkpoint to checked files, and what sherpa-onnx makes of them."""
+"""export_onnx.py from checkpoint to checked files, and the texts of sherpa-onnx with these files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from wenet_uio.text.table import read_table
 
 CHUNK, LEFT = 16, 4
 FIRST, SHIFT = 7 + 4 * (CHUNK - 1), 4 * CHUNK
-"""Feature frames of the first chunk, and of every further one."""
+"""Feature frames of the first chunk, and of every further chunk."""
 GAIN = 500
-"""Offline, sherpa-onnx adds noise of one step of int16 to what it hears, whatever its `dither` says, and a model with
-random weights hears that. So the audio is made so loud that the noise drowns."""
+"""Factor of the loudness of the audio. Offline, sherpa-onnx adds noise of one step of int16, whatever its `dither` is;
+a model with random weights would react to this noise in quieter audio."""
 FILES = ["ctc.onnx", "decoder.onnx", "encoder.onnx", "model.onnx", "tokens.txt"]
 LETTERS = [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "▁"]
 WORDS = [f"{tens}{ones}" for tens in ("", "twenty-", "thirty-", "forty-") for ones in ("one", "two", "three", "four")]
@@ -47,7 +47,7 @@ def write_model(folder: Path, units: list[str], rate: int, *, words: bool, strea
     """train.yaml, units.txt, global_cmvn and random weights, with features as sherpa-onnx computes them."""
     symbols = ["<blank>", "<unk>", "<sos/eos>", *units]
     (folder / "units.txt").write_text("".join(f"{symbol} {unit}\n" for unit, symbol in enumerate(symbols)))
-    mean, spread = 9.0 + 2 * math.log(GAIN), 4.0  # about those of speech
+    mean, spread = 9.0 + 2 * math.log(GAIN), 4.0  # similar to speech
     stats = {"mean_stat": [mean] * 40, "var_stat": [mean**2 + spread**2] * 40, "frame_num": 1}
     (folder / "global_cmvn").write_text(json.dumps(stats))
     encoder_conf = {"output_size": 32, "attention_heads": 2, "linear_units": 64, "num_blocks": 2}
@@ -72,7 +72,7 @@ def write_model(folder: Path, units: list[str], rate: int, *, words: bool, strea
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     torch.manual_seed(0)
     model = build_model(load_config(folder / "train.yaml"))
-    torch.nn.init.normal_(model.ctc.ctc_lo.weight)  # frames far from one another: few ties, and texts of many tokens
+    torch.nn.init.normal_(model.ctc.ctc_lo.weight)  # large differences between frames: few ties, and long texts
     torch.save(model.state_dict(), folder / "final.pt")
 
 
@@ -108,9 +108,9 @@ def sentences(corpora: Path):
 
 
 def whole_chunks(samples: numpy.ndarray, rate: int) -> numpy.ndarray:
-    """The samples with silence behind them up to a number of whole chunks; sherpa-onnx leaves a last part out.
+    """The samples, padded with silence to whole chunks, because sherpa-onnx drops an incomplete last chunk.
 
-    It also waits for one frame more than it needs. A frame is there for every 10 ms, with edges that are not snipped.
+    sherpa-onnx also waits for one frame more than it needs. There is a frame every 10 ms (snip_edges is false).
     """
     shift = rate // 100
     chunks = max(0, -(-(len(samples) // shift - FIRST) // SHIFT)) + 1
@@ -143,11 +143,11 @@ def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
         expected = read_table(tmp_path / way / "ctc_greedy_search" / "text")
         decode = sherpa_offline if way == "offline" else sherpa_streaming
         texts = {}
-        for _ in range(3):  # sherpa-onnx adds noise at random: where two units are as likely, it is one or the other
+        for _ in range(3):  # sherpa-onnx adds random noise, which decides between two units of equal probability
             left = {key: samples for key, samples in audio.items() if texts.get(key) != expected[key]}
             texts |= decode(tmp_path / "onnx" / way, left, rate)
         assert texts == expected
-        assert len(set(texts.values())) > 10  # nothing that a dead model would say too
+        assert len(set(texts.values())) > 10  # a model that ignores its input would give one text
 
 
 def sherpa_offline(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -> dict[str, str]:
@@ -175,7 +175,7 @@ def sherpa_streaming(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -
     texts = {}
     for key, samples in audio.items():
         stream = recognizer.create_stream()
-        for start in range(0, len(samples), rate // 4):  # as from a microphone
+        for start in range(0, len(samples), rate // 4):  # in pieces, as from a microphone
             stream.accept_waveform(rate, samples[start : start + rate // 4])
             while recognizer.is_ready(stream):
                 recognizer.decode_stream(stream)
@@ -197,7 +197,7 @@ def test_every_file_is_checked_and_written(noise):
         assert " of 3 utterances as the checkpoint decodes them; largest difference of a log-probability" in line
 
 
-def test_what_is_past_the_tolerance_is_not_written(noise):
+def test_a_model_beyond_the_tolerance_is_not_written(noise):
     done = export(noise, "--tolerance", 1e-12)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
@@ -206,7 +206,7 @@ def test_what_is_past_the_tolerance_is_not_written(noise):
     assert not list((noise).glob("onnx/**/*.onnx"))
 
 
-def test_a_model_that_cannot_stream_is_exported_offline_and_says_why(noise):
+def test_a_model_that_cannot_stream_is_exported_offline_and_the_reason_is_printed(noise):
     write_model(noise, LETTERS, 16000, words=False, streaming=False)
     reason = "this model's convolution sees future frames; train with causal: true"
     done = export(noise, "--runtimes", "sherpa")

@@ -1,4 +1,4 @@
-"""Ranks under the launcher: how they stop, fail, stall, are started again, and meet across machines."""
+"""Ranks under the launcher: stopping, failures, stalls, restarts, and several machines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def start(folder: Path, *command: str) -> subprocess.Popen[str]:
 
 
 def launch(folder: Path, *command: str) -> tuple[int, str]:
-    """Exit status and what was said."""
+    """Exit status and standard error."""
     process = start(folder, *command)
     _, said = process.communicate(timeout=300)
     return process.returncode, said
@@ -80,7 +80,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("whole_group", [False, True], ids=["the launcher", "every process of the job"])
-def test_sigterm_saves_and_ends_well_and_the_next_start_goes_on(corpus: Path, whole_group: bool) -> None:
+def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path, whole_group: bool) -> None:
     (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
     process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split())
     wait_for((corpus / "exp/epoch_0.pt").exists, process)
@@ -98,7 +98,7 @@ def test_sigterm_saves_and_ends_well_and_the_next_start_goes_on(corpus: Path, wh
     process.terminate()
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
-    (step,) = re.findall(r"asked to stop: state saved after step (\d+)", said)
+    (step,) = re.findall(r"SIGTERM received: state saved after step (\d+)", said)
     assert torch.load(corpus / f"exp/state_{step}.pt")["progress"]["step"] == int(step)
     assert "Traceback" not in said
     if not whole_group:
@@ -107,7 +107,7 @@ def test_sigterm_saves_and_ends_well_and_the_next_start_goes_on(corpus: Path, wh
         assert f"resuming after step {step}," in said
 
 
-def test_a_failure_is_said_once(corpus: Path) -> None:
+def test_a_failure_is_reported_once(corpus: Path) -> None:
     options = ["--train_data", "absent.list"]
     status, said = train(corpus, *options)
     assert status == 1
@@ -116,17 +116,17 @@ def test_a_failure_is_said_once(corpus: Path) -> None:
     ]
 
 
-def test_a_rank_that_fails_takes_the_job_down_with_one_traceback(corpus: Path) -> None:
+def test_a_failing_rank_ends_the_job_with_one_traceback(corpus: Path) -> None:
     status, said = disturbed(corpus, "raise RuntimeError('this is why')")
     assert status == 1
     assert said.count("Traceback") == 1
     assert said.count("RuntimeError: this is why") == 1
 
 
-def test_the_signal_that_ended_a_rank_is_named(corpus: Path) -> None:
+def test_the_signal_that_killed_a_rank_is_named(corpus: Path) -> None:
     status, said = disturbed(corpus, "os.kill(os.getpid(), signal.SIGKILL)")
     assert status == 1
-    assert "error: rank 1 was ended by SIGKILL" in said
+    assert "error: rank 1 was killed by SIGKILL" in said
     assert "Traceback" not in said
 
 
@@ -138,7 +138,7 @@ def test_a_job_whose_rank_dies_is_started_again_from_its_newest_state(corpus: Pa
     assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6
 
 
-def test_ranks_that_ask_for_it_are_started_again(corpus: Path) -> None:
+def test_ranks_that_exit_with_75_are_started_again(corpus: Path) -> None:
     once = "if not os.path.exists('tried'): open('tried', 'w').close(); raise StartAgainError('this is why')"
     status, said = disturbed(corpus, once)
     assert status == 0, said
@@ -146,10 +146,10 @@ def test_ranks_that_ask_for_it_are_started_again(corpus: Path) -> None:
     assert "resuming after step 3, in epoch 1" in said
 
 
-def test_the_watchdog_names_the_rank_that_stalls_and_where_it_is(corpus: Path) -> None:
+def test_the_watchdog_names_the_rank_that_stalls_with_its_stack(corpus: Path) -> None:
     status, said = disturbed(corpus, "time.sleep(15)", "--watchdog", "2")
     assert status == 0, said
-    assert "nothing has happened for 2 s" in said
+    assert "no progress for 2 s" in said
     assert "in disturb\n    time.sleep(15)" in said
 
 

@@ -1,4 +1,4 @@
-"""Every model of the fsdd recipe: trains a few steps and recognises, with the tools that the recipe calls."""
+"""Every model of the recipe fsdd trains a few steps and recognises, with the commands that the recipe calls."""
 
 from __future__ import annotations
 

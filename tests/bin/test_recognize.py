@@ -1,4 +1,4 @@
-"""recognize.py on audio, from the command line: files, order, raw and shard, what is bad."""
+"""recognize.py on audio, from the command line: files, order, raw and shard lists, bad audio."""
 
 import json
 import os
@@ -33,14 +33,14 @@ def test_every_mode_gets_a_text_in_the_order_of_the_list(folder, monkeypatch):
 
 def test_raw_and_shard_lists_and_all_batch_sizes_give_the_same_text(folder, monkeypatch):
     modes = [mode for mode in MODES if mode not in ("attention", "joint_ctc_attention")]
-    # which, untrained, run on to the longest of their batch
+    # These two modes of an untrained model continue to the longest utterance of the batch.
     expected = call(monkeypatch, modes=modes)
     assert all(len(line.split()) == 2 for line in expected["ctc_prefix_beam_search"].splitlines())
     assert call(monkeypatch, modes=modes, data="shard") == expected
     assert call(monkeypatch, "--batch_size", 2, modes=modes) == expected
 
 
-def test_several_processes_give_what_one_gives(folder, monkeypatch, capsys):
+def test_several_processes_give_the_results_of_one(folder, monkeypatch, capsys):
     (folder / "u1.wav").write_bytes(b"RIFF")
     options = ["--batch_size", 2, "--token_times", "--nbest", 2]
     alone = call(monkeypatch, *options)
@@ -74,7 +74,7 @@ def test_nbest_lists_have_scores_times_and_confidences(folder, monkeypatch):
         assert 0 < best["confidence"] <= 1
 
 
-def test_hot_words_and_a_language_model_change_what_is_found(folder, monkeypatch, capsys):
+def test_hot_words_and_a_language_model_change_the_texts(folder, monkeypatch, capsys):
     mode = "ctc_prefix_beam_search"
     plain = call(monkeypatch, modes=[mode])[mode]
     (folder / "names").write_text("hh\nzzz\n")
@@ -87,7 +87,7 @@ def test_hot_words_and_a_language_model_change_what_is_found(folder, monkeypatch
     assert call(monkeypatch, "--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
 
 
-def test_several_processes_say_in_one_line_what_is_wrong(folder, monkeypatch):
+def test_several_processes_report_an_error_in_one_line(folder, monkeypatch):
     (folder / "model.pt").write_bytes(b"no weights")
     with pytest.raises(ValueError, match=r"model\.pt: not the weights of a model"):
         call(monkeypatch, "--nproc", 2)
@@ -103,7 +103,7 @@ def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(folder
     assert "1 could not be read (out/skipped):\n  u4 unreadable" in output.err
 
 
-def test_when_nothing_can_be_read_it_is_an_error(folder, monkeypatch):
+def test_it_is_an_error_if_no_utterance_can_be_read(folder, monkeypatch):
     for key in KEYS:
         (folder / f"{key}.wav").write_bytes(b"RIFF")
     with pytest.raises(ValueError, match=r"raw\.list: not one utterance could be read"):
@@ -135,12 +135,12 @@ def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
         (["--decoding_chunk_size", 4], "decoding_chunk_size 4"),
     ],
 )
-def test_options_that_this_model_cannot_do_are_named(folder, monkeypatch, options, message):
+def test_options_that_do_not_fit_the_model_are_named(folder, monkeypatch, options, message):
     with pytest.raises(ValueError, match=message):
         call(monkeypatch, *options)
     assert not (folder / "out").exists()
 
 
-def test_hot_words_without_a_mode_for_them_are_an_error(folder, monkeypatch):
+def test_hot_words_without_a_mode_that_uses_them_are_an_error(folder, monkeypatch):
     with pytest.raises(ValueError, match="--context_list_path is not used by attention; add one of these modes: ctc_p"):
         call(monkeypatch, "--context_list_path", "names", modes=["attention"])

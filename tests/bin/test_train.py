@@ -38,7 +38,7 @@ def start(corpus: Path, *arguments: str, **keys: Any) -> subprocess.Popen[str]:
 
 
 def train(corpus: Path, *arguments: str, **keys: Any) -> tuple[int, str]:
-    """Exit status and what was said."""
+    """Exit status and standard error."""
     process = start(corpus, *arguments, **keys)
     _, said = process.communicate(timeout=300)
     return process.returncode, said
@@ -63,7 +63,7 @@ def test_a_config_may_name_its_data_and_mix_text_without_audio_into_it(corpus: P
     assert yaml.safe_load((corpus / "exp/train.yaml").read_text())["data"]["sources"][1]["paths"] == "texts.txt"
 
 
-def test_training_leaves_a_run_that_other_tools_can_use_and_says_that_it_is_complete(corpus: Path) -> None:
+def test_training_writes_a_run_that_other_tools_can_use_and_logs_that_it_is_complete(corpus: Path) -> None:
     status, said = train(corpus, "exp")
     assert status == 0, said
     assert "epoch 1/1: train loss" in said
@@ -77,7 +77,7 @@ def test_training_leaves_a_run_that_other_tools_can_use_and_says_that_it_is_comp
     assert "complete, max_epoch 2 is reached" in said
 
 
-def test_features_of_the_training_device_train_as_those_of_the_workers_do(corpus: Path) -> None:
+def test_features_computed_on_the_training_device_give_the_same_weights(corpus: Path) -> None:
     options = ["--override_config", "max_epoch=1", "dataset_conf.spec_trim=true"]
     for place, workers in (("worker", "0"), ("accelerator", "auto")):
         status, said = train(corpus, place, *options, "--feature_device", place, "--num_workers", workers)
@@ -93,7 +93,7 @@ def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_
     assert status == 0, said
     assert "Warning" not in said
     assert yaml.safe_load((corpus / "two/epoch_1.yaml").read_text())["step"] == 6
-    # the same weights, measured by one rank after a step that changes nothing
+    # One rank validates the same weights, after a step with a learning rate that changes nothing.
     frozen = ["--override_config", "max_epoch=1", "optim_conf.lr=1e-30", "--checkpoint", "two/epoch_1.pt"]
     losses = []
     for ranks in (1, 2):
@@ -125,7 +125,7 @@ def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_
         ),
     ],
 )
-def test_what_is_wrong_is_said_once_before_anything_is_written(corpus: Path, options: list[str], message: str) -> None:
+def test_errors_are_reported_once_before_anything_is_written(corpus: Path, options: list[str], message: str) -> None:
     (corpus / "empty.list").write_text("")
     (corpus / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
     torch.save({"encoder.after_norm.weight": torch.ones(16)}, corpus / "encoder.pt")
@@ -137,7 +137,7 @@ def test_what_is_wrong_is_said_once_before_anything_is_written(corpus: Path, opt
     assert not (corpus / "exp").exists()
 
 
-def test_of_several_ranks_one_says_what_is_wrong(corpus: Path) -> None:
+def test_of_several_ranks_one_reports_an_error(corpus: Path) -> None:
     status, said = train(corpus, "exp", "--override_config", "accum_grda=2", ranks=2)
     assert status != 0
     assert said.count("did you mean 'accum_grad'") == 1
@@ -167,7 +167,7 @@ def test_changed_data_within_an_epoch_is_refused_unless_allowed(corpus: Path) ->
 def test_two_ranks_account_for_every_utterance_and_name_the_bad_ones(corpus: Path) -> None:
     with open(corpus / "train.list", "a") as file:
         file.write("no JSON\n")
-    open_list(str(corpus / "train.list"), "raw")  # indexed before it breaks
+    open_list(str(corpus / "train.list"), "raw")  # writes the index before the audio breaks
     (corpus / "train3.wav").write_bytes(b"")
     filters = "dataset_conf.filter_conf.max_duration=0.76"  # of 0.5 to 0.8 s
     status, said = train(corpus, "exp", "--override_config", filters, "--num_workers", "1", ranks=2)

@@ -65,7 +65,7 @@ def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch,
     assert re.findall(r"^\d\d:\d\d:(\d\d),\d{3} --> ", srt, re.MULTILINE) == ["01", "03", "05", "07", "09"]
 
 
-def test_without_pauses_windows_are_joined_and_only_they_are_read(audio, monkeypatch, capsys):
+def test_without_pauses_windows_are_joined_and_only_the_windows_are_read(audio, monkeypatch, capsys):
     asked, read = [], transcription.read_audio
 
     def counted(source, start, end, channel):
@@ -79,7 +79,7 @@ def test_without_pauses_windows_are_joined_and_only_they_are_read(audio, monkeyp
     assert abs(len(text) - len(whole)) <= len(whole) // 2
 
 
-def test_several_files_are_told_apart_and_a_bad_one_stops_no_other(audio, monkeypatch, capsys):
+def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_others(audio, monkeypatch, capsys):
     Path("bad.wav").write_bytes(b"RIFF")
     captured = call(monkeypatch, capsys, "five.wav", "bad.wav", "none.wav", "five.mp3")
     names = [line.split("\t")[0] for line in captured.out.splitlines()]
@@ -90,7 +90,7 @@ def test_several_files_are_told_apart_and_a_bad_one_stops_no_other(audio, monkey
     assert errors[1].startswith("error: none.wav: ")
 
 
-def test_files_are_written_one_for_each_audio(audio, monkeypatch, capsys):
+def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):
     text = call(monkeypatch, capsys, "five.wav").out
     assert call(monkeypatch, capsys, "five.wav", "--output_dir", "out").out == ""
     assert Path("out/five.txt").read_text() == text
@@ -107,12 +107,12 @@ def test_files_are_written_one_for_each_audio(audio, monkeypatch, capsys):
         (["--model", "."], r"neither avg\.pt nor final\.pt in it"),
     ],
 )
-def test_options_that_cannot_be_are_named(audio, monkeypatch, capsys, options, message):
+def test_wrong_options_are_named(audio, monkeypatch, capsys, options, message):
     with pytest.raises((ValueError, OSError), match=message):
         call(monkeypatch, capsys, "five.wav", *options)
 
 
-def test_the_benchmark_sets_a_long_recording_beside_its_utterances(folder):
+def test_the_benchmark_compares_a_long_recording_with_its_utterances(folder):
     Path("avg.pt").symlink_to("model.pt")
     joined = ("--data_list", "raw.list", "--minutes", 0.2, "--pauses", 0.5, 1)
     done = benchmark("transcribe.py", "--model", folder, *joined, "--json", "--transcribe", "--pause", 0.3)

@@ -33,7 +33,7 @@ def test_tokens_and_words_get_the_frames_that_emit_them():
     assert found.score == pytest.approx(0.0, abs=1e-5)
 
 
-def test_a_text_that_is_not_heard_scores_below_one_that_is():
+def test_a_wrong_text_scores_below_the_right_one():
     heard = posteriors([0, 2, 2, 3, 0, 1, 3, 0])
     right = align(heard, [2, 3, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)
     wrong = align(heard, [2, 4, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)

@@ -19,7 +19,7 @@ def bonuses(graph, sequence):
     return [*found, total + graph.end(states).item()]
 
 
-def test_a_phrase_earns_as_it_grows_and_gives_back_what_it_does_not_complete():
+def test_the_bonus_of_an_incomplete_phrase_is_taken_back():
     graph = ContextGraph([(1, 2, 3)], 2.0)
     assert bonuses(graph, (1, 2, 3, 9)) == [2, 4, 6, 6, 6]
     assert bonuses(graph, (1, 2, 9)) == [2, 4, 0, 0]
@@ -27,20 +27,20 @@ def test_a_phrase_earns_as_it_grows_and_gives_back_what_it_does_not_complete():
     assert bonuses(graph, (1, 1, 2, 3)) == [2, 2, 4, 6, 6]
 
 
-def test_a_phrase_that_begins_another_is_kept_when_the_longer_one_fails():
+def test_a_phrase_that_begins_a_longer_one_keeps_its_bonus_when_the_longer_one_fails():
     graph = ContextGraph([(1, 2), (1, 2, 3, 4)], 1.0)
     assert bonuses(graph, (1, 2, 3, 4)) == [1, 2, 3, 4, 4]
     assert bonuses(graph, (1, 2, 3, 9)) == [1, 2, 3, 2, 2]
     assert bonuses(graph, (1, 2, 9)) == [1, 2, 2, 2]
 
 
-def test_a_phrase_within_another_is_found_and_no_token_earns_twice():
+def test_a_token_in_two_phrases_has_one_bonus():
     graph = ContextGraph([(2, 3), (1, 2, 3, 4)], 1.0)
     assert bonuses(graph, (1, 2, 3, 4)) == [1, 2, 3, 4, 4]
     assert bonuses(graph, (1, 2, 3, 9)) == [1, 2, 3, 2, 2]
 
 
-def test_any_phrases_and_sequences_earn_what_is_plainly_counted():
+def test_the_bonus_equals_that_of_a_plain_count_for_random_phrases():
     draw = random.Random(0)
     for _ in range(300):
         phrases = [tuple(draw.choices((1, 2, 3), k=draw.randint(1, 5))) for _ in range(draw.randint(1, 6))]
@@ -56,11 +56,11 @@ def test_a_phrase_of_any_length_is_counted_to_its_last_token():
     assert bonuses(ContextGraph([phrase], 1.0), phrase[:-1])[-2:] == [99, 0]
 
 
-def test_phrases_are_read_as_tokens_and_those_that_cannot_be_spelt_are_named(tmp_path):
+def test_phrases_are_read_as_tokens_and_those_that_cannot_be_spelt_are_returned(tmp_path):
     tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4})
     path = tmp_path / "phrases"
     path.write_text("ab\n\na b\nax\n")
     assert read_phrases(path, tokenizer) == ([[2, 3], [2, 4, 3]], ["ax"])
     path.write_text("xx\n")
-    with pytest.raises(ValueError, match="no phrase in it that the units can spell"):
+    with pytest.raises(ValueError, match="has no phrase that the units can spell"):
         read_phrases(path, tokenizer)

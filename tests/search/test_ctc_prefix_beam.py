@@ -19,11 +19,11 @@ from wenet_uio.text.tokenizer import Tokenizer
 
 LETTERS = "▁abcde"
 TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)})
-PHRASES = ((2,), (2, 3), (2, 3, 4, 5), (3, 4), (4, 4), (5, 2, 5, 2))  # that begin with, hold and overlap one another
+PHRASES = ((2,), (2, 3), (2, 3, 4, 5), (3, 4), (4, 4), (5, 2, 5, 2))  # they begin with, contain and overlap each other
 
 
 def random_posteriors(seed, batch, frames, vocabulary):
-    """Peaked like a trained model's, with the blank most often on top."""
+    """Posteriors with peaks as of a trained model; the blank is the best label of most frames."""
     generator = torch.Generator().manual_seed(seed)
     logits = 3.0 * torch.randn(batch, frames, vocabulary, generator=generator)
     logits[..., 0] += 2.0
@@ -47,13 +47,13 @@ def spell_tokens(prefix, ended):
 
 
 def spell_words(prefix, ended):
-    """Words between spaces; the last is complete when a space or the end is behind it."""
+    """Words between spaces; the last word is complete if a space or the end follows."""
     text = "".join(spell_tokens(prefix, ended)).replace("▁", " ")
     return text.split() if ended else text[: text.rfind(" ") + 1].split()
 
 
 def beside(kind, arpa):
-    """(scorers, the same as a plain function)."""
+    """(scorers, the same bonus as a plain function)."""
     import kenlm
 
     scorers, plain = [], []
@@ -68,7 +68,7 @@ def beside(kind, arpa):
 
 
 @pytest.mark.parametrize("kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"])
-def test_it_finds_what_the_plain_search_finds_on_1000_posteriors(kind, arpa):
+def test_results_equal_those_of_the_plain_search_on_1000_posteriors(kind, arpa):
     scorers, bonus = beside(kind, arpa)
     for beam_size in range(1, 21):
         log_probs, lengths = random_posteriors(beam_size, 50, 12, 7)
@@ -80,7 +80,7 @@ def test_it_finds_what_the_plain_search_finds_on_1000_posteriors(kind, arpa):
 
 
 @pytest.mark.parametrize("vocabulary", [2, 30])
-def test_it_finds_what_the_plain_search_finds_in_longer_utterances(vocabulary):
+def test_results_equal_those_of_the_plain_search_in_longer_utterances(vocabulary):
     for beam_size in (1, 3, 10, 20):
         log_probs, lengths = random_posteriors(beam_size, 4, 40, vocabulary)
         nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size)

@@ -11,7 +11,7 @@ EOS = 3
 
 
 def all_sequences(log_probs):
-    """{tokens: ln P} of every token sequence that the frames of (T, V) can spell, path by path; blank is 0."""
+    """{tokens: ln P} of every possible token sequence, summed path by path; log_probs (T, V), blank is 0."""
     sums = {}
     frames, labels = log_probs.shape
     for path in itertools.product(range(labels), repeat=frames):
@@ -21,7 +21,7 @@ def all_sequences(log_probs):
     return sums
 
 
-def test_prefixes_and_ended_sequences_score_what_all_their_paths_sum_to():
+def test_scores_of_prefixes_and_ended_sequences_are_the_sum_over_all_paths():
     generator = torch.Generator().manual_seed(0)
     log_probs = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64).log_softmax(-1)
     lengths = torch.tensor([6, 4])
@@ -49,7 +49,7 @@ def test_prefixes_and_ended_sequences_score_what_all_their_paths_sum_to():
         prefixes = [[(*row[number // 4], candidates[0, 0, number % 4].item()) for number in choice] for row in prefixes]
 
 
-def test_labels_that_are_impossible_and_long_utterances_stay_exact():
+def test_scores_are_exact_for_impossible_labels_and_long_utterances():
     log_probs = torch.full((1, 500, 4), -torch.inf)
     log_probs[..., 0] = math.log(0.5)
     log_probs[..., 1] = math.log(0.5)

@@ -1,4 +1,4 @@
-"""All modes on whole models: WeNet's hypotheses, and what modes have in common."""
+"""All decode modes on whole models: equal to WeNet's hypotheses, and properties of all modes."""
 
 from dataclasses import replace
 from itertools import chain
@@ -19,8 +19,8 @@ KINDS += ("branchformer", "e_branchformer")
 
 @pytest.fixture
 def stored(golden, request, monkeypatch):
-    """(model, outputs of WeNet) of the kind the test asks for."""
-    monkeypatch.chdir(golden / request.param)  # train.yaml names its CMVN file from there
+    """(model, outputs of WeNet) for the kind of model in the parameter."""
+    monkeypatch.chdir(golden / request.param)  # train.yaml has a relative path to its CMVN file
     model = build_model(load_config("train.yaml"))
     model.load_state_dict(torch.load("final.pt"))
     return model.eval(), torch.load("golden.pt")
@@ -52,7 +52,7 @@ def test_every_mode_gives_wenets_hypotheses(stored, chunk, streaming):
     )
     results = decode(model, outputs["feats"], outputs["feats_lengths"], WENETS, options)
     expected = outputs[f"hyps_chunk{chunk}"]
-    for mode in WENETS:  # WeNet leaves the scores of greedy and attention search at 0
+    for mode in WENETS:  # WeNet gives no scores for greedy and attention search
         assert_hypotheses(results[mode], expected[mode], with_score=mode not in ("ctc_greedy_search", "attention"))
     assert all(len(nbest) == 10 for nbest in results["ctc_prefix_beam_search"])
 
@@ -67,7 +67,7 @@ def test_ctc_searches_read_wenets_own_posteriors(stored):
 
 
 @pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
-def test_rescoring_adds_what_both_decoders_say_token_by_token(stored):
+def test_rescoring_adds_the_scores_of_both_decoders_token_by_token(stored):
     model, outputs = stored
     options = DecodeOptions(beam_size=4, ctc_weight=0.2, reverse_weight=0.4)
     feats, lengths = outputs["feats"], outputs["feats_lengths"]
@@ -109,10 +109,10 @@ def test_attention_search_with_beam_one_follows_the_best_token(stored):
 
 
 @pytest.mark.parametrize("stored", KINDS, indirect=True)
-def test_audio_too_short_for_a_frame_is_an_empty_hypothesis_and_leaves_others_alone(stored):
+def test_audio_too_short_for_a_frame_gives_an_empty_hypothesis_and_does_not_change_others(stored):
     model, outputs = stored
     feats = outputs["feats"][:2, :60]
-    modes = [mode for mode in WENETS if mode != "attention"]  # which may run on to the longest of its batch
+    modes = [mode for mode in WENETS if mode != "attention"]  # may continue to the longest utterance of the batch
     alone = decode(model, feats[:1], torch.tensor([60]), modes, DecodeOptions())
     results = decode(model, feats, torch.tensor([60, 4]), MODES, DecodeOptions())
     for mode in MODES:
@@ -122,7 +122,7 @@ def test_audio_too_short_for_a_frame_is_an_empty_hypothesis_and_leaves_others_al
 
 
 @pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
-def test_token_times_come_when_asked_one_for_each_token(stored):
+def test_token_times_has_a_time_for_each_token(stored):
     model, outputs = stored
     feats, lengths = outputs["feats"], outputs["feats_lengths"]
     options = DecodeOptions(beam_size=3)
@@ -138,14 +138,14 @@ def test_token_times_come_when_asked_one_for_each_token(stored):
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)
-def test_reverse_weight_needs_a_decoder_of_both_directions(stored):
+def test_reverse_weight_needs_a_right_to_left_decoder(stored):
     model, outputs = stored
     options = DecodeOptions(reverse_weight=0.5)
     with pytest.raises(ValueError, match=r"reverse_weight 0\.5 needs decoder bitransformer"):
         decode(model, outputs["feats"], outputs["feats_lengths"], ["attention_rescoring"], options)
 
 
-def test_an_unknown_mode_is_refused_before_any_work_naming_the_known():
+def test_an_unknown_mode_is_refused_before_any_work_with_the_known_modes():
     with pytest.raises(ValueError, match="unknown decode mode greedy; known: attention, attention_resc"):
         decode(None, None, None, ["attention", "greedy"], DecodeOptions())
     with pytest.raises(ValueError, match="none given"):
@@ -159,7 +159,7 @@ def test_impossible_options_are_refused_by_name(bad):
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)
-def test_as_many_hypotheses_as_asked_for(stored):
+def test_nbest_limits_the_hypotheses(stored):
     model, outputs = stored
     for mode, nbests in decode(
         model, outputs["feats"], outputs["feats_lengths"], MODES, DecodeOptions(beam_size=5, nbest=3)

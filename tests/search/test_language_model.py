@@ -14,7 +14,7 @@ TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0} | {letter: unit for unit, l
 
 
 def total(model, tokens):
-    """The bonus of a complete sequence."""
+    """Bonus of a complete sequence."""
     states, bonus = torch.zeros(1, 1, 1, dtype=torch.int64), 0.0
     for token in tokens:
         states, gain = model.extend(states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool))
@@ -33,7 +33,7 @@ def test_units_are_tokens_or_words_and_the_end_is_scored(tmp_path, unit, units):
     assert total(model, [2, 1, 3, 2, 4, 5, 2]) == pytest.approx(expected)
 
 
-def test_a_table_that_was_dropped_is_made_again(tmp_path, monkeypatch):
+def test_an_emptied_table_is_filled_again(tmp_path, monkeypatch):
     pytest.importorskip("kenlm")
     model = LanguageModel(write_arpa(tmp_path / "lm.arpa", LETTERS), TOKENIZER, 0.5, 0.0, "token")
     before = total(model, [2, 3, 4])
@@ -42,7 +42,7 @@ def test_a_table_that_was_dropped_is_made_again(tmp_path, monkeypatch):
     assert total(model, [2, 3, 4]) == before
 
 
-def test_files_that_are_no_models_are_named(tmp_path):
+def test_a_file_that_is_not_a_language_model_is_named(tmp_path):
     pytest.importorskip("kenlm")
     with pytest.raises(FileNotFoundError, match="none: no such language model"):
         LanguageModel(tmp_path / "none", TOKENIZER, 0.5, 0.0, "token")

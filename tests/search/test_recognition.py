@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 class FakeModel(torch.nn.Module):
-    """Stands for a model whose posteriors are its features; counts the passes through its encoder."""
+    """A model whose posteriors are its features; counts the passes of its encoder."""
 
     blank = 0
     ctc_weight = 1.0

@@ -1,4 +1,4 @@
-"""Searches of a transducer, next to plain ones that enumerate."""
+"""Searches of transducers, compared with plain searches and enumeration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIM = 6
 
 
 def make(vocab: int, seed: int, kind: str = "rnn") -> SimpleNamespace:
-    """Predictor and joint network with large weights, so that what came before matters."""
+    """Predictor and joint network with large weights, so that results depend on the tokens before."""
     torch.manual_seed(seed)
     conf = {
         "rnn": RnnPredictorConf(embed_size=DIM, output_size=DIM, hidden_size=DIM, num_layers=1),
@@ -34,7 +34,7 @@ def make(vocab: int, seed: int, kind: str = "rnn") -> SimpleNamespace:
 
 
 def scores_after(model, tokens, frame) -> torch.Tensor:
-    """Log-probabilities (V,) of what comes behind `tokens` at an encoder frame (D,)."""
+    """Log-probabilities (V,) of the next token after `tokens` at an encoder frame (D,)."""
     predicted, _ = model.predictor(torch.tensor([[model.blank, *tokens]]), model.predictor.start(1))
     return model.joint(frame, predicted[0, -1]).log_softmax(dim=0)
 
@@ -44,7 +44,7 @@ def mixed(log_probs, ctc, weight):
 
 
 def exhaustive(model, frames, ctc, weight) -> dict[tuple[int, ...], float]:
-    """Probability of each token sequence: the sum over all ways to give each of its tokens a frame of its own."""
+    """Probability of each token sequence: the sum over all ways to assign its tokens to different frames."""
     vocab = model.joint.ffn_out.out_features
     result: dict[tuple[int, ...], float] = {}
     for path in itertools.product(range(vocab), repeat=len(frames)):
@@ -58,7 +58,7 @@ def exhaustive(model, frames, ctc, weight) -> dict[tuple[int, ...], float]:
 
 
 def plain(model, frames, beam) -> list[tuple[tuple[int, ...], float]]:
-    """The same search with one dictionary and no tensors."""
+    """The beam search with a dictionary instead of tensors."""
     kept = {(): 0.0}
     for frame in frames:
         ways: dict[tuple[int, ...], float] = {}
@@ -73,7 +73,7 @@ def plain(model, frames, beam) -> list[tuple[tuple[int, ...], float]]:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["rnn", "conv"])
 @pytest.mark.parametrize("weight", [1.0, 0.6])
-def test_a_beam_that_holds_everything_finds_what_enumeration_finds(kind, weight):
+def test_a_beam_wider_than_all_sequences_equals_enumeration(kind, weight):
     model = make(3, seed=1, kind=kind)
     encoder_out = torch.randn(2, 4, DIM)
     ctc = torch.randn(2, 4, 3).log_softmax(dim=2) if weight < 1 else None
@@ -90,7 +90,7 @@ def test_a_beam_that_holds_everything_finds_what_enumeration_finds(kind, weight)
 
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [1, 2, 3, 7])
-def test_a_narrow_beam_finds_what_a_plain_search_finds(beam):
+def test_a_narrow_beam_equals_a_plain_search(beam):
     for seed in range(12):
         model = make(6, seed)
         encoder_out = 2 * torch.randn(3, 9, DIM)
@@ -113,7 +113,7 @@ def test_a_narrow_beam_finds_what_a_plain_search_finds(beam):
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["rnn", "conv"])
-def test_greedy_search_follows_the_best_step_by_step(kind):
+def test_greedy_search_takes_the_best_of_every_step(kind):
     several = 0
     for seed in range(12):
         model = make(5, seed, kind)
@@ -138,7 +138,7 @@ def test_greedy_search_follows_the_best_step_by_step(kind):
 
 
 @torch.no_grad()
-def test_a_model_that_never_gives_a_blank_comes_to_an_end():
+def test_the_search_ends_with_a_model_that_never_gives_a_blank():
     model = make(4, seed=0)
     model.joint.ffn_out.bias[0] = -1000.0
     (nbest,) = rnnt_greedy_search(model, torch.randn(1, 3, DIM), torch.tensor([3]))
@@ -146,7 +146,7 @@ def test_a_model_that_never_gives_a_blank_comes_to_an_end():
 
 
 @torch.no_grad()
-def test_no_frames_are_an_empty_hypothesis():
+def test_no_frames_give_an_empty_hypothesis():
     model = make(4, seed=0)
     for nbests in (
         rnnt_beam_search(model, torch.randn(2, 3, DIM), torch.tensor([0, 0]), 4),

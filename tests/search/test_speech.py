@@ -11,7 +11,7 @@ RATE = 8000
 
 
 def recording(path, stretches, noise=0.0005):
-    """Write tones: (seconds, level) after another, over noise."""
+    """Write a sequence of tones (seconds, level) with noise."""
     random = np.random.default_rng(0)
     parts = [level * np.sin(0.4 * np.arange(round(seconds * RATE))) for seconds, level in stretches]
     samples = np.concatenate(parts)
@@ -35,7 +35,7 @@ def test_soft_edges_belong_to_the_speech(tmp_path):
     assert cut(path) == [(0.99, 2.26), (2.34, 3.66)]  # of the longest, 0.15 s
 
 
-def test_what_is_too_long_is_cut_at_its_longest_pauses(tmp_path):
+def test_long_segments_are_cut_at_their_longest_pauses(tmp_path):
     path = recording(
         tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.2, 0), (1, 0.2), (0.12, 0), (1, 0.2), (0.05, 0), (4, 0.2)]
     )
@@ -50,7 +50,7 @@ def test_what_is_too_long_is_cut_at_its_longest_pauses(tmp_path):
 
 
 @pytest.mark.parametrize("rate", [11025, 22050, 44100])
-def test_times_are_those_of_the_file_whatever_its_rate(tmp_path, rate):
+def test_times_do_not_depend_on_the_sample_rate(tmp_path, rate):
     samples = np.random.default_rng(0).normal(0, 0.0005, 95 * rate)
     samples[90 * rate : 92 * rate] += 0.2 * np.sin(0.4 * np.arange(2 * rate))
     soundfile.write(tmp_path / "a.wav", samples, rate)
@@ -67,7 +67,7 @@ def test_the_threshold_follows_noise_and_loudness_from_block_to_block(tmp_path):
     assert cut(recording(tmp_path / "a.wav", [*loud, *quiet])) == [(27.99, 29.01), (39.99, 41.01)]
 
 
-def test_clicks_are_no_speech_and_silence_has_none(tmp_path):
+def test_clicks_and_silence_are_not_speech(tmp_path):
     assert cut(recording(tmp_path / "a.wav", [(3, 0), (0.02, 0.5), (3, 0)])) == []
     assert cut(recording(tmp_path / "b.wav", [(3, 0)])) == []
     assert cut(recording(tmp_path / "c.wav", [(3, 0.0)], noise=0.0)) == []

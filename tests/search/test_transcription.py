@@ -17,7 +17,7 @@ def units(tokens):
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 5, 100])
-def test_windows_join_to_what_was_said_whatever_jitters(vocabulary):
+def test_windows_join_to_the_tokens_of_the_recording_despite_jitter(vocabulary):
     draw = random.Random(vocabulary)
     for _ in range(200):
         times = [0.2 * place + draw.uniform(0, 0.1) + 0.5 for place in range(300) if draw.random() < 0.7]
@@ -31,13 +31,13 @@ def test_windows_join_to_what_was_said_whatever_jitters(vocabulary):
         assert units(joined) == units(said)
 
 
-def test_errors_at_the_edges_of_windows_are_left_behind():
+def test_errors_at_the_edges_of_windows_are_removed():
     left = [Token(1, 1.0, 1), Token(2, 2.0, 1), Token(3, 3.0, 1), Token(99, 3.9, 1)]  # cut at 4 s
     right = [Token(98, 2.0, 1), Token(3, 3.0, 1), Token(4, 4.0, 1)]  # begins at 2 s
     assert units(join(left, right, Segment(2.0, 4.0))) == [1, 2, 3, 4]
 
 
-def test_windows_that_agree_on_nothing_part_at_the_middle():
+def test_windows_without_a_common_token_are_cut_at_the_middle():
     left = [Token(1, 2.5, 1), Token(2, 3.5, 1)]
     right = [Token(3, 2.6, 1), Token(4, 3.6, 1)]
     assert units(join(left, right, Segment(2.0, 4.0))) == [1, 4]
@@ -45,13 +45,13 @@ def test_windows_that_agree_on_nothing_part_at_the_middle():
 
 
 @pytest.mark.parametrize("bad", [{"overlap": 0}, {"window": 5, "overlap": 3}, {"pause": -1.0}, {"usual": 0.0}])
-def test_times_that_do_not_fit_are_refused_by_name(bad):
+def test_wrong_times_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=list(bad)[-1]):
         Cutting(**bad)
 
 
-def test_segments_are_as_long_as_the_utterances_of_training(tmp_path):
-    assert Cutting.of_run(tmp_path) == Cutting()  # of another toolkit
+def test_segments_are_limited_to_the_lengths_of_training_utterances(tmp_path):
+    assert Cutting.of_run(tmp_path) == Cutting()  # a folder without environment.yaml
     run = RunFolder(tmp_path)
     run.note_start({"started": "by an older version"})
     assert Cutting.of_run(tmp_path) == Cutting()
@@ -62,7 +62,7 @@ def test_segments_are_as_long_as_the_utterances_of_training(tmp_path):
 
 
 class Spelling(Transcriber):
-    """What subtitles need of a transcriber, without a model."""
+    """A transcriber without a model, for subtitles."""
 
     def __init__(self):
         self.tokenizer = Tokenizer(CharSplitter(), {letter: unit for unit, letter in enumerate("▁abcdefgh")})
@@ -87,12 +87,12 @@ def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
     cues = [cue.split("\n") for cue in subtitles(Spelling(), passages)]
     assert [cue[0] for cue in cues] == [str(number + 1) for number in range(len(cues))]
     assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]
-    assert cues[1][1:3] == ["00:00:01,180 --> 00:00:02,180", "ef"]  # a second, though it is said in less
+    assert cues[1][1:3] == ["00:00:01,180 --> 00:00:02,180", "ef"]  # shown for a second, although the speech is shorter
     assert cues[2][1].startswith("00:59:59,980 --> 01:00:0")
     assert all(set(cue[2].split()) == {"gh"} and len(cue[2]) <= 80 for cue in cues[2:])
     assert sum(len(cue[2].split()) for cue in cues[2:]) == 60
 
 
-def test_tokens_without_ctc_times_are_spread_over_their_segment():
+def test_tokens_without_ctc_times_are_evenly_spaced():
     tokens = Spelling()._tokens(Hypothesis((1, 2), 0.0), Segment(10.0, 14.0))
     assert [token.time for token in tokens] == [11.0, 13.0]

@@ -37,7 +37,7 @@ def test_yaml_for_batch_conf_is_printed(corpus: Path) -> None:
     assert "max_frames_in_batch: " in done.stdout
 
 
-def test_too_little_memory_is_an_error_of_one_line(corpus: Path) -> None:
+def test_too_little_memory_is_an_error_in_one_line(corpus: Path) -> None:
     done = find(corpus, "--memory", "100MB")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: up to 0.8 s: not one utterance of 78 frames and 2 tokens")

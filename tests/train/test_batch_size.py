@@ -33,12 +33,12 @@ def test_no_batch_has_more_utterances_than_the_bucket() -> None:
     assert tried == [8, 13]
 
 
-def test_where_the_start_is_too_large_less_is_tried() -> None:
+def test_a_start_that_is_too_large_is_bisected() -> None:
     assert largest_batch(trial_with_room(50, []), Shape(100, 10, 1), 64).utterances == 5
     assert largest_batch(trial_with_room(5, []), Shape(100, 10, 1), 64) is None
 
 
-def test_a_process_that_wants_more_memory_than_it_may_have_ends_alone() -> None:
+def test_running_out_of_memory_ends_only_the_limited_process() -> None:
     def touch(megabytes: int) -> None:
         torch.ones(megabytes * MB // 4)
 
@@ -48,7 +48,7 @@ def test_a_process_that_wants_more_memory_than_it_may_have_ends_alone() -> None:
     assert limited_process(lambda: touch(400), base + 300 * MB) is None
 
 
-def test_what_fails_for_another_reason_is_said() -> None:
+def test_other_failures_of_the_limited_process_are_raised() -> None:
     def fail() -> None:
         raise KeyError("no such thing")
 
@@ -56,7 +56,7 @@ def test_what_fails_for_another_reason_is_said() -> None:
         limited_process(fail, 4000 * MB)
 
 
-def test_trials_train_the_model_and_ddp_takes_its_share() -> None:
+def test_trials_train_the_model_and_ddp_takes_more_memory() -> None:
     config = small_config(vocab_size=5)
     base = limited_process(lambda: None, 4000 * MB)
     alone, beside = (cpu_trial(config, base + 1000 * MB, with_ddp=ddp)(Shape(50, 200, 5), 4) for ddp in (False, True))

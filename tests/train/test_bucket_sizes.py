@@ -16,7 +16,7 @@ def fits(frames: int):
     return lambda shape, utterances: utterances if utterances * shape.frames <= frames else None
 
 
-def test_each_bucket_gets_its_batch_and_an_empty_one_that_of_the_next_longer() -> None:
+def test_an_empty_bucket_gets_the_batch_size_of_the_next_longer_bucket() -> None:
     found = largest_batches(POLICY, SHAPES, fits(4000), 10**9)
     assert found == [Found(40, 40), None, Found(10, 10)]
     text = batch_conf_yaml(POLICY, SHAPES, found)
@@ -29,7 +29,7 @@ def test_each_bucket_gets_its_batch_and_an_empty_one_that_of_the_next_longer() -
     assert text.endswith("{batch_type: dynamic, max_frames_in_batch: 4000}\n")
 
 
-def test_a_bucket_that_does_not_train_at_all_is_an_error_with_its_size() -> None:
+def test_a_bucket_without_a_batch_that_fits_is_an_error_with_its_size() -> None:
     with pytest.raises(
         ValueError, match=r"up to 4 s: not one utterance of 400 frames and 20 tokens trains in 1\.00 GB"
     ):

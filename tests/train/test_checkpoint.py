@@ -18,7 +18,7 @@ def names(folder: Path, pattern: str) -> list[str]:
     return sorted(path.name for path in folder.glob(pattern))
 
 
-def test_open_writes_the_config_and_sweeps_what_a_killed_run_left_half_written(tmp_path: Path) -> None:
+def test_open_writes_the_config_and_deletes_incomplete_files(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "exp" / "run")
     folder.open(tiny_config(), resumed=False)
     assert load_config(folder.path / "train.yaml").model_dump() == tiny_config().model_dump()
@@ -27,7 +27,7 @@ def test_open_writes_the_config_and_sweeps_what_a_killed_run_left_half_written(t
     assert not names(folder.path, ".*")
 
 
-def test_a_new_run_removes_what_one_before_it_noted_and_a_resumed_one_keeps_it(tmp_path: Path) -> None:
+def test_a_new_run_deletes_records_of_an_earlier_run_and_a_resumed_run_keeps_them(tmp_path: Path) -> None:
     notes = ["bad_samples.jsonl", "environment.yaml", "too_large.jsonl"]
     for name in notes:
         (tmp_path / name).touch()
@@ -44,7 +44,7 @@ def test_weights_are_a_plain_state_dict_that_loads_back(tmp_path: Path) -> None:
     assert all(torch.equal(weight, other.state_dict()[name]) for name, weight in model.state_dict().items())
 
 
-def test_two_states_are_kept_and_the_newest_whole_one_is_found(
+def test_two_states_are_kept_and_the_newest_readable_one_is_found(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = RunFolder(tmp_path)
@@ -71,7 +71,7 @@ def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -
         folder.refuse_strangers()
 
 
-def test_the_newest_and_the_best_epochs_are_kept_and_the_one_that_final_points_at(tmp_path: Path) -> None:
+def test_the_newest_epochs_the_best_epochs_and_the_target_of_final_are_kept(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for epoch, loss in enumerate([5.0, 1.0, 4.0, math.nan, 2.0, 3.0, 6.0]):
         folder.save_epoch(epoch, TinyModel().state_dict(), {"loss_dict": {"loss": loss}})
@@ -92,7 +92,7 @@ def test_final_is_a_relative_link_that_survives_a_move_of_the_folder(tmp_path: P
     assert (tmp_path / "moved" / "final.pt").resolve() == tmp_path / "moved" / "epoch_1.pt"
 
 
-def test_the_yaml_of_an_epoch_says_what_was_measured(tmp_path: Path) -> None:
+def test_the_yaml_of_an_epoch_has_the_measured_values(tmp_path: Path) -> None:
     RunFolder(tmp_path).save_epoch(3, TinyModel().state_dict(), {"step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}})
     record = yaml.safe_load((tmp_path / "epoch_3.yaml").read_text())
     assert record.pop("save_time")

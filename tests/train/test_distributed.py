@@ -8,7 +8,7 @@ import torch
 from wenet_uio.train.distributed import World, auto_workers, cpu_threads
 
 
-def test_plain_python_is_a_world_of_one() -> None:
+def test_plain_python_is_a_world_of_one_rank() -> None:
     world = World.from_environment("cpu", {})
     assert (world.rank, world.size, world.device) == (0, 1, torch.device("cpu"))
     values = torch.tensor([1.0, 2.0])
@@ -24,13 +24,13 @@ def test_workers_are_chosen_by_device_cores_and_ranks(monkeypatch) -> None:
         assert auto_workers(World(torch.device("cuda", 0), local_size=local_size)) == workers
 
 
-def test_torchrun_says_who_a_process_is() -> None:
+def test_the_world_is_read_from_the_variables_of_torchrun() -> None:
     environment = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
     world = World.from_environment("cpu", environment)
     assert (world.rank, world.size, world.local_rank, world.local_size) == (5, 8, 1, 4)
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_a_missing_device_is_refused() -> None:
     with pytest.raises(ValueError, match="--device tpu: unknown; known: auto, cpu, cuda"):
         World.from_environment("tpu", {})
     with pytest.raises(ValueError, match=r"local rank 99 needs a GPU of its own, \d+ found"):

@@ -1,4 +1,4 @@
-"""What holds for every engine, on one rank and several."""
+"""Properties of every engine, on one rank and on several."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="dee
 
 
 def run_ranks(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """What tests/train/support/ranks.py finds for each deal of the job."""
+    """Results of tests/train/support/ranks.py for each deal of the job."""
     (folder / "job.json").write_text(json.dumps(job))
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={len(job['deals'][0])}"]
     command = [sys.executable, *launch, ranks.__file__, str(folder / "job.json"), str(folder / "result.pt")]
@@ -54,7 +54,7 @@ def run_ranks(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 
 
 def alone(keys: dict[str, Any], deal: list[list[list[int]]] = ON_ONE[0], **job: Any) -> dict[str, Any]:
-    """The same on one rank, in this process."""
+    """Results on one rank, in this process."""
     return ranks.run(ranks.make_engine({"engine": "torch_ddp", "small": True, "keys": keys, **job}, CPU), deal)
 
 

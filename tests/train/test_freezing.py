@@ -13,7 +13,7 @@ from wenet_uio.train.freezing import freeze_idle
 
 
 def frozen(ctc_weight: float, reverse_weight: float) -> set[str]:
-    """Parts of a small U2++ model that are frozen."""
+    """Frozen modules of a small U2++ model."""
     small = {"attention_heads": 2, "linear_units": 8, "num_blocks": 1}
     config = tiny_config(
         encoder_conf={**small, "output_size": 8},
@@ -28,7 +28,7 @@ def frozen(ctc_weight: float, reverse_weight: float) -> set[str]:
     return {name for name, part in parts.items() if not any(weight.requires_grad for weight in part.parameters())}
 
 
-def test_what_has_no_part_in_the_loss_is_frozen() -> None:
+def test_weights_without_influence_on_the_loss_are_frozen() -> None:
     assert frozen(ctc_weight=0.3, reverse_weight=0.3) == set()
     assert frozen(ctc_weight=0.3, reverse_weight=0.0) == {"right"}
     assert frozen(ctc_weight=0.0, reverse_weight=0.3) == {"ctc"}
@@ -66,14 +66,14 @@ def test_statistics_of_a_frozen_batch_norm_stay_as_they_are() -> None:
     assert statistics(**special, freeze_modules=["encoder"]) == 0
 
 
-def test_a_module_that_is_not_there_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_module_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="no module 'encoder.embd'; did you mean 'encoder.embed'"):
         changed_by_a_step(freeze_modules=["encoder.embd"])
-    with pytest.raises(ValueError, match="leaves nothing to train"):
+    with pytest.raises(ValueError, match="leaves no weight to train"):
         changed_by_a_step(freeze_modules=["encoder", "decoder", "ctc"])
 
 
-def test_only_lora_weights_are_trained_when_asked() -> None:
+def test_only_optimize_lora_trains_only_lora_weights() -> None:
     changed, engine = changed_by_a_step(use_lora=True, only_optimize_lora=True)
     assert changed
     assert all(map(is_lora, changed))

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends as if it had not been."""
+"""A run that is killed several times and resumed ends as an undisturbed run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLS = 12
 
 
 def draw_kills(seed: int) -> list[list[object]]:
-    """Every kind of moment at least once, in random order, at random counts."""
+    """Kills at every kind of event at least once, in random order, at random numbers."""
     drawn = random.Random(seed)
     events = list(killed_run.EVENTS) + drawn.choices(list(killed_run.EVENTS), k=KILLS - len(killed_run.EVENTS))
     drawn.shuffle(events)
@@ -49,7 +49,7 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
 
 
 def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Points of TensorBoard, but those that the clock gives."""
+    """Points of TensorBoard, except measured times."""
     kinds = {
         "scalars": "value",
         "images": "encoded_image_string",
@@ -67,7 +67,7 @@ def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:
 
 
 def bad_samples(folder: Path) -> list[tuple[str, int, str, str]]:
-    """What the run named: list, pass, key, reason."""
+    """List, pass, key and reason of each line of bad_samples.jsonl."""
     lines = read_lines(folder / "exp/bad_samples.jsonl")
     return sorted((line["list"], line["pass"], line["key"], line["reason"]) for line in lines)
 
@@ -79,7 +79,7 @@ def test_twelve_kills_change_neither_weights_nor_points(seed: int, tmp_path: Pat
     assert run(tmp_path / "killed", kills) == {"survived": 0, "complete": True}, kills
     assert run(tmp_path / "undisturbed", []) == {"survived": 0, "complete": True}
     resumed = (tmp_path / "killed/said").read_text().count("resuming after step")
-    assert resumed >= KILLS - kinds.count("rename")  # which may come before that is said
+    assert resumed >= KILLS - kinds.count("rename")  # a rename may come before the log line
     first, second = (torch.load(tmp_path / name / "exp/final.pt") for name in ("killed", "undisturbed"))
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)

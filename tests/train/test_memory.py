@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class HungryModel(TinyModel):
-    """Asks for more memory than there is with more utterances than `room`."""
+    """Runs out of memory with more than `room` utterances."""
 
     room = 2
 
@@ -46,7 +46,7 @@ def engine_of(model: nn.Module, **keys: Any) -> DdpEngine:
     return engine
 
 
-def test_a_failed_allocation_is_told_from_other_errors() -> None:
+def test_failed_allocations_are_recognised() -> None:
     with pytest.raises(RuntimeError) as failed:
         torch.empty(1 << 46)
     assert is_out_of_memory(failed.value)
@@ -73,7 +73,7 @@ def test_a_batch_that_does_not_fit_is_split_and_ends_in_the_same_weights(caplog:
     assert caplog.records[0].getMessage().endswith("; the batch is split in two")
 
 
-def test_what_is_as_large_as_what_failed_is_split_before_it_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_as_large_as_a_failed_one_are_split_beforehand(caplog: pytest.LogCaptureFixture) -> None:
     engine = engine_of(HungryModel())
     engine.step([tiny_batch([9, 7, 5], 1)], 1, {})
     caplog.clear()
@@ -83,14 +83,14 @@ def test_what_is_as_large_as_what_failed_is_split_before_it_is_tried(caplog: pyt
     assert len(caplog.records) == 1
 
 
-def test_what_needs_as_much_of_everything_is_as_large_with_fewer_frames_too() -> None:
+def test_a_batch_with_fewer_frames_is_as_large_if_it_needs_as_much_in_every_product() -> None:
     known = TooLarge(step=1, utterances=10, frames=100, tokens=5)
     assert known.is_within(tiny_batch([90] * 13, 1, tokens=5))
     assert not known.is_within(tiny_batch([90] * 12, 1, tokens=5))  # less in the square of the frames
     assert not known.is_within(tiny_batch([100] * 10, 1, tokens=4))
 
 
-def test_a_step_that_is_made_again_counts_once_in_batch_norms() -> None:
+def test_a_repeated_step_counts_once_in_batch_norms() -> None:
     batches, weights = [tiny_batch([9, 7], 1), tiny_batch([5, 4, 2, 2], 2)], []
     for known in (set(), {TooLarge(step=1, utterances=4, frames=5, tokens=1)}):
         torch.manual_seed(1)
@@ -106,7 +106,7 @@ def test_a_step_that_is_made_again_counts_once_in_batch_norms() -> None:
         assert torch.equal(weights[0][name], value), name
 
 
-def test_a_single_utterance_without_room_ends_the_run() -> None:
+def test_a_single_utterance_that_does_not_fit_ends_the_run() -> None:
     model = HungryModel()
     model.room = 0
     with pytest.raises(
@@ -133,7 +133,7 @@ def test_the_key_to_lower_is_named(conf: dict[str, Any], expected: str) -> None:
     assert knob(BatchConf(**conf), frames=700, seconds=7.0) == expected
 
 
-def test_ranks_agree_on_a_step_that_one_of_them_has_no_memory_for(tmp_path: Path) -> None:
+def test_all_ranks_repeat_a_step_in_which_one_ran_out_of_memory(tmp_path: Path) -> None:
     cases = [{"where": where, "before": before} for where in ("forward", "backward") for before in (0, 1, 3)]
     (tmp_path / "cases.json").write_text(json.dumps(cases))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", starved.__file__]
@@ -163,7 +163,7 @@ def test_ranks_agree_on_a_step_that_one_of_them_has_no_memory_for(tmp_path: Path
     ],
     ids=["torch_ddp", "torch_fsdp", "deepspeed"],
 )
-def test_a_run_short_of_memory_goes_on_and_ends_as_one_that_knew_before(
+def test_a_run_that_ran_out_of_memory_ends_with_the_weights_of_one_that_split_beforehand(
     engine: str, starts: dict[str, list[list[int]]], tmp_path: Path
 ) -> None:
     write_corpus(tmp_path, max_epoch=1, save_interval=None, observe_interval=0)  # three steps, a state of the first

@@ -7,13 +7,13 @@ from tests.train.support.tiny import tiny_batch
 from wenet_uio.train.metrics import Totals, count, loss_sums
 
 
-def test_count_adds_up_what_micro_batches_hold() -> None:
+def test_count_sums_the_sizes_of_micro_batches() -> None:
     counted = count([tiny_batch([5, 3], 1), tiny_batch([], 2), tiny_batch([4], 3)])
     expected = {"utterances": 3, "texts": 0, "tokens": 6, "seconds": 0.12, "frames": 12, "padded_frames": 14}
     assert counted == pytest.approx(expected)
 
 
-def test_text_without_audio_has_no_part_in_the_mean_of_the_ctc_loss() -> None:
+def test_text_without_audio_does_not_count_in_the_mean_ctc_loss() -> None:
     heard, text = tiny_batch([5, 3], 1), tiny_batch([0, 0, 0], 2)
     names = ("loss", "loss_att", "loss_ctc")
     totals = Totals()

@@ -33,7 +33,7 @@ def test_an_utterance_has_attention_of_encoder_and_decoder_and_ctc_posteriors(en
     assert seen.heard == tuple(unit for n, unit in enumerate(best) if unit and (n == 0 or best[n - 1] != unit))
 
 
-def test_looking_changes_nothing(engine: DdpEngine) -> None:
+def test_observing_changes_neither_weights_nor_random_numbers(engine: DdpEngine) -> None:
     batch = tiny_batch([90, 50], seed=1, tokens=3)
     drawn, losses = torch.get_rng_state(), engine.objective(batch)
     torch.set_rng_state(drawn)
@@ -46,7 +46,7 @@ def test_looking_changes_nothing(engine: DdpEngine) -> None:
         assert not module._forward_hooks
 
 
-def test_the_attention_noted_is_the_one_that_is_used(engine: DdpEngine) -> None:
+def test_the_recorded_attention_is_the_one_of_the_model(engine: DdpEngine) -> None:
     batch = tiny_batch([90], seed=1, tokens=3)
     attention = [module for name, module in engine.model.named_modules() if name.endswith("src_attn")][1]
     calls = []
@@ -61,7 +61,7 @@ def test_the_attention_noted_is_the_one_that_is_used(engine: DdpEngine) -> None:
     torch.testing.assert_close(weights @ value[0], expected[0])
 
 
-def test_a_model_without_attention_is_passed_over() -> None:
+def test_a_model_without_attention_has_no_pictures_of_it() -> None:
     engine = DdpEngine(TinyModel(), tiny_config(), CPU, seed=5)
     engine.connect()
     seen = observe(engine, tiny_batch([5], 1))
@@ -78,7 +78,7 @@ def test_pictures_are_rgb(engine: DdpEngine) -> None:
         assert len(np.unique(picture)) > 10
 
 
-def test_the_first_utterance_is_kept_and_batches_are_as_they_were() -> None:
+def test_the_first_utterance_is_kept_and_batches_are_unchanged() -> None:
     batches = [tiny_batch([], 1), tiny_batch([7, 5], 2), tiny_batch([9], 3)]
     first = FirstUtterance(batches)
     assert list(first) == batches

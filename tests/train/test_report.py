@@ -13,7 +13,7 @@ SCALARS = {"loss": 2.5, "lr": 0.001, "audio_seconds_per_second": 80.0, "data_wai
 
 
 def report(reporter: Reporter) -> None:
-    """An epoch of four steps, of which a run before this one made two."""
+    """An epoch of four steps; an earlier start of the run made two of them."""
     reporter.open(3, None)
     reporter.begin_epoch(epoch=1, step=6, done=2, steps=4)
     reporter.step()
@@ -25,7 +25,7 @@ def report(reporter: Reporter) -> None:
     reporter.close()
 
 
-def test_without_a_terminal_there_is_a_line_an_interval_and_two_an_epoch(
+def test_without_a_terminal_each_interval_has_a_line_and_each_epoch_two(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
@@ -41,7 +41,7 @@ def test_without_a_terminal_there_is_a_line_an_interval_and_two_an_epoch(
     assert account == "epoch 1/4: 20 utterances: 16 read, 1 filtered (1 max_length), 3 bad (3 unreadable)"
 
 
-def test_on_a_terminal_there_is_a_bar_and_two_lines_an_epoch(
+def test_on_a_terminal_there_is_a_bar_and_each_epoch_has_two_lines(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
@@ -54,7 +54,7 @@ def test_on_a_terminal_there_is_a_bar_and_two_lines_an_epoch(
     assert len([record for record in caplog.records if record.name == "wenet_uio.train.report"]) == 2
 
 
-def test_a_rank_that_does_not_report_leaves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disabled_reporter_writes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         report(Reporter(False, tmp_path / "tensorboard", max_epoch=5))
     assert not caplog.records

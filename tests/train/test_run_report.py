@@ -23,7 +23,7 @@ def start(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which exp is a complete run of two epochs, one of whose 23 utterances is bad."""
+    """A folder with a complete run `exp` of two epochs; one of its 23 utterances is bad."""
     folder = write_corpus(tmp_path_factory.mktemp("run"))
     bad = folder / "bad.wav"
     bad.write_text("no audio")
@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_ends_with_a_page_that_needs_nothing_beside_it(run: Path) -> None:
+def test_a_run_ends_with_a_page_that_needs_no_other_file(run: Path) -> None:
     page = (run / "exp/report.html").read_text()
     assert "Complete: 2 epochs, 12 optimizer steps." in page
     assert "No decoded text is scored yet." in page
@@ -66,7 +66,7 @@ def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
     assert not list((run / "exp").glob(".*.tmp"))
 
 
-def test_a_run_under_way_has_a_report_too(run: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_has_a_report_as_well(run: Path, tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text((run / "exp/train.yaml").read_text())
     assert "No epoch is complete yet." in write_run_report(tmp_path).read_text()
     with pytest.raises(ValueError, match="no run here"):

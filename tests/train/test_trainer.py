@@ -24,7 +24,7 @@ from wenet_uio.train.watchdog import Watchdog
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Simulates a kill of the process."""
 
 
 class DisturbedLoader(ListLoader):
@@ -71,7 +71,7 @@ def make_trainer(path: Path, train: ListLoader | None = None, cv: ListLoader | N
 
 
 def series(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Points of TensorBoard, but those that the clock gives."""
+    """Points of TensorBoard, except measured times."""
     events = EventAccumulator(str(path / "tensorboard"))
     events.Reload()
     tags = [tag for tag in events.Tags()["scalars"] if not tag.endswith(("per_second", "data_wait"))]
@@ -85,7 +85,7 @@ def same_weights(first: Path, second: Path) -> bool:
 
 @pytest.fixture(autouse=True)
 def _handler_of_sigterm() -> Iterator[None]:
-    """As it was before the test."""
+    """Restore the handler after the test."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
@@ -123,9 +123,7 @@ def test_tensorboard_has_train_points_every_log_interval_and_cv_points_every_epo
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 5, 14])
-def test_a_run_killed_anywhere_and_run_again_ends_as_if_it_had_not_been(
-    at: int, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(at: int, undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "killed"
     with pytest.raises(Killed):
         make_trainer(path, DisturbedLoader(TRAIN, at, kill), save_interval=2).run()
@@ -135,7 +133,7 @@ def test_a_run_killed_anywhere_and_run_again_ends_as_if_it_had_not_been(
     assert series(path) == series(undisturbed)
 
 
-def test_a_run_killed_while_it_validates_goes_on_too(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_run_killed_during_validation_resumes(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "killed"
     with pytest.raises(Killed):
         make_trainer(path, cv=DisturbedLoader(CV, 4, kill), save_interval=2).run()
@@ -154,7 +152,7 @@ def test_sigterm_finishes_the_step_saves_and_ends_the_run(at: int, undisturbed: 
     assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
 
 
-def test_sigterm_ends_a_validation_at_once_and_the_next_start_does_it_again(undisturbed: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_a_validation_at_once_and_the_next_start_repeats_it(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "terminated"
     trainer = make_trainer(path, cv=DisturbedLoader(CV, 4, terminate), save_interval=2)
     assert not trainer.run()
@@ -177,7 +175,7 @@ def test_points_of_another_run_in_the_same_folder_are_left_alone(tmp_path: Path)
     assert other.read_bytes() == b"points"
 
 
-def test_a_complete_run_says_so_and_trains_nothing(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_complete_run_logs_that_and_does_not_train(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = (undisturbed / "epoch_2.pt").stat().st_mtime_ns
     with caplog.at_level(logging.INFO):
         assert make_trainer(undisturbed).run()
@@ -185,7 +183,7 @@ def test_a_complete_run_says_so_and_trains_nothing(undisturbed: Path, caplog: py
     assert (undisturbed / "epoch_2.pt").stat().st_mtime_ns == before
 
 
-def test_a_resumed_run_says_what_of_its_config_changed(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_run_logs_the_changes_of_its_config(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         make_trainer(undisturbed, max_epoch=4, save_interval=2, optim_conf={"lr": 0.02})
     changes = [record.getMessage() for record in caplog.records if "changed" in record.getMessage()]
@@ -258,7 +256,7 @@ def test_max_steps_ends_the_run_with_a_validation(tmp_path: Path, caplog: pytest
     assert "training ends: max_steps 7 is reached" in caplog.text
 
 
-def test_a_run_killed_in_the_validation_of_its_last_step_does_it_again(tmp_path: Path) -> None:
+def test_a_run_killed_in_its_last_validation_repeats_it(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         make_trainer(tmp_path, cv=DisturbedLoader(CV, 4, kill), max_steps=7, save_interval=7).run()
     assert not (tmp_path / "epoch_1.pt").exists()

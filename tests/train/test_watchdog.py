@@ -16,18 +16,18 @@ def post(place: int, doing: str) -> Post:
 def test_the_rank_that_is_behind_is_named_with_its_stack() -> None:
     report = describe(60, {0: post(8, "step 4"), 1: post(7, "reading"), 2: post(8, "step 4")}, 3)
     assert report.splitlines() == [
-        "nothing has happened for 60 s",
-        "rank 1 (process 7) is at: reading, others at: step 4; it waits in",
+        "no progress for 60 s",
+        "rank 1 (process 7) is at: reading, others at: step 4; stack:",
         "stack of reading",
     ]
 
 
 def test_a_rank_that_does_not_answer_is_named() -> None:
     report = describe(60, {0: post(8, "step 4"), 2: post(8, "step 4")}, 3)
-    assert report.splitlines()[1:] == ["rank 1 does not answer: its process is stopped or gone"]
+    assert report.splitlines()[1:] == ["rank 1 does not answer: its process is stopped or dead"]
 
 
-def test_ranks_that_are_all_at_the_same_place_are_all_shown() -> None:
+def test_ranks_at_the_same_place_are_all_reported() -> None:
     report = describe(60, {0: post(8, "step 4"), 1: post(8, "step 4")}, 2)
     assert report.count("stack of step 4") == 2
 
@@ -43,5 +43,5 @@ def test_a_stall_is_reported_once_and_progress_is_not(caplog: pytest.LogCaptureF
     watchdog.stop()
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert "is at: step 1; it waits in" in record.getMessage()
+    assert "is at: step 1; stack:" in record.getMessage()
     assert "test_a_stall_is_reported_once" in record.getMessage()

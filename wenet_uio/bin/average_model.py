@@ -11,16 +11,19 @@ from wenet_uio.train.averaging import average_checkpoints, choose_epochs
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dst_model", required=True, help="file to write")
+    parser.add_argument("--dst_model", required=True, help="output file")
     parser.add_argument("--src_path", required=True, help="folder of the run, with epoch_N.pt and epoch_N.yaml")
-    parser.add_argument("--num", type=int, default=5, help="how many epochs (default: %(default)s)")
-    parser.add_argument("--val_best", action="store_true", help="those with the lowest validation loss, not the newest")
-    parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that counts (default: %(default)s)")
-    parser.add_argument("--max_epoch", type=int, help="last epoch that counts (default: the last there is)")
+    parser.add_argument("--num", type=int, default=5, help="number of epochs to average (default: %(default)s)")
+    parser.add_argument(
+        "--val_best", action="store_true", help="take the epochs with the lowest validation loss, not the newest"
+    )
+    parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that may be taken (default: %(default)s)")
+    parser.add_argument("--max_epoch", type=int, help="last epoch that may be taken (default: no limit)")
     return parser
 
 
 def main() -> None:
+    """Average the weights and print the epochs."""
     parser = _parser()
     arguments = parser.parse_args()
     if arguments.num < 1:
@@ -33,7 +36,7 @@ def main() -> None:
         max_epoch=arguments.max_epoch,
     )
     if len(epochs) < arguments.num:
-        print(f"warning: asked for {arguments.num} epochs, found {len(epochs)}; averaging those", file=sys.stderr)
+        print(f"warning: --num {arguments.num}, but only {len(epochs)} epochs found; averaging these", file=sys.stderr)
     average_checkpoints(epochs, arguments.dst_model)
     for epoch in epochs:
         print(f"epoch {epoch.number}" + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))

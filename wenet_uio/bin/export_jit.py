@@ -2,6 +2,8 @@
 
     python -m wenet_uio.bin.export_jit --config exp/conformer/train.yaml --checkpoint exp/conformer/avg.pt \\
       --output_file final.zip --output_quant_file final_quant.zip --check_data data/test/data.list
+
+A model is written only if it recognises the audio of --check_data as the checkpoint does.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from wenet_uio.search.types import DecodeOptions
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    parser.add_argument("--output_file", required=True, help="model to write, such as final.zip")
-    parser.add_argument("--output_quant_file", help="int8 model to write, such as final_quant.zip")
+    parser.add_argument("--output_file", required=True, help="output file, such as final.zip")
+    parser.add_argument("--output_quant_file", help="output file of an int8 model, such as final_quant.zip")
     return parser.parse_args()
 
 
 def main() -> None:
+    """Export, check and write the models."""
     arguments = parse_arguments()
     trained = load_trained(arguments)
     options = DecodeOptions()

@@ -3,10 +3,11 @@
     python -m wenet_uio.bin.export_onnx --config exp/u2++/train.yaml --checkpoint exp/u2++/avg.pt \\
       --output_dir exp/u2++/onnx --check_data data/test/data.list
 
-writes to OUTPUT_DIR/offline and offline_int8, and, of a model that can stream, streaming and streaming_int8:
+writes the folders offline and offline_int8 to OUTPUT_DIR and, for a model that can stream, streaming and
+streaming_int8. Each folder has:
 
-    encoder.onnx, ctc.onnx, decoder.onnx    WeNet's C++ runtime: the folder is its --onnx_dir
-    model.onnx, tokens.txt                  sherpa-onnx: from_wenet_ctc(model=, tokens=)
+    encoder.onnx, ctc.onnx, decoder.onnx    for WeNet's C++ runtime: the folder is its --onnx_dir
+    model.onnx, tokens.txt                  for sherpa-onnx: from_wenet_ctc(model=, tokens=)
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """
@@ -32,10 +33,13 @@ DEFAULT_CHUNK = 16
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    parser.add_argument("--output_dir", required=True, help="folder to write to")
-    parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="(both)")
+    parser.add_argument("--output_dir", required=True, help="output folder")
+    parser.add_argument(
+        "--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="runtimes to export for (both)"
+    )
     parser.add_argument(
         "--chunk_size",
         type=int,
@@ -45,18 +49,19 @@ def parse_arguments() -> argparse.Namespace:
         "--num_decoding_left_chunks",
         type=int,
         default=4,
-        help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx cannot",
+        help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx does not support",
     )
     return parser.parse_args()
 
 
 def main() -> None:
+    """Export, check and write the models."""
     arguments = parse_arguments()
     require_onnx()
     trained = load_trained(arguments)
     if "sherpa" in arguments.runtimes:
         for difference in feature_differences(trained.config.dataset_conf):
-            print(f"warning: train with sherpa-onnx's features to use it there: {difference}", file=sys.stderr)
+            print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
     chunks, reason = chunks_of(trained, arguments)
     export(trained, OFFLINE, "offline")
     if chunks is not None:
@@ -66,10 +71,10 @@ def main() -> None:
 
 
 def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks | None, str]:
-    """The chunks to stream with; None and the reason where the model cannot, and nobody asked for it.
+    """The chunks of the streaming model; without a streaming model None and the reason.
 
     Raises:
-        ValueError: for chunks that the model, or a runtime, cannot do.
+        ValueError: the options ask for chunks that the model or a runtime does not support.
     """
     if arguments.chunk_size == 0:
         return None, ""
@@ -82,12 +87,14 @@ def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks |
             return None, str(error)
         raise
     if left < 0 and "sherpa" in arguments.runtimes:
-        raise ValueError("sherpa-onnx needs --num_decoding_left_chunks of 0 or more; all (-1) needs --runtimes wenet")
+        raise ValueError(
+            f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) use --runtimes wenet"
+        )
     return chunks, ""
 
 
 def export(trained: Trained, chunks: Chunks, folder: str) -> None:
-    """Write OUTPUT_DIR/FOLDER and FOLDER_int8, once each has passed its check."""
+    """Export, check and write OUTPUT_DIR/FOLDER and OUTPUT_DIR/FOLDER_int8."""
     model, arguments = trained.model, trained.arguments
     feature_dim = trained.config.feature_dim
     graphs = wenet_graphs(model, feature_dim, chunks) if "wenet" in arguments.runtimes else {}
@@ -117,10 +124,10 @@ def check(
     path: Path,
     int8: bool,
 ) -> None:
-    """Print how the models of a folder agree with the checkpoint.
+    """Compare the models of a folder with the checkpoint and print the differences.
 
     Raises:
-        ValueError: when one does not.
+        ValueError: a model differs by more than the limits.
     """
     limits, detokenize = trained.limits(int8), trained.tokenizer.detokenize
     if "encoder.onnx" in contents:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""torchrun, with its options, for programs that say themselves what went wrong: a rank's failure is said once.
+"""torchrun for training: takes the options of torchrun, and leaves it to the ranks to report their failures.
 
 python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config conf/train.yaml ...
 
-A SIGTERM is passed on to the ranks; when they have saved and ended well, so does this program. Ranks that ask for it
-(exit status 75, as after a batch that memory did not suffice for) are started again; on several machines that is
-for --max_restarts, or for whoever started this, which then ends with 75 too.
+A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this program.
+
+Ranks that exit with status 75 (such as after running out of memory) are started again. On several machines, torchrun
+starts them again if --max_restarts allows it; otherwise this program exits with 75 and must be started again.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from torch.distributed.run import parse_args, run
 from wenet_uio.cli import AGAIN
 
 INTERVAL = 1.0
-"""Seconds between two SIGTERMs to the ranks: one that is just starting hears the second."""
+"""Seconds between SIGTERMs to the ranks. They are repeated, because a starting rank may miss the first."""
 
 
 def main() -> int:
+    """Run the ranks until they end; their exit status."""
     arguments = parse_args(sys.argv[1:])
     arguments.signals_to_handle = ",".join(
         name for name in arguments.signals_to_handle.split(",") if name.strip() != "SIGTERM"
@@ -46,7 +48,7 @@ def main() -> int:
 
 
 def _run(arguments: Namespace, ranks: _Ranks) -> int:
-    """Start the ranks and wait for their end; the exit status."""
+    """Start the ranks once and wait for their end; the exit status."""
     try:
         run(arguments)
     except ChildFailedError as error:
@@ -56,8 +58,8 @@ def _run(arguments: Namespace, ranks: _Ranks) -> int:
         if ranks.told and failure.exitcode == -signal.SIGTERM:
             print("stopped by SIGTERM before training began", file=sys.stderr)
             return 0
-        if failure.exitcode < 0:  # it had no time to say anything
-            print(f"error: rank {rank} was ended by {signal.Signals(-failure.exitcode).name}", file=sys.stderr)
+        if failure.exitcode < 0:  # killed by a signal, so the rank could not report an error
+            print(f"error: rank {rank} was killed by {signal.Signals(-failure.exitcode).name}", file=sys.stderr)
         return 1
     except SignalException as end:
         print(f"stopped by {end.sigval.name}", file=sys.stderr)
@@ -66,12 +68,13 @@ def _run(arguments: Namespace, ranks: _Ranks) -> int:
 
 
 class _Ranks:
-    """The processes that this one started."""
+    """The processes that torchrun started."""
 
     told = False
+    """True after a SIGTERM."""
 
     def pass_on(self, *_: object) -> None:
-        """Send them a SIGTERM, and again after a while."""
+        """Send a SIGTERM to all ranks, and set a timer that sends the next."""
         self.told = True
         for children in Path("/proc/self/task").glob("*/children"):
             for pid in children.read_text().split():

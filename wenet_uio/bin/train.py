@@ -27,9 +27,9 @@ from wenet_uio.text.tokenizer import Tokenizer
 from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.distributed import World, auto_workers, report_failure_once, use_cpu_threads
-from wenet_uio.train.engine import seed_everything
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config
+from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
 from wenet_uio.train.watchdog import Watchdog
@@ -72,6 +72,12 @@ def parse_arguments() -> argparse.Namespace:
         default=str(DEEPSPEED_CONFIG),
         help="json file for --train_engine deepspeed (default: %(default)s)",
     )
+    _add_machine_options(parser)
+    return parser.parse_args()
+
+
+def _add_machine_options(parser: argparse.ArgumentParser) -> None:
+    """Options that do not belong to the model: devices, ranks, data workers and the seed."""
     parser.add_argument("--device", default="auto", help="auto (a GPU for each rank if there are any), cpu, cuda")
     parser.add_argument(
         "--ddp.dist_backend", dest="dist_backend", choices=("nccl", "gloo"), help="(default: by device)"
@@ -103,7 +109,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--pin_memory", action="store_true", help="faster copies to a GPU")
     parser.add_argument("--seed", type=int, default=777, help="seed of weights, shuffling, augmentation, dropout (777)")
-    return parser.parse_args()
 
 
 def _names(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""From encoder output to hypotheses."""
+"""Searches: from encoder output to hypotheses."""
 
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search

@@ -1,4 +1,4 @@
-"""Attention beam search: token by token, by the left-to-right decoder alone or together with CTC."""
+"""Attention beam search: token by token, with the left-to-right decoder alone or together with CTC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
 from wenet_uio.search.types import Hypothesis, NBest
 
 _CANDIDATES = 2
-"""Tokens that the decoder proposes to joint search, in beams: CTC may then choose otherwise."""
+"""In joint search the decoder proposes this many times `beam_size` tokens; CTC may reorder them."""
 
 
 def attention_beam_search(
@@ -21,23 +21,23 @@ def attention_beam_search(
     length_penalty: float = 0.0,
     ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
-    """Grow `beam_size` hypotheses of every utterance until all have ended, or are as long as the frames.
+    """Extend `beam_size` hypotheses of every utterance until all have ended, or have as many tokens as frames.
 
     Args:
         encoder_out: (B, T', D).
         lengths: (B,) frames.
         length_penalty: hypotheses are compared by score / tokens ** length_penalty.
-        ctc: joins in the choice of every token: joint CTC/attention search.
+        ctc: adds the CTC score to that of every token (joint CTC/attention search).
 
     Returns:
-        per utterance at most `beam_size` hypotheses, best first.
+        Per utterance at most `beam_size` hypotheses, best first.
     """
     batch, frames = encoder_out.shape[:2]
     device = encoder_out.device
     state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
     tokens = torch.full((batch, 1), model.sos, device=device)
     scores = torch.zeros(batch, 1, device=device)
-    ended = (lengths == 0).unsqueeze(1)  # no frames, no words
+    ended = (lengths == 0).unsqueeze(1)  # an utterance without frames has no tokens
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
     for _ in range(frames):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
@@ -62,7 +62,7 @@ def attention_beam_search(
 
 
 def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `count` best tokens (B, K, N); the last of them gives way to eos where that is not among them."""
+    """The `count` best tokens (B, K, N); if eos is not among them it replaces the last one."""
     candidates = log_probs.topk(count, dim=2).indices
     lacking = (candidates != eos).all(dim=2)
     candidates[..., -1].masked_fill_(lacking, eos)
@@ -72,7 +72,7 @@ def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tens
 def _only_eos(
     best: torch.Tensor, candidates: torch.Tensor, ended: torch.Tensor, eos: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Let a hypothesis that has ended go on in one way: with eos, at no cost."""
+    """Extend hypotheses that have ended by eos only, at no cost."""
     free = torch.full_like(best, -torch.inf)
     free[..., 0] = 0.0
     ended = ended.unsqueeze(2)
@@ -80,7 +80,7 @@ def _only_eos(
 
 
 def _rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
-    """Rows (B, K2, U) of history (B, K, U)."""
+    """Rows `parents` (B, K2) of history (B, K, U): (B, K2, U)."""
     return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
 
 

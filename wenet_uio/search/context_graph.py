@@ -1,4 +1,4 @@
-"""Hot words: token sequences that earn a bonus (an Aho-Corasick automaton, in tensors)."""
+"""Hot words: token sequences with a bonus (an Aho-Corasick automaton in tensors)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
 
 _NO_KEY = torch.iinfo(torch.int64).max
-"""Behind all transitions."""
+"""Key of the last transition, larger than all others."""
 
 
 class ContextGraph:
-    """A PrefixScorer: every token that lies within an occurrence of a phrase earns the bonus, once.
+    """A PrefixScorer that gives a bonus for every token within an occurrence of a phrase, once for each token.
 
-    A phrase that is begun earns as it grows, and gives back what it does not complete: "new yo" counts 6 tokens on the
-    way to "new york", and 3 of them stay after "new ya" where "new" is a phrase too. Phrases may begin with, contain
-    and overlap one another. So the whole bonus of a finished sequence is `score` times its tokens in phrases.
+    The bonus of a token is given as soon as a phrase may begin there, and is taken back if the phrase is not completed.
+    With characters as tokens, "new yo" has the bonus of 6 tokens on the way to "new york". If "new" is a phrase too,
+    3 of them remain after "new ya". Phrases may begin with, contain and overlap each other. The total bonus of a
+    finished sequence is `score` times the number of its tokens within phrases.
 
-    The state is that of the automaton: the longest tail of the sequence that begins a phrase, and which tokens of that
-    tail have not earned for good. Source: Aho and Corasick 1975.
+    The state of the automaton is the longest suffix of the sequence that begins a phrase, together with the tokens of
+    that suffix whose bonus may be taken back. Source: Aho and Corasick 1975.
     """
 
     state_size = 1
 
     def __init__(self, phrases: Sequence[Sequence[int]], score: float, device: torch.device | str = "cpu") -> None:
-        """`phrases` are token ids; empty ones are not read."""
-        self.most = score if score >= 0 else torch.inf  # a negative one can be given back many times at once
+        """Build the automaton of `phrases` (token ids; empty phrases are ignored)."""
+        self.most = score if score >= 0 else torch.inf  # many negative bonuses can be taken back at once
         transitions, pending = _automaton(phrases)
         keys, order = torch.tensor(list(transitions), device=device).sort()
         targets, earned = zip(*transitions.values(), strict=True)
@@ -44,13 +45,13 @@ class ContextGraph:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
         place, known = self._find(states << 32 | tokens.unsqueeze(1))
-        afresh, begins = self._find(tokens.contiguous())  # where no phrase goes on, one may begin
-        afresh = afresh.masked_fill(~begins, len(self._keys) - 1).unsqueeze(1)
-        place = torch.where(known, place, afresh)  # (B, N, K)
+        new, begins = self._find(tokens.contiguous())  # if no phrase continues, a new one may begin
+        new = new.masked_fill(~begins, len(self._keys) - 1).unsqueeze(1)
+        place = torch.where(known, place, new)  # (B, N, K)
         return self._targets[place].unsqueeze(3), self._earned[place] - self._pending[states]
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
-        """As PrefixScorer.end: phrases that were begun only give back."""
+        """As PrefixScorer.end: takes back the bonus of incomplete phrases."""
         return -self._pending[states.squeeze(2)]
 
     def _find(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,10 +61,14 @@ class ContextGraph:
 
 
 def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]], list[str]]:
-    """Read hot phrases, one a line, as token ids; phrases with characters outside the units are the second result.
+    """Read hot phrases, one a line.
+
+    Returns:
+        Token ids of the phrases, and the phrases that the units cannot spell.
 
     Raises:
-        ValueError: when no phrase is left.
+        ValueError: the units can spell none of the phrases.
+        OSError: the file cannot be read.
     """
     phrases: list[list[int]] = []
     unknown: list[str] = []
@@ -76,12 +81,16 @@ def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]
         else:
             unknown.append(line.strip())
     if not phrases:
-        raise ValueError(f"{path}: no phrase in it that the units can spell; expected one phrase a line")
+        raise ValueError(f"{path}: has no phrase that the units can spell; expected one phrase a line")
     return phrases, unknown
 
 
 def _trie(phrases: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], list[int], list[int]]:
-    """Nodes: {token: child}, depth, and depth again where a phrase ends, else 0. Node 0 is the root."""
+    """The trie of the phrases; node 0 is the root.
+
+    Returns:
+        For each node: {token: child}, its depth, and the length of the phrase that ends there (0: none).
+    """
     children: list[dict[int, int]] = [{}]
     depth, ends = [0], [0]
     for phrase in phrases:
@@ -98,21 +107,23 @@ def _trie(phrases: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], list[
 
 
 def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, int]], list[int]]:
-    """The automaton of all phrases; state 0 is that of the empty sequence.
+    """The automaton of all phrases; state 0 is the state of the empty sequence.
+
+    A token is pending in a state if its bonus was given but may still be taken back.
 
     Returns:
-        {state << 32 | token: (next state, tokens that are pending there or earn for good on the way)}, but for what
-        does as in state 0; its last key stands for all that leads to state 0 and earns nothing. And of each state how
-        many tokens are pending: they have earned, but not for good.
+        {state << 32 | token: (next state, tokens pending there or final after this step)}, without the transitions that
+        equal those of state 0. The key _NO_KEY stands for all transitions to state 0 without a bonus. The second result
+        is the number of pending tokens of each state.
     """
     children, depth, ends = _trie(phrases)
     following = _following(children, depth, ends)
     tail = [(1 << size) - 1 for size in depth]
     stays = [~((1 << size) - 1) for size in ends]
-    states = [(0, 0)]  # node, and in bits the tokens before it that are pending, the last one lowest
+    states = [(0, 0)]  # node, and a bit for each token before it: 1 if pending; the lowest bit is the last token
     numbers = {states[0]: 0}
     transitions: dict[int, tuple[int, int]] = {}
-    for number, (node, pending) in enumerate(states):  # grows as it goes
+    for number, (node, pending) in enumerate(states):  # the loop appends to `states`
         key, begun = number << 32, pending << 1 | 1
         for token, target in following[node].items():
             counted = begun & tail[target]
@@ -126,9 +137,9 @@ def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, i
 
 
 def _following(children: list[dict[int, int]], depth: list[int], ends: list[int]) -> list[dict[int, int]]:
-    """{token: next node} of each node, but for those that lead where the root's lead.
+    """{token: next node} of each node, without the transitions that equal those of the root.
 
-    Widens `ends` to the longest phrase that ends at each node, whichever tail of it that is.
+    Updates `ends` to the length of the longest phrase that is a suffix of each node's sequence.
     """
     following: list[dict[int, int]] = [{} for _ in children]
     fail = [0] * len(children)

@@ -11,14 +11,14 @@ from wenet_uio.search.types import Hypothesis, NBest
 
 
 def ctc_greedy_search(log_probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0) -> list[NBest]:
-    """Take the best label of every frame, merge repeats, drop blanks.
+    """Take the best label of every frame, merge repeats, remove blanks.
 
     Args:
         log_probs: (B, T, V) CTC log-probabilities.
         lengths: (B,) frames.
 
     Returns:
-        per utterance one hypothesis; its score is the log-probability of the path taken.
+        Per utterance one hypothesis; its score is the log-probability of the best path.
     """
     scores, labels = log_probs.max(dim=-1)
     outside = torch.arange(scores.size(1), device=scores.device) >= lengths.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""From a label for every frame to tokens, their frames and how sure CTC is of them."""
+"""CTC paths: from a label for every frame to tokens with their frames and probabilities, and forced alignment."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torchaudio.functional import forced_align
 
 
 class CtcPath(NamedTuple):
-    """Tokens of one utterance on a CTC path; each is emitted in a run of frames."""
+    """Tokens of one utterance on a CTC path; each token spans a run of frames."""
 
     tokens: tuple[int, ...]
     peaks: tuple[int, ...]
-    """The frame within each run where the token is most probable."""
+    """The frame of each run in which the token is most probable."""
     scores: tuple[float, ...]
-    """Its log-probability there."""
+    """Log-probability of each token at its peak."""
     starts: tuple[int, ...]
     """First frame of each run."""
     ends: tuple[int, ...]
@@ -28,11 +28,11 @@ _EMPTY = CtcPath((), (), (), (), ())
 
 
 def collapse(labels: torch.Tensor, scores: torch.Tensor, lengths: torch.Tensor, blank: int) -> list[CtcPath]:
-    """Merge repeated labels and drop blanks.
+    """Merge repeated labels and remove blanks.
 
     Args:
         labels: (B, T) label of each frame.
-        scores: (B, T) its log-probability.
+        scores: (B, T) log-probability of each label.
         lengths: (B,) frames.
     """
     batch, frames = labels.shape
@@ -58,13 +58,13 @@ def collapse(labels: torch.Tensor, scores: torch.Tensor, lengths: torch.Tensor, 
 
 
 def align_tokens(log_probs: torch.Tensor, tokens: Sequence[int], blank: int) -> tuple[CtcPath, float] | None:
-    """The best CTC path through `tokens`, and its log-probability.
+    """Forced alignment: the best CTC path through `tokens`, and its log-probability.
 
     Args:
         log_probs: (T, V) of one utterance.
 
     Returns:
-        None when no CTC path has the tokens: a blank among them, or too few frames.
+        None if no CTC path exists: `tokens` has a blank, or there are too few frames.
     """
     repeats = sum(left == right for left, right in pairwise(tokens))
     if blank in tokens or len(tokens) + repeats > log_probs.size(0):

@@ -1,4 +1,4 @@
-"""CTC prefix beam search: the best token sequences, each summed over all of its paths."""
+"""CTC prefix beam search: the best token sequences, with probabilities summed over all their paths."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from wenet_uio.search.types import Hypothesis, NBest
 
 _NOT_A_TOKEN = -1
 _MULTIPLIER = -7046029254386353131
-"""Odd, else without a pattern: of the hash of a prefix, which wraps around."""
+"""Multiplier of the 64-bit hash of prefixes: any odd number without a pattern."""
 
 
 class _Frames(NamedTuple):
-    """The labels that each frame allows; frames behind an utterance's end allow the blank alone, at no cost."""
+    """The K best labels of each frame; frames after the end of an utterance allow only the blank, at no cost."""
 
     tokens: torch.Tensor
     """(B, T, K)."""
     scores: torch.Tensor
-    """(B, T, K); -inf for the blank, which prefixes are not extended by."""
+    """(B, T, K) log-probabilities; -inf for the blank, which does not extend a prefix."""
     blank: torch.Tensor
-    """(B, T); -inf where the blank is not among the K best."""
+    """(B, T) log-probability of the blank; -inf if the blank is not among the K best."""
 
 
 class _Beam(NamedTuple):
-    """N prefixes of each of B utterances, best first; those that are not there score -inf."""
+    """N prefixes of each of B utterances, best first; unused ones score -inf."""
 
     ends_in_blank: torch.Tensor
-    """(B, N) log-probability of the paths of the prefix that end in a blank."""
+    """(B, N) log-probability of all paths of the prefix that end in a blank."""
     ends_in_token: torch.Tensor
-    """(B, N) log-probability of its paths that end in its last token."""
+    """(B, N) log-probability of all paths of the prefix that end in its last token."""
     last: torch.Tensor
     """(B, N) last token, or -1."""
     name: torch.Tensor
-    """(B, N) 64-bit hash of the prefix: two of the few in a beam agree by chance once in some 10^17 frames."""
+    """(B, N) 64-bit hash of the prefix. Two prefixes of a beam collide about once in 10^17 frames."""
     parent_name: torch.Tensor
     """(B, N) hash of the prefix without its last token."""
     bonus: torch.Tensor
-    """(B, N) what the scorers give it."""
+    """(B, N) bonus that the scorers give."""
     states: torch.Tensor
-    """(B, N, S) what they remember of it."""
+    """(B, N, S) states of the scorers."""
 
     @property
     def score(self) -> torch.Tensor:
@@ -56,19 +56,19 @@ def ctc_prefix_beam_search(
     blank: int = 0,
     scorers: Sequence[PrefixScorer] = (),
 ) -> list[NBest]:
-    """Search all utterances together; the only Python loops run over time.
+    """Search all utterances together; Python loops only over frames.
 
-    As in WeNet each frame first keeps its `beam_size` best labels, then extends every prefix by them and keeps the
-    `beam_size` best prefixes. Scores are summed in float64.
+    As in WeNet, each frame first keeps its `beam_size` best labels, then extends every prefix by these labels and keeps
+    the `beam_size` best prefixes. Scores are summed in float64.
 
     Args:
         log_probs: (B, T, V) CTC log-probabilities.
         lengths: (B,) frames.
         beam_size: N.
-        scorers: prefixes are compared by their log-probability and what these give them.
+        scorers: their bonuses are added to the log-probabilities by which prefixes are compared.
 
     Returns:
-        per utterance at most N hypotheses, best first; their scores hold what the scorers gave.
+        Per utterance at most N hypotheses, best first; their scores include the bonuses.
 
     Source: Hannun et al. 2014, https://arxiv.org/abs/1408.2873.
     """
@@ -77,13 +77,13 @@ def ctc_prefix_beam_search(
     if steps == 0:
         return [[Hypothesis((), 0.0)] for _ in range(batch)]
     frames = _allowed_labels(log_probs[:, :steps], lengths, min(beam_size, log_probs.size(2)), blank)
-    beside = scorers[0] if len(scorers) == 1 else Scorers(scorers)
-    beam = _empty_prefix(batch, beam_size, beside.state_size, log_probs.device)
+    scorer = scorers[0] if len(scorers) == 1 else Scorers(scorers)
+    beam = _empty_prefix(batch, beam_size, scorer.state_size, log_probs.device)
     history = []
     for tokens, scores, blank_scores in zip(*(each.unbind(dim=1) for each in frames), strict=True):
-        beam, parent, token = _advance(beam, tokens, scores, blank_scores, beside)
+        beam, parent, token = _advance(beam, tokens, scores, blank_scores, scorer)
         history.append((parent, token))
-    score, order = (beam.score + beam.bonus + beside.end(beam.states)).sort(dim=1, descending=True, stable=True)
+    score, order = (beam.score + beam.bonus + scorer.end(beam.states)).sort(dim=1, descending=True, stable=True)
     return _read_back(history, order, score)
 
 
@@ -106,41 +106,41 @@ def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) 
 
 
 def _advance(
-    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, beside: PrefixScorer
+    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, scorer: PrefixScorer
 ) -> tuple[_Beam, torch.Tensor, torch.Tensor]:
-    """One frame: tokens and scores (B, K), blank (B,).
+    """Advance by one frame, with tokens and scores (B, K) and blank (B,).
 
     Returns:
-        the new beam, and for each of its prefixes (B, N) the place of the prefix it comes from and the token put
-        behind that, or -1.
+        The new beam. For each of its prefixes (B, N): the place of the prefix that it comes from, and the token that
+        was appended, or -1.
     """
     size, labels = beam.last.size(1), tokens.size(1)
     total = beam.score
     is_last = tokens.unsqueeze(1) == beam.last.unsqueeze(2)  # (B, N, K)
-    repeats, label = is_last.max(dim=2)  # whether the last token is among the labels, and where
+    repeats, label = is_last.max(dim=2)  # True if the last token is among the labels, and its place there
 
     # Extend prefix n by token k; a repeated token needs a blank in between.
     before = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
     extended = before + scores.unsqueeze(1)
 
-    # An extension that is in the beam already, as prefix m, joins it instead of standing beside it.
+    # An extension that equals prefix m of the beam is added to that prefix.
     is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N, M)
     is_child &= ((total > -torch.inf) & repeats).unsqueeze(1)
     joining = extended.gather(2, label.unsqueeze(1).expand_as(is_child)).masked_fill_(~is_child, -torch.inf)
-    joined, parent = joining.max(dim=1)  # (B, M); one parent each: a choice, no sum
+    joined, parent = joining.max(dim=1)  # (B, M); each prefix has one parent at most, so that max is enough
     gone = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
     extended.flatten(1).scatter_reduce_(1, parent * labels + label, gone, "amin")
 
-    # A prefix also stays as it is: through a blank, or its last token once more.
+    # A prefix stays as it is if the frame has a blank, or its last token again.
     repeated = scores.gather(1, label).masked_fill_(~repeats, -torch.inf)
     stays_in_blank = total + blank.unsqueeze(1)
     stays_in_token = torch.logaddexp(beam.ends_in_token + repeated, joined)
 
     staying = torch.logaddexp(stays_in_blank, stays_in_token) + beam.bonus
-    if beside.state_size:  # an extension that is behind all N that stay, whatever it gains, is not asked about
-        hopeless = extended + (beam.bonus + beside.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
+    if scorer.state_size:  # skip extensions that stay below all N prefixes even with the largest bonus
+        hopeless = extended + (beam.bonus + scorer.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
         extended = extended.masked_fill(hopeless, -torch.inf)
-    states, gain = beside.extend(beam.states, tokens, extended > -torch.inf)
+    states, gain = scorer.extend(beam.states, tokens, extended > -torch.inf)
     bonus = (beam.bonus.unsqueeze(2) + gain).flatten(1)
     extended = extended.flatten(1)  # (B, N * K)
 
@@ -150,7 +150,7 @@ def _advance(
     parent = torch.where(stays, choice, extension // labels)
     token = tokens.gather(1, extension % labels).masked_fill_(stays, _NOT_A_TOKEN)
     name = beam.name.gather(1, parent)
-    row = choice.unsqueeze(2).expand(-1, -1, beside.state_size)
+    row = choice.unsqueeze(2).expand(-1, -1, scorer.state_size)
     beam = _Beam(
         stays_in_blank.gather(1, parent).masked_fill_(~stays, -torch.inf),
         torch.cat((stays_in_token, extended), dim=1).gather(1, choice),
@@ -166,7 +166,7 @@ def _advance(
 def _read_back(
     history: list[tuple[torch.Tensor, torch.Tensor]], place: torch.Tensor, score: torch.Tensor
 ) -> list[NBest]:
-    """Follow prefixes (B, N) of the last beam back through time; score (B, N) beside them."""
+    """Trace the prefixes at `place` (B, N) of the last beam back through time; `score` (B, N) are their scores."""
     backwards = []
     for parent, token in reversed(history):
         backwards.append(token.gather(1, place))

@@ -1,49 +1,56 @@
-"""CTC's opinion of the hypotheses of an attention beam search, token by token."""
+"""CTC scores of the hypotheses of an attention beam search, token by token."""
 
 from __future__ import annotations
 
 import torch
 
 _IMPOSSIBLE = -1e4
-"""Log-probability that stands for none: cumulative sums and their differences stay exact enough, -inf gives NaN."""
+"""Log-probability in place of -inf, which would give NaN in differences of cumulative sums."""
 
 
 class CtcPrefixScore:
-    """ln P(all token sequences that begin with a prefix), for N hypotheses of each of B utterances as they grow.
+    """ln P(all token sequences that begin with the hypothesis), for N growing hypotheses of each of B utterances.
 
     The forward variables of a longer prefix are recurrences in time of the form r[t] = (r[t-1] + a[t]) p[t]. Divided
-    by the product of p they are cumulative sums, so all frames are computed at once. In float64.
+    by the product of p they are cumulative sums, so that all frames are computed at once, in float64.
 
     Source: Watanabe et al. 2017, https://doi.org/10.1109/JSTSP.2017.2763455, algorithm 2.
     """
 
     def __init__(self, log_probs: torch.Tensor, lengths: torch.Tensor, weight: float, blank: int, eos: int) -> None:
-        """log_probs (B, T, V), lengths (B,) frames; `weight`: of CTC beside the decoder."""
+        """Start with the empty hypothesis.
+
+        Args:
+            log_probs: (B, T, V) CTC log-probabilities.
+            lengths: (B,) frames.
+            weight: weight of CTC; the decoder has the rest.
+        """
         self._blank, self._eos, self._weight = blank, eos, weight
         outside = torch.arange(log_probs.size(1), device=log_probs.device) >= lengths.unsqueeze(1)
         self._scores = log_probs.double().clamp(min=_IMPOSSIBLE).transpose(1, 2).contiguous()  # (B, V, T)
         self._scores.masked_fill_(outside.unsqueeze(1), _IMPOSSIBLE)
-        self._scores[:, blank].masked_fill_(outside, 0.0)  # behind the end nothing but blanks, at no cost
+        self._scores[:, blank].masked_fill_(outside, 0.0)  # after the end only blanks, at no cost
         blanks = self._scores[:, blank].unsqueeze(1)  # (B, 1, T)
         self._blanks = blanks.unsqueeze(1)
         self._prefix = torch.zeros_like(blanks[..., 0])
         """(B, N) score of each hypothesis."""
         self._in_blank = blanks.cumsum(dim=2)
-        """(B, N, T) its paths up to each frame that end in a blank."""
+        """(B, N, T) score of the paths up to each frame that end in a blank."""
         self._in_token = torch.full_like(blanks, -torch.inf)
-        """(B, N, T) those that end in its last token."""
+        """(B, N, T) score of the paths up to each frame that end in the last token."""
         self._start = 0.0
-        """ln P of the hypothesis before the first frame: that of the empty one is 1."""
+        """ln P of the hypotheses before the first frame: 0 for the empty hypothesis, then -inf."""
 
     def combine(self, best: torch.Tensor, candidates: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-        """Add CTC's opinion to the decoder's.
+        """Combine the scores of CTC and decoder for the next token.
 
         Args:
-            best, candidates: (B, N, M) log-probabilities of tokens that may come next, by the decoder.
+            best: (B, N, M) log-probabilities of the decoder.
+            candidates: (B, N, M) their tokens.
             last: (B, N) last token of each hypothesis.
 
         Returns:
-            (B, N, M) what the joint score of each longer hypothesis has more than that of the hypothesis.
+            (B, N, M) by how much the joint score changes with each candidate.
         """
         earlier = self._in_blank.new_full((*self._prefix.shape, 1), self._start)
         any_before = torch.logaddexp(self._in_blank, self._in_token)
@@ -66,7 +73,11 @@ class CtcPrefixScore:
         return (1.0 - self._weight) * best + self._weight * gain.to(best.dtype)
 
     def choose(self, choice: torch.Tensor) -> None:
-        """Go on with the candidates (B, K) of `combine`, counted over hypotheses and their candidates."""
+        """Extend the hypotheses by the chosen candidates of the last `combine`.
+
+        Args:
+            choice: (B, K) numbers of candidates, n * M + m.
+        """
         self._prefix = self._new_prefix.flatten(1).gather(1, choice)
         rows = choice.unsqueeze(2).expand(-1, -1, self._scores.size(2))
         self._in_blank = self._new_in_blank.flatten(1, 2).gather(1, rows)

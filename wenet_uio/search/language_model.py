@@ -1,4 +1,4 @@
-"""An n-gram language model beside the recogniser: shallow fusion in CTC prefix beam search."""
+"""An n-gram language model for shallow fusion in CTC prefix beam search."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 LmUnit = Literal["token", "word"]
 REMEMBERED = 2_000_000
-"""Extensions that are kept from one batch to the next."""
+"""Size of the table of extensions above which it is emptied between batches."""
 
 
 class LanguageModel:
-    """A PrefixScorer: `weight` x ln P(unit | units before) + `bonus` for each unit, and ln P(</s>) at the end.
+    """A PrefixScorer: `weight` x ln P(unit | units before) + `bonus` for each unit, then `weight` x ln P(</s>).
 
-    Units are the model's tokens as the units file spells them, or words. A word is scored when the next one starts, or
-    at the end. The n-gram model is asked once for an extension that comes up again and again.
+    Units are the recogniser's tokens as in the units file, or words. A word is scored when the next word starts, or at
+    the end. Results of the n-gram model are kept in a table, because the same extensions come up often.
     """
 
     state_size = 1
 
     def __init__(self, path: str | Path, tokenizer: Tokenizer, weight: float, bonus: float, unit: LmUnit) -> None:
-        """`path`: an ARPA file or a KenLM binary.
+        """Load `path`, an ARPA file or a KenLM binary.
 
         Raises:
-            ValueError: the package is missing, or the file is not such a model. OSError: there is no such file.
+            ValueError: the package kenlm is not installed, or the file has another format.
+            OSError: the file does not exist.
         """
         self._weight, self._bonus, self._unit = weight * math.log(10.0), bonus, unit
         self._symbol_of, self._splitter = tokenizer.symbol, tokenizer.splitter
@@ -51,14 +52,14 @@ class LanguageModel:
         next_states = torch.zeros(wanted.numel(), dtype=torch.int64, device=states.device)
         gains = torch.zeros(wanted.numel(), dtype=torch.float64, device=states.device)
         if keys:
-            # Python runs only for what is not in the table
+            # Python code runs only for extensions that are not in the table.
             found = np.fromiter(map(self._extensions.__getitem__, keys), np.int64, len(keys))
             next_states[rows] = torch.from_numpy(np.frombuffer(self._following, np.int64)[found]).to(states.device)
             gains[rows] = torch.from_numpy(np.frombuffer(self._gains)[found]).to(states.device)
         return next_states.view(*wanted.shape, 1), gains.view(wanted.shape)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
-        """As PrefixScorer.end; a batch ends here, so this is where a table that has grown large is dropped."""
+        """As PrefixScorer.end; also empties a large table, because a batch ends here."""
         gains = torch.tensor([self._end(state) for state in states.flatten().tolist()], dtype=torch.float64)
         if len(self._extensions) > REMEMBERED:
             self._forget()
@@ -69,9 +70,9 @@ class LanguageModel:
 
         start = kenlm.State()
         self._model.BeginSentenceWrite(start)
-        self._states: list[tuple[kenlm.State, str]] = [(start, "")]  # and the word begun
+        self._states: list[tuple[kenlm.State, str]] = [(start, "")]  # n-gram state and the unfinished word
         self._numbers = {self._states[0]: 0}
-        self._following, self._gains = array("q"), array("d")  # what each extension leads to, and gains
+        self._following, self._gains = array("q"), array("d")  # next state and gain of each extension
         self._extensions = _Memo(self._extend)
 
     def _extend(self, key: int) -> int:
@@ -110,7 +111,7 @@ class LanguageModel:
 
 
 class _Memo(dict):
-    """A function's table of results: what is not there is worked out."""
+    """A table of the results of a function; missing results are computed."""
 
     def __init__(self, function: Callable[[int], int]) -> None:
         super().__init__()

@@ -69,19 +69,22 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
 
-    beside = parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}")
-    beside.add_argument("--context_list_path", metavar="FILE", help="hot words, one phrase a line")
-    beside.add_argument(
+    _add_scorer_options(parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}"))
+
+
+def _add_scorer_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--context_list_path", metavar="FILE", help="hot words, one phrase a line")
+    group.add_argument(
         "--context_graph_score", type=float, default=3.0, help="bonus of each token of a hot phrase (%(default)s)"
     )
-    beside.add_argument("--lm_path", metavar="FILE", help="n-gram model: ARPA or KenLM binary")
-    beside.add_argument(
+    group.add_argument("--lm_path", metavar="FILE", help="n-gram model: ARPA or KenLM binary")
+    group.add_argument(
         "--lm_weight", type=float, default=0.3, help="weight of its natural log-probability (%(default)s)"
     )
-    beside.add_argument(
+    group.add_argument(
         "--length_bonus", type=float, default=0.0, help="bonus of each unit of the language model (%(default)s)"
     )
-    beside.add_argument(
+    group.add_argument(
         "--lm_unit",
         choices=("token", "word"),
         default="token",

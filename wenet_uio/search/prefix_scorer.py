@@ -1,4 +1,4 @@
-"""What may add to the score of a prefix in CTC prefix beam search: hot words, a language model."""
+"""Interface of hot words and language models, which add bonuses to the prefixes of CTC prefix beam search."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import torch
 
 
 class PrefixScorer(Protocol):
-    """Gives every token sequence a bonus (natural log), told token by token.
+    """Gives every token sequence a bonus (natural log), computed token by token.
 
-    What it remembers of a sequence is a few integers, S of them; those of the empty sequence are zeros.
+    The state of a sequence is S integers; they are zeros for the empty sequence.
     """
 
     state_size: int
     """S."""
     most: float
-    """What the bonus grows by with one token, at most."""
+    """Largest growth of the bonus by one token."""
 
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Put each of K tokens behind each of N sequences.
+        """Append each of K tokens to each of N sequences.
 
         Args:
             states: (B, N, S) int64.
             tokens: (B, K).
-            wanted: (B, N, K) bool; the others may be left undone.
+            wanted: (B, N, K) bool; results for other extensions are not used.
 
         Returns:
-            states (B, N, K, S) of the longer sequences, and what the bonus grows by (B, N, K) float64.
+            States (B, N, K, S) of the longer sequences, and the growth of the bonus (B, N, K) float64.
         """
         ...
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
-        """What the bonus grows by (B, N) when the sequences are complete."""
+        """Growth of the bonus (B, N) at the end of the sequences; states (B, N, S)."""
         ...
 
 
 class Scorers:
-    """Several scorers as one: bonuses add up, states lie side by side."""
+    """Several scorers as one: bonuses are added, states are concatenated."""
 
     def __init__(self, scorers: Sequence[PrefixScorer]) -> None:
         self._scorers = tuple(scorers)

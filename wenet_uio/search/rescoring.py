@@ -1,4 +1,4 @@
-"""Attention rescoring: the decoder's second opinion on the hypotheses of CTC prefix beam search."""
+"""Attention rescoring: reorder the hypotheses of CTC prefix beam search by scores of the attention decoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wenet_uio.models.masks import length_mask
 from wenet_uio.search.types import NBest
 
 _ROWS = 512
-"""Hypotheses that the decoder scores at a time: bounds the memory, whatever the batch."""
+"""Hypotheses that the decoder scores at once; limits the memory."""
 
 
 def attention_rescoring(
@@ -24,7 +24,7 @@ def attention_rescoring(
     ctc_weight: float,
     reverse_weight: float,
 ) -> list[NBest]:
-    """Order hypotheses anew by ctc_weight x CTC score + decoder score.
+    """Sort hypotheses by ctc_weight x CTC score + decoder score.
 
     Args:
         nbests: hypotheses of each utterance with their CTC scores.
@@ -33,7 +33,7 @@ def attention_rescoring(
         reverse_weight: share of the right-to-left decoder in the decoder score.
 
     Raises:
-        ValueError: when reverse_weight is above 0 and the model has no right-to-left decoder.
+        ValueError: reverse_weight is above 0 and the model has no right-to-left decoder.
     """
     if reverse_weight > 0 and not model.decoder.bidirectional:
         raise ValueError(f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this model")
@@ -57,7 +57,7 @@ def _decoder_scores(
     memory_lengths: torch.Tensor,
     reverse_weight: float,
 ) -> torch.Tensor:
-    """Log-probability (N,) of each token sequence and the eos behind it; memory (N, T', D)."""
+    """Log-probability (N,) of each token sequence followed by eos; memory (N, T', D)."""
     device = memory.device
     lengths = torch.tensor([len(row) + 1 for row in tokens], device=device)
     hyps = pad_sequence([torch.tensor((model.sos, *row)) for row in tokens], True, model.eos).to(device)
@@ -71,7 +71,7 @@ def _decoder_scores(
 
 
 def _sum_of_next(logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> torch.Tensor:
-    """Sum over each sequence of the log-probability of its next token; logits (N, U, V), hyps (N, U) with sos."""
-    following = torch.nn.functional.pad(hyps[:, 1:], (0, 1), value=eos)  # what comes behind each, eos behind the last
+    """Sum of the log-probabilities of the next tokens in each sequence; logits (N, U, V), hyps (N, U) with sos."""
+    following = torch.nn.functional.pad(hyps[:, 1:], (0, 1), value=eos)  # next token of each token
     values = logits.log_softmax(dim=-1).gather(2, following.unsqueeze(2)).squeeze(2)
     return values.masked_fill(~length_mask(lengths, hyps.size(1)), 0.0).sum(dim=1)

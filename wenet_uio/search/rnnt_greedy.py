@@ -1,4 +1,4 @@
-"""Greedy search of a transducer: the best of every step, several tokens a frame included."""
+"""Greedy search of a transducer: the best token of every step, with several tokens a frame if the model gives them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from wenet_uio.models.transducer import Transducer
 from wenet_uio.search.types import Hypothesis, NBest
 
 MAX_TOKENS_A_FRAME = 64
-"""As in WeNet: ends the loop of a model that never gives a blank."""
+"""As in WeNet. Limits the loop for a model that never gives a blank."""
 
 
 def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: torch.Tensor) -> list[NBest]:
-    """Take the best token of a frame until it is blank, then go to the next frame; all utterances side by side.
+    """Take the best token of a frame until it is blank, then go to the next frame; all utterances together.
 
     Args:
         encoder_out: (B, T', D).
         lengths: (B,) frames.
 
     Returns:
-        per utterance one hypothesis, with frame and confidence of each token; its score is the log-probability of the
-        path taken.
+        Per utterance one hypothesis, with frame and confidence of each token; its score is the log-probability of the
+        path.
     """
     batch = len(lengths)
     rows = torch.arange(batch, device=lengths.device)
@@ -52,10 +52,10 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
 
 
 def whole(numbers: torch.Tensor) -> tuple[int, ...]:
-    """Integers out of a tensor of any type."""
+    """Values of a tensor of any type as integers."""
     return tuple(numbers.long().tolist())
 
 
 def choose(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """new (N, ...) in the rows (N,) that are True, old (N, ...) in the others."""
+    """Rows of `new` (N, ...) where `rows` (N,) is True, and rows of `old` (N, ...) elsewhere."""
     return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)

@@ -1,4 +1,4 @@
-"""Where to cut a long recording: at its pauses, and what is still too long into windows that overlap."""
+"""Cut long recordings: at their pauses, and segments that are still too long into overlapping windows."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import numpy as np
 from wenet_uio.audio.read import INT16_SCALE, Channel, audio_info, read_audio
 
 FRAME = 0.01
-"""Seconds of audio whose level is measured at a time."""
+"""Seconds of a level measurement."""
 BLOCK = 30.0
-"""Seconds that are read at a time, and that share a threshold between speech and pauses."""
+"""Seconds that are read at once, and that share one threshold between speech and pauses."""
 LEAST_CONTRAST = 10.0
-"""dB between the loud and the quiet parts of a block; with less it is all speech, or all silence."""
+"""dB between the loud and the quiet level of a block; with less contrast the block is all speech or all silence."""
 SILENCE = -60.0
-"""dB below full scale: nothing quieter is speech."""
+"""dB of full scale; quieter frames are never speech."""
 THRESHOLD = 0.35
-"""Of the way from the quiet to the loud level of a block; louder is speech."""
+"""Position of the speech threshold between the quiet (0) and the loud (1) level of a block."""
 FADE = 0.05
-"""Likewise: what is louder, and next to speech, may be a soft beginning or end of it."""
+"""Position of the threshold for soft beginnings and ends of speech, on the same scale."""
 LONGEST_FADE = 0.15
-"""Seconds of that, on either side of the speech."""
+"""Longest soft beginning or end, in seconds."""
 CLICK = 0.05
-"""Seconds: what is louder for less is no speech."""
+"""Seconds; shorter loud sounds are not speech."""
 LEAST_PAUSE = 0.1
-"""Seconds of quiet that may cut what is too long; shorter ones are within words."""
+"""Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within words."""
 MARGIN = 0.01
-"""Seconds that are heard beyond the speech, on either side."""
+"""Seconds that are added to both ends of the speech."""
 
 
 class Segment(NamedTuple):
@@ -40,7 +40,7 @@ class Segment(NamedTuple):
 
 
 def measure_levels(source: str, channel: Channel = 0) -> np.ndarray:
-    """Level in dB of full scale of each FRAME of a file; memory holds one block of audio, and 4 bytes a frame.
+    """Level of each FRAME of a file in dB of full scale; memory is one block of audio and 4 bytes a frame.
 
     Raises:
         AudioError: the file cannot be read.
@@ -50,7 +50,7 @@ def measure_levels(source: str, channel: Channel = 0) -> np.ndarray:
     levels = []
     for number in range(max(1, -(-info.num_samples // round(BLOCK * info.sample_rate)))):
         waveform, _ = read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
-        # Frames of 22050 Hz begin 220 or 221 samples apart: equal ones would run ahead of the clock.
+        # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the clock.
         frames = np.ceil(len(waveform) / (FRAME * info.sample_rate) - 1e-6)
         starts = (np.arange(frames) * FRAME * info.sample_rate).astype(np.int64)
         energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
@@ -60,9 +60,9 @@ def measure_levels(source: str, channel: Channel = 0) -> np.ndarray:
 
 
 def speech_segments(levels: np.ndarray, shortest_pause: float, longest: float = np.inf) -> list[Segment]:
-    """Stretches between pauses of at least `shortest_pause` seconds, with their soft edges and a margin.
+    """Speech between pauses of at least `shortest_pause` seconds, with soft beginnings and ends and a margin.
 
-    What is longer than `longest` seconds is cut at its longest pause, and again, as long as that has LEAST_PAUSE.
+    A segment longer than `longest` seconds is cut at its longest pause, repeatedly, if that pause has LEAST_PAUSE.
     """
     blocks = np.split(levels, _every(round(BLOCK / FRAME), len(levels)))
     bounds = [_thresholds(block) for block in blocks]
@@ -75,25 +75,25 @@ def speech_segments(levels: np.ndarray, shortest_pause: float, longest: float = 
 
 
 def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends in seconds of speech (N, 2), frames, with what is audible around it and the margin."""
-    place = np.searchsorted(audible[:, 0], speech - [0, 1], side="right") - 1  # all that is loud is audible
+    """Starts and ends (N,) in seconds of `speech` (N, 2; frames), widened by the audible frames and the margin."""
+    place = np.searchsorted(audible[:, 0], speech - [0, 1], side="right") - 1  # loud frames are audible as well
     fades = np.stack((speech[:, 0] - audible[place[:, 0], 0], audible[place[:, 1], 1] - speech[:, 1]), axis=1)
     wider = np.minimum(fades * FRAME, LONGEST_FADE) + MARGIN
-    room = np.full(len(speech) + 1, np.inf)  # half of each pause, and outside
+    room = np.full(len(speech) + 1, np.inf)  # half of each pause; no limit at both ends
     room[1:-1] = (speech[1:, 0] - speech[:-1, 1]) * FRAME / 2
     starts = speech[:, 0] * FRAME - np.minimum(wider[:, 0], room[:-1])
     return starts, speech[:, 1] * FRAME + np.minimum(wider[:, 1], room[1:])
 
 
 def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np.ndarray:
-    """Runs (N, 2) joined over the pauses that do not cut; in frames."""
+    """Join runs (N, 2) over the pauses at which the recording is not cut; all in frames."""
     if not len(runs):
         return runs
     pauses = runs[1:, 0] - runs[:-1, 1]
     edges = np.concatenate(([0], np.flatnonzero(pauses >= shortest_pause) + 1, [len(runs)])).tolist()
     waiting, found = list(pairwise(edges))[::-1], []
     while waiting:
-        first, last = waiting.pop()  # the earliest of what waits
+        first, last = waiting.pop()  # the earliest
         inner = pauses[first : last - 1]
         too_long = runs[last - 1, 1] - runs[first, 0] > longest
         if too_long and inner.max(initial=0) >= LEAST_PAUSE / FRAME:
@@ -105,7 +105,7 @@ def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np
 
 
 def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment]:
-    """A segment as windows of `window` seconds, each `overlap` seconds into the one before; the last ones share."""
+    """Cut a segment into windows of equal length, at most `window` seconds, that overlap by `overlap` seconds."""
     count = max(1, int(np.ceil((segment.end - segment.start - overlap) / (window - overlap) - 1e-6)))
     step = (segment.end - segment.start - overlap) / count
     for number in range(count):
@@ -114,7 +114,7 @@ def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment
 
 
 def _thresholds(levels: np.ndarray) -> tuple[float, float]:
-    """What is louder in a block is speech; and what is louder next to speech belongs to it."""
+    """Two levels in dB: frames above the first are speech; frames above the second next to speech belong to it."""
     quiet, loud = np.percentile(levels, (10, 95))
     if loud - quiet < LEAST_CONTRAST:
         return SILENCE, SILENCE

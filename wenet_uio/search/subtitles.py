@@ -1,4 +1,4 @@
-"""Passages as subtitles (SubRip)."""
+"""Format passages as subtitles (SubRip)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from wenet_uio.search.transcription import Passage, Token, Transcriber
 
 LONGEST = 6.0
-"""Seconds that a subtitle stands."""
+"""Most seconds of speech in a subtitle."""
 WIDEST = 80
-"""Characters of a subtitle."""
+"""Most characters of a subtitle."""
 LEAST = 1.0
-"""Seconds that a subtitle stands at least, unless the next one comes."""
+"""Shortest display time in seconds, unless the next subtitle starts earlier."""
 GAP = 0.8
-"""Seconds between words that end a subtitle."""
+"""A longer pause between two words, in seconds, ends a subtitle."""
 
 
 def subtitles(transcriber: Transcriber, passages: Iterable[Passage]) -> Iterator[str]:
-    """Lines of an srt file."""
+    """Yield the subtitles of an srt file; each is a string of several lines."""
     cues = [cue for passage in passages for cue in _cues(transcriber, passage.tokens)]
     for number, (start, end, text) in enumerate(cues):
         until = cues[number + 1][0] if number + 1 < len(cues) else float("inf")
@@ -26,7 +26,7 @@ def subtitles(transcriber: Transcriber, passages: Iterable[Passage]) -> Iterator
 
 
 def _cues(transcriber: Transcriber, tokens: Sequence[Token]) -> Iterator[tuple[float, float, str]]:
-    """(start, end, text) of each subtitle of a passage; words stay whole."""
+    """(start, end, text) of each subtitle of a passage; words are not split."""
     half = transcriber.clock.step / 2
     bounds = [(first, last) for _, first, last in transcriber.tokenizer.words([token.unit for token in tokens])]
     while bounds:
@@ -45,7 +45,7 @@ def _cues(transcriber: Transcriber, tokens: Sequence[Token]) -> Iterator[tuple[f
 
 
 def _clock(seconds: float) -> str:
-    """hh:mm:ss,mmm."""
+    """Format a time as hh:mm:ss,mmm."""
     milliseconds = round(max(0.0, seconds) * 1000)
     minutes, milliseconds = divmod(milliseconds, 60_000)
     return f"{minutes // 60:02}:{minutes % 60:02}:{milliseconds // 1000:02},{milliseconds % 1000:03}"

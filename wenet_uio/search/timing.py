@@ -1,4 +1,4 @@
-"""Encoder frames on the clock of the audio."""
+"""Times of encoder frames in the audio."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from wenet_uio.models.asr_model import ASRModel
 
 @dataclass(frozen=True)
 class FrameClock:
-    """Encoder frame t stands for the `step` seconds around the middle of the audio that its input layer sees."""
+    """Encoder frame t stands for `step` seconds around the middle of the audio that the input layer sees for it."""
 
     step: float
-    """Seconds from one frame to the next."""
+    """Seconds from one encoder frame to the next."""
     offset: float
-    """Seconds before the first."""
+    """Seconds before the first encoder frame."""
     shift: float
     """Seconds from one feature frame to the next."""
 
     @classmethod
     def of(cls, model: ASRModel, conf: DatasetConf) -> FrameClock:
+        """The clock of a model with the features of `conf`."""
         count, embed = frame_count(conf), model.encoder.embed
         step = embed.subsampling_rate * count.shift
         seen = embed.right_context * count.shift + count.window
@@ -29,9 +30,9 @@ class FrameClock:
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
     def edge(self, frame: int) -> float:
-        """Seconds to where frame `frame` starts and the one before it ends."""
+        """Start of encoder frame `frame`, in seconds; also the end of the frame before."""
         return self.offset + frame * self.step
 
     def middle(self, frame: int) -> float:
-        """Seconds to the middle of frame `frame`."""
+        """Middle of encoder frame `frame`, in seconds."""
         return self.edge(frame) + self.step / 2

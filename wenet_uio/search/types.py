@@ -1,4 +1,4 @@
-"""What a search is asked and what it gives."""
+"""Options and results of searches."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One way to read an utterance."""
+    """A possible token sequence of an utterance."""
 
     tokens: tuple[int, ...]
     score: float
-    """Log-probability under the rule of the search that made it."""
+    """Log-probability; what it includes depends on the search."""
     frames: tuple[int, ...] | None = None
-    """Encoder frame at which CTC finds each token most probable, or at which the transducer gives it; None where not
-    asked for, or on no CTC path."""
+    """Encoder frame of each token: where CTC finds it most probable, or where the transducer emits it. None without
+    `token_times`, or if no CTC path exists."""
     confidences: tuple[float, ...] | None = None
-    """Probability of each token at that frame."""
+    """Probability of each token at its frame; None exactly if `frames` is None."""
 
     @property
     def confidence(self) -> float | None:
-        """Geometric mean of the tokens' confidences; None without them, or without tokens."""
+        """Geometric mean of the confidences of the tokens; None without confidences or without tokens."""
         if not self.confidences:
             return None
         return math.exp(sum(math.log(max(value, 1e-30)) for value in self.confidences) / len(self.confidences))
 
 
 NBest = list[Hypothesis]
-"""Hypotheses of one utterance, best first; at least one, which may be empty."""
+"""Hypotheses of one utterance, best first; at least one, which may have no tokens."""
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,30 @@ class DecodeOptions:
     """Options of all searches.
 
     Raises:
-        ValueError: for a beam below 1, or a weight that is not one.
+        ValueError: a beam or `nbest` is below 1, or a weight is outside of 0 to 1.
     """
 
     beam_size: int = 10
     ctc_weight: float = 0.3
-    """Rescoring and joint search: weight of the CTC score beside that of the decoder."""
+    """Rescoring and joint search: weight of the CTC score."""
     reverse_weight: float | None = None
-    """Rescoring: share of the right-to-left decoder in the decoder's score; None: the model's own."""
+    """Rescoring: share of the right-to-left decoder in the decoder score; None: the share in training."""
     transducer_weight: float = 1.0
     """rnnt_beam_search: share of the transducer in the probability of each frame; CTC has the rest."""
     blank_penalty: float = 0.0
-    """Taken from the blank's logit: above 0 for fewer deletions."""
+    """Subtracted from the logit of the blank; above 0 there are fewer deletions."""
     length_penalty: float = 0.0
     """Attention and joint search: hypotheses are compared by score / length ** length_penalty."""
     decoding_chunk_size: int = -1
-    """Encoder frames a chunk: above 0 a fixed chunk, below 0 the whole context."""
+    """Encoder frames of a chunk; below 0: full context."""
     num_decoding_left_chunks: int = -1
-    """Chunks to the left that are seen; below 0: all."""
+    """Chunks that a chunk sees to its left; below 0: all."""
     simulate_streaming: bool = False
-    """Run the encoder chunk by chunk, as a live recogniser does."""
+    """Run the encoder chunk by chunk, as a streaming recogniser does."""
     token_times: bool = False
     """Find frame and confidence of every token."""
     nbest: int | None = None
-    """Hypotheses to give of an utterance at most; None: all that the search has."""
+    """Most hypotheses of an utterance in the result; None: all."""
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "nbest"):

@@ -10,10 +10,8 @@ length_normalized_loss, the attention loss is the mean over all tokens of the st
 
 from __future__ import annotations
 
-import hashlib
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -30,11 +28,13 @@ from wenet_uio.models import ASRModel
 from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
+from wenet_uio.train.layers import layers_of
 from wenet_uio.train.memory import SizeLimit, in_brief, is_out_of_memory
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, steps, timed
 from wenet_uio.train.objective import Objective
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, optimizer_state, whole
+from wenet_uio.train.seeding import seed_everything
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -297,26 +297,3 @@ class Engine:
         fill(self.model, state["model"], "the state of the run")
         self.saved = state
         self.seed = state["seed"]
-
-
-def layers_of(model: nn.Module) -> Iterator[nn.Module]:
-    """The layers of encoder and decoders: all members of ModuleLists."""
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList):
-            yield from module
-
-
-def contiguous(model: nn.Module) -> None:
-    """Make all weights contiguous, for engines that share them by rows; some kernels are stored channels last."""
-    for weight in model.parameters():
-        weight.data = weight.data.contiguous()
-
-
-def seed_everything(seed: int, step: int, rank: int) -> None:
-    """Seed the generators from seed, step and rank.
-
-    So dropout and chunk sizes of a step do not depend on the steps before, and states need no generator state.
-    """
-    drawn = int.from_bytes(hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest(), "little")
-    random.seed(drawn)
-    torch.manual_seed(drawn)

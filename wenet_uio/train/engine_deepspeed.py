@@ -14,7 +14,8 @@ import torch.distributed as dist
 from wenet_uio.config import Config
 from wenet_uio.models import ASRModel
 from wenet_uio.train.distributed import World
-from wenet_uio.train.engine import Engine, contiguous
+from wenet_uio.train.engine import Engine
+from wenet_uio.train.layers import contiguous
 
 log = logging.getLogger(__name__)
 

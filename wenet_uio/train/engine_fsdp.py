@@ -9,7 +9,8 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from wenet_uio.train.engine import AUTOCAST, Engine, contiguous, layers_of
+from wenet_uio.train.engine import AUTOCAST, Engine
+from wenet_uio.train.layers import contiguous, layers_of
 
 
 class FsdpEngine(Engine):
@@ -28,7 +29,7 @@ class FsdpEngine(Engine):
         if self.world.size == 1:
             return
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        # Autocast chooses the types of the arithmetic; the policy sets those of exchanges. Gradients are summed in fp32.
+        # Autocast chooses the types of the arithmetic, the policy those of the exchanges. Gradients are summed in fp32.
         policy = MixedPrecisionPolicy(
             param_dtype=AUTOCAST[self.config.dtype], reduce_dtype=torch.float32, cast_forward_inputs=False
         )

@@ -1,4 +1,4 @@
-"""What a run runs on: versions, hardware, commit."""
+"""Versions, hardware and commit of a training run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("torch", "torchaudio", "numpy", "soundfile", "sentencepiece")
 
 
 def environment(world: World, step: int) -> dict[str, Any]:
-    """Of a start of the run that makes optimizer step `step` first, as plain values."""
+    """Describe a start of the run whose first optimizer step is `step`, as values for environment.yaml."""
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -40,11 +40,11 @@ def environment(world: World, step: int) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Of the working tree that this file is in, with a `+` where it has changes; `unknown` outside of one."""
+    """Commit of the working tree with this file, with `+` if it has changes; `unknown` outside of a git repository."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(git, capture_output=True, text=True)
-    except FileNotFoundError:  # no git here
+    except FileNotFoundError:  # git is not installed
         return "unknown"
     return done.stdout.strip() or "unknown"
 

@@ -1,4 +1,4 @@
-"""Which weights are trained."""
+"""Freeze weights: by config, and those that do not influence the loss."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from wenet_uio.train.optimizer import parts_of
 
 
 def freeze(model: ASRModel, config: TrainKeys) -> None:
-    """Freeze what the config says, and what has no part in the loss.
+    """Freeze the weights that the config names, and those that do not influence the loss.
 
     Raises:
-        ValueError: freeze_modules names what the model does not have, or nothing is left to train.
+        ValueError: freeze_modules names a module that the model does not have, or no weight is left to train.
     """
     freeze_idle(model)
     frozen = set(parts_of(model, config.freeze_modules))
@@ -23,11 +23,11 @@ def freeze(model: ASRModel, config: TrainKeys) -> None:
         if name in frozen or (config.only_optimize_lora and not is_lora(name)):
             weight.requires_grad_(False)
     if not any(weight.requires_grad for weight in model.parameters()):
-        raise ValueError("freeze_modules leaves nothing to train")
+        raise ValueError("freeze_modules leaves no weight to train; remove a module from it")
 
 
 def freeze_idle(model: ASRModel) -> None:
-    """Freeze what has no part in the loss, so that DDP need not search every step for weights without a gradient."""
+    """Freeze modules whose weight in the loss is 0; otherwise DDP would have to look for unused weights every step."""
     if model.ctc_weight == 0:
         model.ctc.requires_grad_(False)
     if model.attention_weight == 0:
@@ -37,7 +37,7 @@ def freeze_idle(model: ASRModel) -> None:
 
 
 def train_mode(model: nn.Module) -> None:
-    """To training mode, but for frozen batch norms, which keep their statistics."""
+    """Switch to training mode, except frozen batch norms, which keep their statistics."""
     model.train()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d) and not any(weight.requires_grad for weight in module.parameters()):

@@ -1,4 +1,4 @@
-"""Batches of the loader -> micro-batches of each optimizer step."""
+"""Group the batches of a loader into the micro-batches of each optimizer step."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from wenet_uio.dataset.types import Batch
 
 
 class SizedBatches(Protocol):
-    """Batches, and into how many steps they close."""
+    """Batches of an epoch; `len` is the number of loader steps, each of one or more batches."""
 
     def __iter__(self) -> Iterator[Batch]: ...
     def __len__(self) -> int: ...
 
 
 def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
-    """Micro-batches of each optimizer step: `accum_grad` steps of the loader, what is left at the end of an epoch.
+    """Yield the micro-batches of each optimizer step: the batches of `accum_grad` loader steps.
 
-    No batch is taken from the loader before it is needed, so that the loader's state is that of the last list.
+    The last optimizer step of an epoch may have fewer loader steps. Batches are taken from the loader only when they
+    are needed, so that the state of the loader matches the last list.
     """
     left = len(batches)
     held: list[Batch] = []
@@ -35,13 +36,13 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
 
 
 def emptied(batch: Batch) -> Batch:
-    """The batch without its utterances."""
+    """A batch of the same kind without utterances."""
     tensors = {name: getattr(batch, name)[:0] for name in ("feats", "feats_lengths", "target", "target_lengths")}
     return replace(batch, keys=(), texts=(), seconds=0.0, skipped=(), planned=0, **tensors)
 
 
 def timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
-    """Each item with the seconds that were spent waiting for it."""
+    """Yield each item with the seconds of waiting for it."""
     iterator = iter(items)
     while True:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The model as an engine runs it."""
+"""The model as engines run it: batches in, mean losses out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wenet_uio.train.freezing import train_mode
 
 
 class Objective(nn.Module):
-    """One batch in, its mean losses out."""
+    """Computes the mean losses of a batch with automatic mixed precision; `dtype` None is fp32."""
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
         super().__init__()
@@ -22,17 +22,20 @@ class Objective(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """The loss of a batch that is empty or without audio has a part of 0 that depends on every weight, so that all
-        ranks exchange all gradients."""
-        if not len(batch):
-            return {"loss": self._nothing(batch)}
-        losses = self._losses(batch)
-        return {**losses, "loss": losses["loss"] + self._nothing(batch)} if batch.text_only else losses
+        """Mean losses by name; only `loss` for an empty batch.
 
-    def _nothing(self, batch: Batch) -> torch.Tensor:
-        """0, from running the whole model on silence."""
+        A batch without utterances or without audio does not use all weights, but all ranks must exchange all
+        gradients. Such a batch gets an additional loss of 0 that depends on every weight.
+        """
+        if not len(batch):
+            return {"loss": self._zero_loss(batch)}
+        losses = self._losses(batch)
+        return {**losses, "loss": losses["loss"] + self._zero_loss(batch)} if batch.text_only else losses
+
+    def _zero_loss(self, batch: Batch) -> torch.Tensor:
+        """0 times the loss of one second of silence."""
         training = self.model.training
-        self.model.eval()  # silence is not to count in batch norms
+        self.model.eval()  # batch norms must not count the silence
         losses = self._losses(_silence(batch))
         if training:
             train_mode(self.model)
@@ -44,7 +47,7 @@ class Objective(nn.Module):
 
 
 def _silence(batch: Batch) -> Batch:
-    """A second of it and one token, of the kind of `batch`."""
+    """A batch like `batch` with one utterance: a second of silence and one token."""
     lengths = batch.target.new_full((1,), 100)
     one = torch.ones_like(lengths)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))

@@ -1,8 +1,8 @@
-"""What the model makes of one utterance: where it attends, what its CTC hears."""
+"""Attention weights, CTC posteriors and greedy text of one utterance, for pictures of the training progress."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -20,21 +20,21 @@ from wenet_uio.train.micro_batches import SizedBatches
 
 @dataclass(frozen=True)
 class Observation:
-    """Of one utterance, with the labels given to the decoder."""
+    """What the model computes for one utterance; the decoder gets the labels of the transcript."""
 
     key: str
     text: str
-    """Its transcript as stored."""
+    """Transcript as stored."""
     attention: Mapping[str, np.ndarray]
-    """(heads, queries, keys) of the last layer of the encoder, and of the decoder over the encoder frames."""
+    """Attention weights (heads, queries, keys) of the last layer: `encoder`, and `decoder` over the encoder frames."""
     posteriors: np.ndarray | None
-    """(frames, units) of CTC, where the model has it."""
+    """CTC probabilities (frames, units); None without CTC."""
     heard: tuple[int, ...]
     """Labels of the best CTC path."""
 
 
 class FirstUtterance:
-    """Batches as they are; keeps the first utterance of the first of them."""
+    """Passes batches on unchanged, and keeps the first utterance in `batch`."""
 
     def __init__(self, batches: SizedBatches) -> None:
         self._batches = batches
@@ -52,9 +52,9 @@ class FirstUtterance:
 
 @torch.no_grad()
 def observe(engine: Engine, batch: Batch) -> Observation | None:
-    """Run the model on a batch of one utterance; None on ranks other than 0.
+    """Run the model on a batch of one utterance; None on ranks other than 0 and for an empty batch.
 
-    A joint act of all ranks where engines are `in_step`; elsewhere rank 0 does it alone, and draws nothing at random.
+    With an engine that is `in_step` all ranks must call this together. Other engines run the model on rank 0 only.
     """
     if engine.world.rank and not engine.in_step:
         return None
@@ -78,11 +78,11 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
-    """Within, what the first utterance of a batch has: weights of attention by part, and `ctc`, its logits."""
+    """Within the block, record attention weights by part, and `ctc` logits, of the first utterance of a batch."""
     seen: dict[str, torch.Tensor] = {}
     parts = _attentions(model)
     for name, attention in parts.items():
-        attention.attend = _noting(attention, name, seen)
+        attention.attend = _recording(attention, name, seen)
     ctc = getattr(model, "ctc", None)
     handle = ctc and ctc.ctc_lo.register_forward_hook(lambda *call: seen.update(ctc=call[-1][0].float()))
     try:
@@ -95,19 +95,22 @@ def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
-    """The last attention of the encoder, and of the (left-to-right) decoder over its frames."""
+    """The last self-attention of the encoder, and the last cross-attention of the left-to-right decoder."""
     named = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadedAttention)}
     encoder = [module for name, module in named.items() if name.startswith("encoder.")]
     decoder = [module for name, module in named.items() if name.endswith("src_attn") and "right_decoder" not in name]
     return {part: modules[-1] for part, modules in (("encoder", encoder), ("decoder", decoder)) if modules}
 
 
-def _noting(attention: MultiHeadedAttention, name: str, seen: dict[str, torch.Tensor]):
+def _recording(
+    attention: MultiHeadedAttention, name: str, seen: dict[str, torch.Tensor]
+) -> Callable[..., torch.Tensor]:
+    """`attention.attend`, which also stores the weights of the first utterance in seen[name]."""
     attend = attention.attend
 
-    def noting(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def record(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         scores = query[:1].float() @ key[:1].float().transpose(2, 3) * query.size(3) ** -0.5
         seen[name] = (scores if bias is None else scores + bias[:1]).softmax(-1)[0]
         return attend(query, key, value, bias)
 
-    return noting
+    return record

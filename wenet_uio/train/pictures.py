@@ -1,4 +1,4 @@
-"""Pictures of an observation, as arrays (height, width, 3) of uint8."""
+"""Draw an observation as arrays (height, width, 3) of uint8."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN_UNITS = 40
-"""The likeliest."""
+"""Units in the picture of CTC: those with the highest probability in any frame."""
 
 
 def pictures(observation: Observation) -> dict[str, np.ndarray]:
-    """By name: `attention_encoder`, `attention_decoder`, `ctc`, as far as the model has them."""
+    """Pictures by name: `attention_encoder`, `attention_decoder` and `ctc`, if the model has these parts."""
     drawn = {f"attention_{part}": _attention(weights, part) for part, weights in observation.attention.items()}
     if observation.posteriors is not None:
         drawn["ctc"] = _posteriors(observation.posteriors)
@@ -24,7 +24,7 @@ def pictures(observation: Observation) -> dict[str, np.ndarray]:
 
 
 def _attention(weights: np.ndarray, part: str) -> np.ndarray:
-    """One panel a head; (heads, queries, keys)."""
+    """One panel for each head; weights (heads, queries, keys)."""
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
     figure = _figure(3.2 * columns, 2.6 * rows)
@@ -36,7 +36,7 @@ def _attention(weights: np.ndarray, part: str) -> np.ndarray:
 
 
 def _posteriors(posteriors: np.ndarray) -> np.ndarray:
-    """Probability of the likeliest units over time; (frames, units)."""
+    """Probabilities of the most probable units over time; posteriors (frames, units)."""
     units = np.sort(np.argsort(-posteriors.max(axis=0), kind="stable")[:SHOWN_UNITS])
     figure = _figure(10, 1.5 + 0.12 * len(units))
     axes = figure.add_subplot(xlabel="encoder frame", ylabel="unit")
@@ -47,7 +47,7 @@ def _posteriors(posteriors: np.ndarray) -> np.ndarray:
 
 
 def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure  # slow to import; no pyplot, whose state is everyone's
+    from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
 
     return Figure(figsize=(width, height), layout="constrained", dpi=80)
 

@@ -1,4 +1,4 @@
-"""How far a run is."""
+"""Progress of a training run."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from wenet_uio.train.metrics import Totals
 
 @dataclass
 class Progress:
-    """How far the run is; sums are over all ranks."""
+    """Counters and sums of a run; sums are over all ranks unless stated otherwise."""
 
     epoch: int = 0
-    """Epochs that are complete, or the number of the one under way."""
+    """Number of complete epochs, which is also the number of the current epoch."""
     step: int = 0
     """Optimizer steps since the start of the run."""
     epoch_step: int = 0
     """Optimizer steps since the start of the epoch."""
     trained: bool = False
-    """The steps of the epoch are done, its validation is not."""
+    """True if the steps of the epoch are complete and its validation is not."""
     nonfinite: int = 0
     """Steps in a row without a finite gradient."""
     nonfinite_in_epoch: int = 0
-    """Steps of the epoch without one."""
+    """Steps of this epoch without a finite gradient."""
     best_loss: float = math.inf
     """Lowest validation loss."""
     epochs_since_best: int = 0
     interval: Totals = field(default_factory=Totals)
-    """Since the last report."""
+    """Sums since the last report."""
     total: Totals = field(default_factory=Totals)
-    """Since the start of the epoch."""
+    """Sums since the start of the epoch."""
     samples: Counter[str] = field(default_factory=Counter)
-    """Tally of this epoch's samples: a rank's own, and on rank 0 that of all up to the last save."""
+    """Samples of this epoch by `ledger.tally`. Each rank counts its own samples since the last save; rank 0 also has
+    the samples of all ranks before that save."""
     costs: Counter[int] = field(default_factory=Counter)
-    """Batches of this epoch by `metrics.cost_bin`; whose, as of `samples`."""
+    """Batches of this epoch by `metrics.cost_bin`, counted by the ranks like `samples`."""
 
     def end_epoch(self, loss: float) -> None:
-        """Count the epoch, whose validation loss was `loss`."""
+        """Go to the next epoch; `loss` is the validation loss of the current one."""
         self.epochs_since_best += 1
         if loss < self.best_loss:
             self.best_loss, self.epochs_since_best = loss, 0
@@ -49,11 +50,13 @@ class Progress:
         self.total, self.samples, self.costs = Totals(), Counter(), Counter()
 
     def state_dict(self) -> dict[str, Any]:
+        """All fields as plain values."""
         sums = {"interval": self.interval.sums, "total": self.total.sums}
         return {**vars(self), **sums, "samples": dict(self.samples), "costs": dict(self.costs)}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Progress:
+        """The progress of a `state_dict`."""
         sums = {
             "interval": Totals(state["interval"]),
             "total": Totals(state["total"]),

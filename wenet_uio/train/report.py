@@ -1,4 +1,4 @@
-"""What a run tells: a progress bar or log lines, a line an epoch, points of TensorBoard."""
+"""Report the progress of a run: a progress bar or log lines, a summary of each epoch, points of TensorBoard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Rank 0 reports; on the other ranks every method does nothing."""
+    """Reports on rank 0; on other ranks (`enabled` False) every method does nothing."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class Reporter:
         self.max_steps = max_steps or sys.maxsize
         self.detokenize = detokenize
         self._run = f"{time.time_ns():x}"
-        """In the names of this run's files, beside which those of others may lie."""
+        """Suffix of the TensorBoard files of this run; the folder may have files of other runs."""
         self._bar: tqdm | None = None
         self._board: SummaryWriter | None = None
 
     def open(self, first_step: int, mark: Mapping[str, Any] | None) -> None:
-        """Begin to write, or go on behind the `mark` of the state that the run goes on from.
+        """Open TensorBoard's files; a resumed run continues at the `mark` of its state.
 
-        What a killed run wrote behind its mark is taken away: it will be written again.
+        Points after the mark are deleted, because the resumed run writes them again.
         """
         if not self.enabled:
             return
@@ -59,13 +59,13 @@ class Reporter:
                     path.unlink()
                 else:
                     os.truncate(path, min(length, path.stat().st_size))
-        from torch.utils.tensorboard import SummaryWriter  # takes a second to import, and one rank needs it
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import; only one rank needs it
 
         folder = str(self.tensorboard_dir)
         self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
 
     def mark(self) -> dict[str, Any]:
-        """How far the points of this run are written."""
+        """Suffix and lengths of the TensorBoard files so far; part of the state of a run."""
         assert self._board is not None, "open() comes first"
         self._board.flush()
         return {"run": self._run, "lengths": {path.name: path.stat().st_size for path in self._files()}}
@@ -74,7 +74,13 @@ class Reporter:
         return sorted(self.tensorboard_dir.glob(f"events.out.tfevents.*.{self._run}"))
 
     def begin_epoch(self, epoch: int, step: int, done: int, steps: int) -> None:
-        """`step` steps of the run and `done` of the `steps` steps of this epoch were made before."""
+        """Start the progress bar of an epoch.
+
+        Args:
+            step: optimizer steps of the run so far.
+            done: optimizer steps of this epoch so far.
+            steps: optimizer steps of the whole epoch.
+        """
         if not self.enabled:
             return
         self._epoch, self._steps, self._done, self._done_before = epoch, steps, done, done
@@ -94,7 +100,7 @@ class Reporter:
             self._bar.update()
 
     def interval(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Means since the last call: shown, and written as train/*."""
+        """Show the means since the last call, and write them as train/*."""
         if not self.enabled:
             return
         self._write("train", scalars, step)
@@ -112,7 +118,7 @@ class Reporter:
         account: Account,
         costs: Mapping[int, int],
     ) -> None:
-        """Say how the epoch went; `cv` is written as cv/*, the account and a histogram of `costs` as data/*."""
+        """Log the summary of an epoch; write `cv` as cv/*, and the account and a histogram of `costs` as data/*."""
         if not self.enabled:
             return
         if self._bar is not None:
@@ -126,7 +132,7 @@ class Reporter:
         log.info("%s: %s", self._title(), account)
 
     def observed(self, step: int, observation: Observation | None) -> None:
-        """Write pictures and texts of what was observed, as dev/*."""
+        """Write pictures and texts of an observation as dev/*."""
         if not self.enabled or observation is None:
             return
         assert self._board is not None, "open() comes first"
@@ -135,18 +141,18 @@ class Reporter:
         if observation.posteriors is not None:
             try:
                 heard = self.detokenize(observation.heard)
-            except ValueError:  # a label without a symbol, which an untrained model may think of
+            except ValueError:  # an untrained model may give a label without a symbol
                 heard = str(observation.heard)
             said = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {heard}"
             self._board.add_text("dev/text", said, step)
         self._board.flush()
 
     def _write_costs(self, costs: Mapping[int, int], step: int) -> None:
-        """A histogram of padded frames, from counts by `metrics.cost_bin`."""
+        """Write a histogram of padded frames from counts by `metrics.cost_bin`."""
         assert self._board is not None, "open() comes first"
         if not costs:
             return
-        bins = range(min(costs) - 1, max(costs) + 1)  # TensorBoard draws from the end of the first
+        bins = range(min(costs) - 1, max(costs) + 1)  # TensorBoard draws bars from the end of the first bin
         ends, counts = [2 ** ((number + 1) / 8) for number in bins], [costs.get(number, 0) for number in bins]
         total = sum(end * count for end, count in zip(ends, counts, strict=True))
         squares = sum(end**2 * count for end, count in zip(ends, counts, strict=True))
@@ -155,7 +161,7 @@ class Reporter:
         )
 
     def close(self) -> None:
-        """End the bar and TensorBoard's file."""
+        """Close the progress bar and TensorBoard's file."""
         if self._bar is not None:
             self._bar.close()
         if self._board is not None:
@@ -171,7 +177,7 @@ class Reporter:
         return f"epoch {self._epoch}/{self.max_epoch - 1}"
 
     def _remaining(self) -> str:
-        """Time to the end of the run at the pace of this epoch."""
+        """Time to the end of the run at the speed of this epoch."""
         pace = (time.monotonic() - self._began) / max(self._done - self._done_before, 1)
         to_do = self._steps - self._done + (self.max_epoch - self._epoch - 1) * self._steps
         to_do = min(to_do, self.max_steps - self._step - (self._done - self._done_before))
@@ -179,6 +185,6 @@ class Reporter:
 
 
 def _brief(scalars: Mapping[str, float]) -> str:
-    loss = scalars.get("loss", math.nan)  # absent where every step was skipped
+    loss = scalars.get("loss", math.nan)  # absent if every step was skipped
     speed, wait = scalars["audio_seconds_per_second"], scalars["data_wait"]
     return f"train loss {loss:.4g}, lr {scalars['lr']:.3g}, {speed:.0f} audio s/s, data wait {wait:.0%}"

@@ -155,7 +155,7 @@ class Trainer:
                 done = self.progress.epoch_step
                 self.reporter.begin_epoch(self.progress.epoch, self.progress.step, done, done + self._steps_to_do())
                 if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
-                    log.info("asked to stop: state saved after step %d", self.progress.step)
+                    log.info("SIGTERM received: state saved after step %d", self.progress.step)
                     return False
             log.info("training ends: %s", reason)
             return True

@@ -1,4 +1,4 @@
-"""Says which rank keeps the others waiting, and where it is."""
+"""Report which rank makes the others wait, and where it waits."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE = 3.0
-"""Seconds that a rank is given to post after another one did."""
+"""Seconds within which the other ranks must post after the first rank did."""
 
 
 @dataclass(frozen=True)
 class Post:
-    """What a rank says of itself when nothing has happened for too long."""
+    """The state of a rank, posted when the rank has made no progress for too long."""
 
     place: int
-    """Beats so far: the rank with the fewest is behind."""
+    """Number of beats; the rank with the fewest is behind."""
     doing: str
+    """Argument of the last beat."""
     process: str
+    """Process id and host."""
     stack: str
+    """Stack of the main thread."""
 
 
 class Watchdog:
-    """A thread that looks whether `beat` was called within the last `seconds`; 0 seconds: it never looks.
+    """A thread that checks whether `beat` was called within the last `seconds`; 0 seconds: no checks.
 
-    When it was not, each rank posts where its main thread is, and the lowest rank that answers reports: the ranks that
-    are behind with their stacks, and those that do not even answer. It ends nothing; the timeout of the exchanges does.
+    If not, each rank posts the stack of its main thread. The lowest rank that answers logs the stacks of the ranks that
+    are behind, and the ranks that do not answer. The watchdog does not end the run; the timeout of the exchanges does.
     """
 
     def __init__(self, world: World, seconds: float) -> None:
@@ -50,7 +53,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Watch the thread that calls this."""
+        """Start to watch the calling thread."""
         if self.seconds and self._thread is None:
             self._watched = threading.get_ident()
             self._last = time.monotonic()
@@ -58,13 +61,13 @@ class Watchdog:
             self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(GRACE)
 
     def beat(self, doing: str) -> None:
-        """This rank goes on to `doing`; all ranks call this in the same order."""
+        """Record progress: this rank now does `doing`. All ranks must call this in the same order."""
         self._post = Post(self._post.place + 1, doing, self._post.process, "")
         self._last = time.monotonic()
 
@@ -97,17 +100,21 @@ class Watchdog:
 
 
 def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
-    """The report: who is behind, and where."""
+    """Format the report: the ranks that are behind with their stacks, and the ranks that do not answer.
+
+    Args:
+        seconds: time without progress.
+        posts: {rank: post} of the ranks that answered.
+        size: number of all ranks.
+    """
     behind = min(post.place for post in posts.values())
     furthest = max(posts.values(), key=lambda post: post.place)
     silent = ", ".join(str(rank) for rank in range(size) if rank not in posts)
-    lines = [f"nothing has happened for {seconds:g} s"]
+    lines = [f"no progress for {seconds:g} s"]
     if silent:
-        lines.append(f"rank {silent} does not answer: its process is stopped or gone")
+        lines.append(f"rank {silent} does not answer: its process is stopped or dead")
     for rank, post in sorted(posts.items()):
         if post.place == behind and not (silent and behind == furthest.place):
             others = f", others at: {furthest.doing}" if behind < furthest.place else ""
-            lines.append(
-                f"rank {rank} ({post.process}) is at: {post.doing}{others}; it waits in\n{post.stack.rstrip()}"
-            )
+            lines.append(f"rank {rank} ({post.process}) is at: {post.doing}{others}; stack:\n{post.stack.rstrip()}")
     return "\n".join(lines)

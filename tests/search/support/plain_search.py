@@ -1,4 +1,4 @@
-"""CTC prefix beam search, hot words and language model as one would write them down: slow, and plainly right."""
+"""Reference implementations of CTC prefix beam search, hot words and language models: slow and simple."""
 
 import math
 import random
@@ -11,7 +11,7 @@ def log_add(*values):
 
 
 def plain_search(log_probs, beam_size, bonus=None):
-    """The search over one utterance (T, V) as the field writes it: a dictionary of prefixes, frame by frame.
+    """Search one utterance (T, V) with a dictionary of prefixes, frame by frame.
 
     `bonus(prefix, ended)` is added to the score by which prefixes are compared.
     """
@@ -41,7 +41,7 @@ def plain_search(log_probs, beam_size, bonus=None):
 
 
 def plain_hot_words(phrases, score):
-    """Tokens within an occurrence of a phrase, and until the end those of the longest tail that begins one."""
+    """Bonus of tokens within phrases and, before the end, of tokens in the longest suffix that begins a phrase."""
 
     begun = {phrase[:size] for phrase in phrases for size in range(1, len(phrase) + 1)}
 
@@ -64,7 +64,7 @@ def ends_with(sequence, tail):
 
 
 def plain_language_model(model, spell, weight, unit_bonus):
-    """`spell(prefix, ended)` gives the units that are complete; a kenlm model scores them from the start each time."""
+    """Score the complete units, `spell(prefix, ended)`, with a kenlm model, always from the start."""
 
     def bonus(prefix, ended):
         units = spell(prefix, ended)
@@ -75,7 +75,7 @@ def plain_language_model(model, spell, weight, unit_bonus):
 
 
 def write_arpa(path, words, seed=0):
-    """A random trigram model with back-off over `words`."""
+    """Write a random trigram model with back-off over `words`."""
     draw = random.Random(seed)
 
     def number():

@@ -1,6 +1,6 @@
-"""Runs of train.py on two ranks that are forked from this process, which has imported everything.
+"""Run train.py on two ranks, forked from this process, which has imported all modules already.
 
-Each rank is a session of its own with its workers, and all of it can be killed, as a machine that loses power would.
+Each rank is a session with its data workers, so that all its processes can be killed at once, as if a machine failed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ RANKS = 2
 
 
 def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False) -> list[int]:
-    """One start of a run, with `disturb` called on each rank before; the exit statuses of the ranks.
+    """Start a run once, after calling `disturb` on each rank; the exit statuses of the ranks.
 
-    When one fails the others are killed; with `spare` they are left to find out.
+    If a rank fails the others are killed; with `spare` they must notice the failure themselves.
     """
-    time.sleep(1 - time.time() % 1)  # TensorBoard orders its files by the second of their beginning
+    time.sleep(1 - time.time() % 1)  # TensorBoard sorts its files by their start time in seconds
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -43,7 +43,7 @@ def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False
 
 
 def _start(rank: int, port: int, options: str, disturb: Callable[[int], None]) -> int:
-    """Fork a rank; its process id."""
+    """Fork a rank and return its process id."""
     process = os.fork()
     if process:
         return process

@@ -1,4 +1,4 @@
-"""Run by test_kills.py: trains with 2 ranks of 2 workers, again and again, killing it each time, then once to the end.
+"""Run by test_kills.py: start training with 2 ranks of 2 workers, kill it each time, then train to the end.
 
 killed_run.py kills.json      kills: [[rank, event, number], …]: SIGKILL at the number-th event of that rank
 """
@@ -30,7 +30,7 @@ def die(*_: Any) -> None:
 
 
 def count_down(number: int, at_zero: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is `otherwise`, and the `number`-th time, from 1, `at_zero`."""
+    """A function that calls `otherwise`, but `at_zero` at call `number` (from 1)."""
     left = number
 
     def function(*arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Run by torchrun from test_engines.py: one step and one validation of a job's model for each deal of its data.
+"""Run by torchrun from test_engines.py: one step and one validation for each deal of the data.
 
 ranks.py job.json result.pt
 
@@ -38,7 +38,7 @@ def make_engine(job: dict[str, Any], world: World) -> Engine:
 
 
 def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
-    """What a step and a validation of the batch give, its rows dealt to the ranks."""
+    """Results of a step and a validation on a batch whose rows are dealt to the ranks."""
     whole_batch = tiny_batch(LENGTHS, seed=3, tokens=3)
     mine = [part(whole_batch, rows) for rows in deal[engine.world.rank]]
     for batch in mine[:-1]:
@@ -49,7 +49,7 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     def remember(*_: object) -> None:
         gradient.update((n, whole(w.grad).clone()) for n, w in engine.model.named_parameters() if w.grad is not None)
 
-    if engine.config.train_engine != "deepspeed":  # which has gradients in flat parts only
+    if engine.config.train_engine != "deepspeed":  # it has only flat shares of gradients
         engine.optimizer.register_step_pre_hook(remember)
     outcome = engine.step(mine, 1, {"wait": 1.0})
     return {

@@ -1,6 +1,6 @@
-"""Run by torchrun from test_memory.py: steps on two ranks, one of which has too little memory for its batch.
+"""Run by torchrun from test_memory.py: steps on two ranks, one of which runs out of memory.
 
-starved.py cases.json result.pt      cases: [{"where": forward or backward, "before": steps that go well before}, …]
+starved.py cases.json result.pt      cases: [{"where": forward or backward, "before": successful steps before}, …]
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from wenet_uio.train.engine import Engine
 
 KEYS = {"grad_clip": 1000, "optim_conf": {"lr": 1e-12}, "model_conf": {"ctc_weight": 0.3}}
 ROOM = 2
-"""Utterances that memory suffices for."""
+"""Utterances of the largest batch that fits."""
 DEAL = [[[6], [0, 3, 4, 5]], [[1, 2]]]
 
 
 class SmallBuckets(engine_ddp.DistributedDataParallel):
-    """With so many buckets that a backward pass breaks off between two of them."""
+    """With many buckets, so that a backward pass is interrupted between two of them."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, bucket_cap_mb=0.004, **options)
 
 
 class Allocate(torch.autograd.Function):
-    """The same values; asks for more memory than there is on the way back."""
+    """Passes values on unchanged; runs out of memory in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Allocate(torch.autograd.Function):
 
 
 def starve(engine: Engine, where: str) -> RemovableHandle:
-    """From now on more than ROOM utterances fail, `forward` or `backward`; until the handle is removed."""
+    """Let passes (`forward` or `backward`) with more than ROOM utterances fail, until the handle is removed."""
 
     def hook(_: Any, inputs: Any, output: Any) -> Any:
         if len(inputs[0]) <= ROOM:
@@ -58,7 +58,7 @@ def starve(engine: Engine, where: str) -> RemovableHandle:
 
 
 def gradient_of(engine: Engine, batches: list[Any], case: dict[str, Any]) -> dict[str, Any]:
-    """The gradient behind `before` steps, and how many buckets of it were sent when the backward pass broke off."""
+    """The gradient after `before` steps, and the number of buckets sent when the backward pass was interrupted."""
     for number in range(case["before"]):
         engine.step(batches, number + 1, {})
     if case["where"]:

@@ -1,7 +1,9 @@
-"""Run by test_memory.py: trains, with rank 1 short of memory in its backward passes of step 2.
+"""Run by test_memory.py: train while rank 1 runs out of memory in its backward passes of step 2.
 
-starved_run.py engine starved killed      in runs of these names, the second killed too; then without, in the run
-                                         "nothing", which knows what did not fit in the first
+starved_run.py engine starved killed
+
+trains the runs `starved` and `killed` (which is killed as well), then the run `nothing`, which does not run out of
+memory and begins with too_large.jsonl of the first run.
 """
 
 from __future__ import annotations

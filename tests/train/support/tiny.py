@@ -19,7 +19,7 @@ CPU = World(torch.device("cpu"))
 
 
 class TinyModel(nn.Module):
-    """Mean of the frames -> hidden -> one unit an utterance."""
+    """Mean of the frames -> hidden layer -> one unit for each utterance."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def tiny_config(**keys: Any) -> Config:
 
 
 def small_config(**keys: Any) -> Config:
-    """A conformer without dropout in which no utterance sees another or its padding (layer norm, causal)."""
+    """A conformer without dropout; its results do not depend on padding or other utterances (layer norm, causal)."""
     small = {"attention_heads": 2, "linear_units": 16, "num_blocks": 2, "dropout_rate": 0, "positional_dropout_rate": 0}
     encoder = {"output_size": 16, "cnn_module_kernel": 3, "cnn_module_norm": "layer_norm", "causal": True}
     model = {
@@ -71,10 +71,7 @@ def small_config(**keys: Any) -> Config:
 
 
 def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
-    """Random utterances of `lengths` frames and 1 to `tokens` tokens.
-
-    Utterance n is the same in every batch with this seed that holds n.
-    """
+    """Random utterances of `lengths` frames and 1 to `tokens` tokens; utterance n depends only on the seed and n."""
     feats = torch.zeros(len(lengths), max(lengths, default=0), FEATURES)
     target = torch.full((len(lengths), tokens), -1)
     target_lengths = torch.tensor([1 + number % tokens for number in range(len(lengths))], dtype=torch.int64)
@@ -89,7 +86,7 @@ def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
 
 
 def part(batch: Batch, rows: Sequence[int]) -> Batch:
-    """The utterances `rows` of a batch, padded to their own longest."""
+    """The utterances `rows` of a batch, padded to the longest of them."""
     longest = int(batch.feats_lengths[list(rows)].max()) if rows else 0
     most_tokens = int(batch.target_lengths[list(rows)].max()) if rows else 0
     tensors = {name: getattr(batch, name)[list(rows)] for name in ("feats_lengths", "target", "target_lengths")}
@@ -101,7 +98,7 @@ def part(batch: Batch, rows: Sequence[int]) -> Batch:
 
 
 class ListLoader:
-    """The loader's contract over batches that are there already."""
+    """A loader over given batches."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self.batches = list(batches)

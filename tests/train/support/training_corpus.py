@@ -33,7 +33,7 @@ CONFIG = {
 
 
 def write_corpus(folder: Path, **keys: Any) -> Path:
-    """Make train.list (22 utterances), cv.list (5), units.txt and train.yaml, in which `keys` are changed."""
+    """Write train.list (22 utterances), cv.list (5), units.txt and train.yaml; `keys` change the yaml."""
     _write_list(folder, "train", 22)
     _write_list(folder, "cv", 5)
     units = ["<blank>", "<unk>", "a", "b", "c", "<sos/eos>"]
@@ -43,7 +43,7 @@ def write_corpus(folder: Path, **keys: Any) -> Path:
 
 
 def _write_list(folder: Path, part: str, utterances: int) -> None:
-    """Sine waves of half a second and more; the text says how high."""
+    """Write sine waves of 0.5 to 0.8 s; the text is the pitch."""
     lines = []
     for number in range(utterances):
         pitch = number % 3
