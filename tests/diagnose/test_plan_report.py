@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from tests.dataset.support.synthetic import IndexOnlyCorpus
-from wenet_uio.config import Config
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_report import open_for_plan, report_plan, skew_of_steps
+from wenet_uio.diagnose.plan_report import report_plan, skew_of_steps
 
 STATIC = measure_of(DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=2)), training=True)
 
@@ -51,20 +49,3 @@ def test_the_text_has_one_figure_per_line():
 def test_skew_is_the_most_expensive_rank_over_the_mean():
     np.testing.assert_allclose(skew_of_steps(np.array([1, 3, 2, 2]), [], 2), [1.5, 1.0])
     assert len(skew_of_steps(np.array([0, 0]), [], 2)) == 0
-
-
-@pytest.mark.parametrize(("tps", "training", "counted"), [(None, True, False), (9.0, True, True), (9.0, False, False)])
-def test_tokens_are_counted_if_the_plan_of_training_needs_them(tps, training, counted, make_lists, tmp_path):
-    (tmp_path / "units").write_text("<blank> 0\n<unk> 1\na 2\nb 3\nc 4\n<sos/eos> 5\n")
-    symbols = tmp_path / "symbols"
-    symbols.write_text("{N}\n")  # with such symbols a token is not always a character
-    config = Config.model_validate(
-        {
-            "tokenizer": "char",
-            "tokenizer_conf": {"symbol_table_path": str(tmp_path / "units"), "non_lang_syms_path": str(symbols)},
-            "dataset_conf": {"filter_conf": {"max_tps": tps}},
-        }
-    )
-    corpus, measure = open_for_plan(make_lists(3)["raw"], "raw", config, training=training)
-    assert isinstance(corpus, TokenCounted) == counted == measure.text_length_is_tokens
-    assert (measure.filter is not None) == training
