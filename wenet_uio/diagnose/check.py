@@ -77,7 +77,7 @@ def check_corpus(
     measure, planned = _planned(corpus, reading)
     if measure is not None:
         report.filtered += measure.filtered(planned)
-    usual = {"seconds": _fences(report.seconds), "speech": _fences(report.speech)}
+    usual = {"seconds": usual_range(report.seconds), "speech": usual_range(report.speech)}
     checker = Checker(corpus, reading.conf, reading.tokenizer, measure, planned, audio, **usual)
     seen = _gather(report, _check_in_processes(checker, processes))
     if reading.tokenizer is not None:
@@ -162,8 +162,8 @@ def _duplicates(corpus: Corpus) -> Iterator[Finding]:
                 met.add(key)
 
 
-def _fences(histogram: LogHistogram) -> Fences:
-    """The limits beyond which values are outliers; infinite for a few values."""
+def usual_range(histogram: LogHistogram) -> Fences:
+    """The limits beyond which values are outliers; infinite if there are fewer than `FEWEST_FOR_OUTLIERS` values."""
     if histogram.counts.sum() < FEWEST_FOR_OUTLIERS:
         return Fences(-np.inf, np.inf)
     low, high = (float(np.log10(histogram.quantile(share))) for share in (0.25, 0.75))
