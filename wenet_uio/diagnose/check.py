@@ -3,8 +3,8 @@
 opened_for_check   data list   -> corpus, and findings for the shards and samples that the corpus leaves out
 check_corpus       corpus      -> Report: what training would lose, what is suspect, figures
 
-`findings.py` lists the kinds of findings. `check_shards.py` checks shards, and `check_samples.py` checks single samples.
-This module checks the list as a whole: duplicate keys, limits of outliers, filters, rare sample rates, unused units.
+`findings.py` lists the kinds of findings. `check_shards.py` checks shards, `check_samples.py` checks single samples, and
+this module checks the list as a whole: duplicate keys, limits of outliers, filters, rare sample rates, unused units.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JOBS_A_PROCESS = 32
 FEWEST_FOR_OUTLIERS = 20
 """A smaller corpus has no outliers."""
 FENCE = 3.0
-"""Outliers lie more than this many quartile ranges beyond the quartiles, on a logarithmic scale (Tukey's outer fences)."""
+"""Outliers lie this many quartile ranges beyond the quartiles, on a logarithmic scale (Tukey's outer fences)."""
 NARROWEST = 0.1
 """Least quartile range, in powers of ten: even among equal durations, an outlier is half or twice as long."""
 HASHES_A_PASS = 1 << 23

@@ -57,7 +57,7 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     """Number of findings by kind."""
     filtered: Counter[str] = field(default_factory=Counter)
-    """Utterances that filter_conf leaves out, by reason. They do not count as losses, because the config asks for it."""
+    """Utterances that filter_conf leaves out, by reason. They are not losses: the config asks for it."""
     rates: Counter[int] = field(default_factory=Counter)
     """Number of utterances by sample rate in Hz."""
     unknown: Counter[str] = field(default_factory=Counter)
