@@ -3,7 +3,7 @@
 
     report_run.py exp/conformer
 
-Training writes it at its end; run this while it trains, or after decoding, which adds the error rates.
+Training writes the page at its end. Run this tool while training runs, or after decoding: the page then has error rates.
 """
 
 import argparse
@@ -13,9 +13,10 @@ from wenet_uio.train.run_report import write_run_report
 
 
 def main() -> None:
+    """Write the page and print its path."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model_dir", help="folder of the run")
-    parser.add_argument("--tensorboard_dir", help="default: tensorboard in model_dir")
+    parser.add_argument("--tensorboard_dir", help="folder of event files (default: tensorboard in model_dir)")
     args = parser.parse_args()
     print(write_run_report(args.model_dir, args.tensorboard_dir))
 

@@ -57,3 +57,8 @@ def test_templates_share_the_base_and_fetch_nothing(path):
     source = path.read_text(encoding="utf-8")
     assert source.startswith("<!doctype html>" if path.stem == "base" else '{% extends "base.html" %}')
     assert not re.search(r"https?:|//|<script|<link|@import|url\(|\|\s*safe", source)
+
+
+def test_the_package_ships_its_templates():
+    pyproject = (Path(pages.__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert '"wenet_uio.pages" = ["*.html"]' in pyproject.partition("[tool.setuptools.package-data]")[2]

@@ -3,8 +3,8 @@
 opened_for_check   data list   -> corpus, and findings for the shards and samples that the corpus leaves out
 check_corpus       corpus      -> Report: what training would lose, what is suspect, figures
 
-`findings.py` lists the kinds of findings. `check_shards.py` checks shards, `check_samples.py` checks single samples, and
-this module checks the list as a whole: duplicate keys, limits of outliers, filters, rare sample rates, unused units.
+`findings.py` lists the kinds of findings. `check_shards.py` checks shards, and `check_samples.py` single samples. This
+module checks the list as a whole: duplicate keys, limits of outliers, filters, rare sample rates, unused units.
 """
 
 from __future__ import annotations
