@@ -3,7 +3,7 @@
 
     report_run.py exp/conformer
 
-Training writes the page at its end. Run this tool while training runs, or after decoding: the page then has error rates.
+Training writes the page at its end. Run this tool during training, or after decoding: the page then has error rates.
 """
 
 import argparse

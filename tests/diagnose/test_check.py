@@ -20,13 +20,12 @@ from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import BatchReader
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
-from wenet_uio.diagnose.check import Reading, check_corpus, usual_range
+from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
-from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.prepare.packing import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing, pack
 from wenet_uio.prepare.shard_writer import write_shard
@@ -272,20 +271,6 @@ def test_the_first_five_findings_of_a_kind_have_players(make_utterances, tmp_pat
     page = (tmp_path / "page.html").read_text()
     assert len(re.findall("<th>utt[0-9]+<td>你 in: 你<td>", page)) == 7
     assert page.count("<audio ") == 5
-
-
-def test_outliers_lie_three_quartile_ranges_beyond_the_quartiles():
-    values = LogHistogram()
-    values.add(np.logspace(-1, 1, 1001))  # quartiles at half a power of ten on both sides of 1: a range of one power
-    low, high = usual_range(values)
-    assert np.log10([low, high]) == pytest.approx([-3.5, 3.5], abs=0.01)
-
-
-@pytest.mark.parametrize(("count", "limits"), [(19, (-np.inf, np.inf)), (20, (0.5, 2.0))])
-def test_among_equal_values_outliers_are_half_or_twice_as_large(count, limits):
-    values = LogHistogram()
-    values.add(np.ones(count))
-    assert tuple(usual_range(values)) == pytest.approx(limits, rel=0.02)
 
 
 def test_a_checker_can_be_pickled_and_gives_the_same_parts(faulty_shard_list):
