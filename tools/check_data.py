@@ -31,7 +31,9 @@ def parse_options() -> argparse.Namespace:
     """Read the command line; options that contradict each other are an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="default: %(default)s")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+    )
     parser.add_argument("--config", help="train.yaml: channel, filters and tokenizer")
     parser.add_argument("--units", help="units file, instead of that of the config")
     parser.add_argument("--bpe-model", "-m", help="sentencepiece model; needs --units, excludes --config")

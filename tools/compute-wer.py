@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Word error rate of recognised text, with the alignment of every utterance and totals by script.
+"""Score recognised text: word error rate, alignment of every utterance, totals by script.
 
     compute-wer.py --char=1 --v=1 data/test/text exp/conformer/attention_rescoring/text
     compute-wer.py --v=0 --compare exp/b/attention/text data/test/text exp/a/attention/text
@@ -51,7 +51,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rt", type=switch, default=True, metavar="{0,1}", help="1 (default): remove <tags>")
     parser.add_argument("--ig", metavar="FILE", help="file of words to remove before scoring, one per line")
     parser.add_argument("--maxw", type=int, metavar="N", help="words per line of an alignment")
-    parser.add_argument("--padding-symbol", choices=("space", "underline"), default="space")
+    parser.add_argument(
+        "--padding-symbol",
+        choices=("space", "underline"),
+        default="space",
+        help="fills words of an alignment to equal width",
+    )
     parser.add_argument(
         "--bootstrap",
         type=int,

@@ -22,10 +22,10 @@ def make_parser() -> argparse.ArgumentParser:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_list", help="data list, or a yaml file of sources; default: `data` of the config")
-    parser.add_argument("--data_type", required=True, choices=("raw", "shard"))
+    parser.add_argument("--data_type", required=True, choices=("raw", "shard"), help="type of the data list")
     parser.add_argument("--config", required=True, help="train.yaml")
     parser.add_argument("--world_size", type=int, default=1, help="number of ranks (default: %(default)s)")
-    parser.add_argument("--epoch", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--epoch", type=int, default=0, help="number of the epoch, from 0 (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=777, help="seed of training (default: %(default)s)")
     parser.add_argument("--evaluation", action="store_true", help="plan as cross-validation and decoding do")
     parser.add_argument("--plot", metavar="FILE", help="write plots: FILE.png, or FILE.html with the figures")

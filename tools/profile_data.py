@@ -25,9 +25,11 @@ def main() -> None:
     """Profile the batches and print the times, the number of workers and the advice."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data_list", help="data list, or a yaml file of sources")
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="default: %(default)s")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+    )
     parser.add_argument("--config", required=True, help="train.yaml")
-    parser.add_argument("--override_config", nargs="+", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="changes of the config")
     parser.add_argument(
         "--batches", type=int, default=50, help="batches to read, after one batch that warms up (default: %(default)s)"
     )

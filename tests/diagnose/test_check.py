@@ -1,9 +1,10 @@
-"""A small corpus with one fault of every kind: each is found, by name, and nothing else is."""
+"""A small corpus with one fault of every kind: the check names each fault, and nothing else."""
 
 import base64
 import io
 import json
 import os
+import pickle
 import re
 import tarfile
 from collections import Counter, defaultdict
@@ -17,10 +18,12 @@ import soundfile
 from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.dataset import BatchReader
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
-from wenet_uio.diagnose.check_report import as_text
+from wenet_uio.diagnose.check_report import as_text, write_html
+from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
@@ -41,7 +44,7 @@ def write(path, samples, rate=16000, kind=None):
 
 @pytest.fixture
 def planted(make_utterances, tmp_path):
-    """(lines of 40 good utterances and of the faulty ones that can be packed, key by kind of fault)."""
+    """(lines of 40 good utterances and of the faulty utterances that can be packed, keys by kind of fault)."""
     lines = make_utterances(40)
     noise = np.random.default_rng(0).normal(0, 0.1, 8000)
     flac = tmp_path / "cut.flac"
@@ -140,19 +143,19 @@ def test_every_kind_of_finding_was_planted(faulty_raw_list, faulty_shard_list):
     assert {*faulty_raw_list[1], *faulty_shard_list[1]} == {*LOSSES, *SUSPECTS}
 
 
-def test_without_audio_what_index_and_text_show_is_found(faulty_raw_list):
+def test_without_audio_the_faults_of_index_and_text_are_found(faulty_raw_list):
     raw, expected = faulty_raw_list
     heard = {"unreadable", "changed_length", "silent", "clipped", "other_rate"}
     report = check(raw, "raw", audio=False)
     assert keys_by_kind(report) == {kind: keys for kind, keys in expected.items() if kind not in heard}
 
 
-def test_without_units_nothing_is_said_of_them(faulty_raw_list):
+def test_without_units_the_report_has_no_units(faulty_raw_list):
     report = check(faulty_raw_list[0], "raw", tokenizer=None)
     assert (report.unseen, report.unknown, report.counts["space_to_unknown"]) == ([], {}, 0)
 
 
-def test_a_list_of_nothing_but_broken_shards_is_an_error(tmp_path):
+def test_a_list_of_broken_shards_is_an_error(tmp_path):
     (tmp_path / "cut.tar").write_bytes(b"short")
     (tmp_path / "list").write_text(f"{tmp_path / 'cut.tar'}\n")
     with pytest.raises(ListError, match=r"no usable utterance \(.*cut.tar: damaged at byte 0"):
@@ -167,14 +170,14 @@ def test_the_text_names_losses_and_suspects(faulty_raw_list):
 
 
 def fix(data_list, data_type, out):
-    """Check and write a clean list; returns how many utterances are left."""
+    """Check and write a clean list; returns the number of utterances that are left."""
     with opened_for_check(str(data_list), data_type) as (corpus, not_indexed):
         report = check_corpus(corpus, not_indexed, Reading())
         return write_clean_list(corpus, report, str(out), str(data_list))
 
 
 @pytest.mark.parametrize("kind", ["raw", "shard"])
-def test_fixed_lists_lose_nothing_and_the_ledger_names_the_rest(kind, faulty_raw_list, faulty_shard_list, tmp_path):
+def test_fixed_lists_lose_nothing_and_the_ledger_names_the_losses(kind, faulty_raw_list, faulty_shard_list, tmp_path):
     data_list, expected = faulty_raw_list if kind == "raw" else faulty_shard_list
     out = tmp_path / "clean.list"
     left = fix(data_list, kind, out)
@@ -186,7 +189,7 @@ def test_fixed_lists_lose_nothing_and_the_ledger_names_the_rest(kind, faulty_raw
     assert report.utterances == left == 40 + len(set(expected) & SUSPECTS.keys()) + (kind == "shard")  # cut0
 
 
-def test_a_fixed_raw_list_has_its_lines_as_they_were(faulty_raw_list, tmp_path):
+def test_a_fixed_raw_list_keeps_its_lines_unchanged(faulty_raw_list, tmp_path):
     raw, _ = faulty_raw_list
     fix(raw, "raw", tmp_path / "clean.list")
     clean = (tmp_path / "clean.list").read_text().splitlines()
@@ -194,7 +197,7 @@ def test_a_fixed_raw_list_has_its_lines_as_they_were(faulty_raw_list, tmp_path):
     assert len({parse_raw_line(line).key for line in clean}) == len(clean)
 
 
-def test_shards_without_a_loss_are_kept_and_members_of_the_others_copied_whole(make_utterances, tmp_path):
+def test_sound_shards_are_kept_and_samples_of_other_shards_are_copied_with_all_members(make_utterances, tmp_path):
     lines = make_utterances(6)
     make_shard_list(lines, tmp_path / "shards", str(tmp_path / "list"), ShardOptions(per_shard=3))
     (tmp_path / "list.idx").unlink()
@@ -217,7 +220,7 @@ def test_shards_without_a_loss_are_kept_and_members_of_the_others_copied_whole(m
 @pytest.mark.parametrize(
     ("out", "message"), [("raw.list", "is the list itself"), ("other/out", "put the new list into the folder of")]
 )
-def test_a_fix_over_the_list_itself_or_away_from_its_relative_paths_is_refused(out, message, make_lists, tmp_path):
+def test_a_fix_of_the_list_itself_or_into_another_folder_is_refused(out, message, make_lists, tmp_path):
     raw = Path(make_lists(3)["raw"])
     before = raw.read_bytes()
     with pytest.raises(ListError, match=message):
@@ -226,7 +229,7 @@ def test_a_fix_over_the_list_itself_or_away_from_its_relative_paths_is_refused(o
     assert not (tmp_path / "other").exists()
 
 
-def test_json_and_page_say_the_same_and_the_page_stands_alone(faulty_raw_list, tmp_path):
+def test_json_and_page_have_the_same_findings_and_the_page_needs_no_other_file(faulty_raw_list, tmp_path):
     raw, expected = faulty_raw_list
     (tmp_path / "units").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(UNITS)))
     done = tool("check_data.py", raw, "--units", tmp_path / "units", "--json", "--html", tmp_path / "page.html")
@@ -244,7 +247,52 @@ def test_json_and_page_say_the_same_and_the_page_stands_alone(faulty_raw_list, t
     assert {rate for _, rate in played} == {8000, 16000}
 
 
-def test_real_recordings_without_a_fault_exit_with_0(corpora, tmp_path):
+def test_markup_in_keys_texts_and_the_title_stays_text(make_utterances, tmp_path):
+    script = "<script>alert(1)</script>"
+    (line,) = make_utterances(1)
+    make_raw_list([replace(line, key=f"{script}k", text=f"{script}t")], str(tmp_path / "list"))
+    reading = Reading(DatasetConf(), TOKENIZER)
+    with opened_for_check(str(tmp_path / "list"), "raw") as (corpus, not_indexed):
+        report = check_corpus(corpus, not_indexed, reading)
+        write_html(str(tmp_path / "page.html"), report, BatchReader(corpus, (), (), reading.conf), script)
+    page = (tmp_path / "page.html").read_text()
+    assert report.counts["unknown_unit"] == 1
+    assert "<script" not in page
+    escaped = "&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert f"<h1>{escaped}</h1>" in page
+    assert f"<th>{escaped}k<td>" in page
+    assert f"</audio><br>{escaped}t\n" in page
+
+
+def test_the_first_five_findings_of_a_kind_have_players(make_utterances, tmp_path):
+    make_raw_list([replace(line, text="你") for line in make_utterances(7)], str(tmp_path / "list"))
+    with opened_for_check(str(tmp_path / "list"), "raw") as (corpus, not_indexed):
+        report = check_corpus(corpus, not_indexed, Reading(tokenizer=TOKENIZER))
+        write_html(str(tmp_path / "page.html"), report, BatchReader(corpus, (), (), DatasetConf()), "a list")
+    page = (tmp_path / "page.html").read_text()
+    assert len(re.findall("<th>utt[0-9]+<td>你 in: 你<td>", page)) == 7
+    assert page.count("<audio ") == 5
+
+
+def test_a_checker_can_be_pickled_and_gives_the_same_parts(faulty_shard_list):
+    with opened_for_check(str(faulty_shard_list[0]), "shard") as (corpus, _):
+        fences = Fences(0.0, 100.0)
+        checker = Checker(corpus, DatasetConf(), TOKENIZER, None, corpus, True, fences, fences)
+        job = [Span(shard, 0, int(samples)) for shard, samples in enumerate(corpus.samples)]
+        parts = [each.check(job) for each in (checker, pickle.loads(pickle.dumps(checker)))]
+    assert parts[0].rows == corpus.num_samples
+    assert parts[0].findings == parts[1].findings != []
+
+
+def test_a_check_without_processes_is_refused(make_lists):
+    with (
+        opened_for_check(make_lists(2)["raw"], "raw") as (corpus, not_indexed),
+        pytest.raises(ValueError, match="the number of workers must be 1 or more, found 0"),
+    ):
+        check_corpus(corpus, not_indexed, Reading(), processes=0)
+
+
+def test_real_recordings_without_faults_exit_with_0(corpora, tmp_path):
     wavs = sorted((corpora / "fsdd/recordings").glob("*_jackson_*.wav"))[:100]
     (tmp_path / "wav.scp").write_text("".join(f"{wav.stem} {wav}\n" for wav in wavs))
     (tmp_path / "text").write_text("".join(f"{wav.stem} {wav.stem[0]}\n" for wav in wavs))
@@ -254,12 +302,12 @@ def test_real_recordings_without_a_fault_exit_with_0(corpora, tmp_path):
     assert done.stdout.startswith("100 utterances, ")
 
 
-def test_a_list_that_is_not_there_is_one_line(tmp_path):
+def test_a_missing_list_is_an_error_of_one_line(tmp_path):
     done = tool("check_data.py", tmp_path / "no.list", "--data_type", "shard")
     assert (done.returncode, done.stderr.splitlines()) == (1, [f"error: {tmp_path}/no.list: no such data list"])
 
 
-def test_a_mixture_is_checked_with_its_texts_without_audio(faulty_raw_list, tmp_path):
+def test_a_mixture_is_checked_including_text_without_audio(faulty_raw_list, tmp_path):
     raw, expected = faulty_raw_list
     (tmp_path / "words").write_text("ab\na你\n" * 20)
     sources = [{"type": "raw", "data_list": str(raw)}, {"type": "txt", "paths": str(tmp_path / "words")}]

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -46,7 +48,7 @@ def test_five_utterances_of_a_second_in_batches_of_two_on_two_ranks():
     np.testing.assert_allclose(series.skew, [whole.max() / whole.mean(), 1 if series.cost[2] == 100 else 2])
 
 
-def test_every_number_is_that_of_the_plan():
+def test_the_numbers_are_those_of_the_plan():
     corpus = IndexOnlyCorpus([100, 50])
     series, report = planned(corpus, FRAMES_6000, world_size=3)
     plan = EpochPlan(corpus, FRAMES_6000, seed=1, epoch=0, lanes=1)
@@ -82,6 +84,19 @@ def test_any_plan_is_drawn(sizes, tmp_path):
         collector(plan.batch(index))
     write_plot(str(tmp_path / "plan.png"), collector.series(), {}, "a $title")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_markup_in_names_and_figures_stays_text(tmp_path):
+    script = "<script>alert(1)</script>"
+    corpus = IndexOnlyCorpus([3])
+    corpus.data_list = script
+    series, report = planned(corpus, measure(batch_type="static", batch_size=2), world_size=1)
+    write_plot(str(tmp_path / "plan.html"), series, report.as_dict(), script)
+    page = (tmp_path / "plan.html").read_text()
+    assert "<script" not in page
+    assert "<title>&lt;script&gt;alert(1)&lt;/script&gt;</title>" in page
+    assert "<th>sources<td>{&#34;&lt;script&gt;" in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
 
 
 @pytest.mark.parametrize(("path", "suffix"), [("plan.pdf", "'.pdf'"), ("plan", "''")])

@@ -39,13 +39,26 @@ def test_the_batches_are_those_of_training(make_lists):
     assert sorted(seen) == sorted(key for batch in loader(data_list, "raw") for key in batch.keys)
 
 
-def test_advice_is_for_what_takes_the_time():
+def test_advice_is_given_for_steps_with_a_large_share():
     found = Profile(10, 100.0, 0.01, 0.1, {"read": 1.0, "decode": 8.0, "ComputeFbank": 1.0})
     (line,) = found.advice()
     assert line.startswith("decode takes 80%: pack 16-bit wav")
     assert Profile(10, 100.0, 0.2, 0.1, {"read": 0.1, "Defer": 9.9}).advice() == [
         "20% of the frames are padding: see plan_report.py"
     ]
+
+
+def test_the_number_of_workers_is_rounded_up():
+    found = Profile(10, 100.0, 0.0, 0.1, {"read": 1.0})
+    assert (found.speed, found.workers_for(100), found.workers_for(101)) == (100.0, 1, 2)
+
+
+def test_the_text_has_a_line_per_step_and_totals():
+    table, read, decode, totals = Profile(10, 3600.0, 0.013, 0.1, {"read": 1.0, "decode": 3.0}).lines()
+    assert table.split() == ["ms", "a", "batch", "share"]
+    assert read.split() == ["read", "100.00", "25.0%"]
+    assert decode.split() == ["decode", "300.00", "75.0%"]
+    assert totals.startswith("10 batches, 1.00 hours: 900 audio seconds per second in one process; 1.3% padding")
 
 
 def test_a_list_of_one_batch_cannot_be_profiled(make_lists):

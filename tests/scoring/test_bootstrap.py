@@ -23,7 +23,7 @@ def test_longer_utterances_weigh_more():
     assert low < sum(counts, Counts()).rate < high < 10
 
 
-def test_the_same_errors_are_no_difference_and_many_fewer_are_one():
+def test_equal_errors_are_not_significant_and_far_fewer_errors_are():
     first = drawn(0.1)
     same = compare(first, first, 500)
     assert (same.difference, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
@@ -32,7 +32,7 @@ def test_the_same_errors_are_no_difference_and_many_fewer_are_one():
     assert better.p == 0.0
 
 
-def test_pairs_are_kept_together():
+def test_both_systems_are_resampled_together():
     """Errors that both systems make on hard utterances cancel: a steady small gain is seen through wide variation."""
     hard = np.random.default_rng(0).integers(0, 10, 300).tolist()
     first = [Counts(correct=10, substituted=wrong + 1) for wrong in hard]

@@ -18,7 +18,7 @@ def page(references, hypotheses, utterances=10, audio=None):
     return file.getvalue()
 
 
-def test_errors_are_marked_by_kind_and_markup_in_text_is_text():
+def test_errors_are_marked_by_kind_and_markup_in_text_is_escaped():
     text = page({"u<1>": "a b c x&y"}, {"u<1>": "a d c e x&y"})
     assert "<h1>a &lt; b</h1>" in text
     assert "<h2>u&lt;1&gt;</h2>" in text
@@ -26,6 +26,36 @@ def test_errors_are_marked_by_kind_and_markup_in_text_is_text():
         '<p>A <span class="sub"><del>B</del> <ins>D</ins></span> C <ins class="ins">E</ins> X&amp;Y</article>' in text
     )
     assert '<span class="del">B</span>' in page({"u": "a b"}, {"u": "a"})
+
+
+def test_scripts_in_texts_keys_and_the_title_stay_text():
+    script = "<script>alert(1)</script>"
+    file = io.StringIO()
+    rules = WordRules(remove_tags=False, case_sensitive=True)
+    scores = score({script: script}, {script: f"{script}b"}, rules)
+    write_html(scores, file, title=script, utterances=1)
+    assert "<script" not in file.getvalue()
+    assert file.getvalue().count("&lt;script&gt;alert(1)&lt;/script&gt;") == 2 + 2 + 1 + 2  # titles, error, key, text
+
+
+def test_audio_is_read_while_the_page_is_written():
+    events = []
+
+    class File(io.StringIO):
+        def write(self, text):
+            events.extend(key for key in ("u", "v") if f"<h2>{key}" in text or text == key)
+            return super().write(text)
+
+        def writelines(self, pieces):
+            for piece in pieces:
+                self.write(piece)
+
+    def audio(key):
+        events.append(f"audio of {key}")
+
+    scores = score({"u": "a", "v": "a"}, {"u": "b", "v": "b"}, WordRules())
+    write_html(scores, File(), title="", utterances=2, audio=audio)
+    assert events == ["audio of u", "u", "audio of v", "v"]
 
 
 def test_the_utterances_with_most_errors_come_first_and_those_without_are_left_out():
@@ -37,7 +67,7 @@ def test_the_utterances_with_most_errors_come_first_and_those_without_are_left_o
     assert "<del>B</del> <ins>X</ins></span><td>2\n" in page(references, hypotheses)
 
 
-def test_the_audio_is_in_the_page_and_nothing_is_fetched():
+def test_the_page_embeds_the_audio_and_fetches_nothing():
     tone = (1000 * np.sin(np.arange(800))).astype(np.float32).round()
     text = page({"u": "a", "v": "a"}, {"u": "b", "v": "b"}, audio={"u": (tone, 8000)}.get)
     sources = []

@@ -15,7 +15,7 @@ def report(references, hypotheses, rules=BY_CHARACTER, **options):
     return file.getvalue()
 
 
-def test_the_report_has_wenets_lines():
+def test_the_report_has_the_lines_of_wenet():
     text = report({"u1": "我爱 ok"}, {"u1": "我 a ok"})
     assert text.startswith("\nutt: u1\nWER: 33.33 % N=3 C=2 S=1 D=0 I=0\nlab: 我 爱 OK\nrec: 我 A  OK\n\n====")
     assert "\nOverall -> 33.33 % N=3 C=2 S=1 D=0 I=0\n" in text
@@ -33,7 +33,7 @@ def test_missing_hypotheses_are_deletions_and_extra_ones_are_named():
     assert "Overall -> 60.00 % N=5 C=2 S=0 D=3 I=0\n" in text
 
 
-def test_files_that_share_no_key_are_a_mistake():
+def test_files_without_a_common_key_are_an_error():
     with pytest.raises(ValueError, match="references begin with u1, hypotheses with v1"):
         score({"u1": "a"}, {"v1": "a"}, WordRules())
 
@@ -49,7 +49,7 @@ def test_long_alignments_wrap_with_padding_of_choice():
     assert "lab(u): A BB\nrec(u): A __\n\nlab(u): C\nrec(u): C\n" in text
 
 
-def test_an_interval_stands_beneath_the_total_when_asked_for():
+def test_the_interval_follows_the_total():
     references = {f"u{number}": "a b c d" for number in range(40)}
     hypotheses = {key: "a b c d" if number % 2 else "a b c x" for number, key in enumerate(references)}
     text = report(references, hypotheses, verbose=0, resamples=500)
@@ -61,7 +61,7 @@ def test_an_interval_stands_beneath_the_total_when_asked_for():
     assert 5 < low < 12.5 < high < 20
 
 
-def test_two_systems_are_set_side_by_side():
+def test_two_systems_are_compared():
     references = {f"u{number}": "a b c d" for number in range(40)}
     worse = dict.fromkeys(references, "a b x x")
     better = dict.fromkeys(references, "a b c x")

@@ -38,12 +38,12 @@ def random_pairs(count, longest, words="abc"):
         yield tuple(draw.choices(words, k=draw.randint(0, longest)) for _ in range(2))
 
 
-def test_the_alignment_is_that_of_the_whole_matrix():
+def test_alignments_equal_those_of_the_plain_algorithm():
     for reference, hypothesis in random_pairs(3000, 10):
         assert align(reference, hypothesis) == plain_alignment(reference, hypothesis)
 
 
-def test_long_sequences_align_as_short_ones_do():
+def test_long_alignments_equal_those_of_the_plain_algorithm():
     for reference, hypothesis in random_pairs(20, 200, "abcdefgh"):
         assert align(reference, hypothesis) == plain_alignment(reference, hypothesis)
 
@@ -65,7 +65,7 @@ def test_errors_equal_those_of_jiwer_on_10000_random_pairs():
     assert total.rate == pytest.approx(100 * peer.wer)
 
 
-def test_every_kind_of_error_is_counted_and_written_as_wenet_does():
+def test_every_kind_of_error_is_counted_and_written_in_the_format_of_wenet():
     counts = Counts.of(align(["a", "b", "c", "d"], ["a", "x", "d", "e"]))
     assert counts == Counts(correct=2, substituted=1, deleted=1, inserted=1)
     assert str(Counts(correct=2, substituted=1, deleted=1, inserted=1)) == "75.00 % N=4 C=2 S=1 D=1 I=1"

@@ -3,7 +3,7 @@ import pytest
 from wenet_uio.scoring.words import WordRules, script_of
 
 
-def test_words_stand_between_spaces_in_upper_case():
+def test_words_are_split_at_spaces_and_upper_cased():
     assert WordRules()(" Hello  world,") == ["HELLO", "WORLD,"]
     assert WordRules(case_sensitive=True)("Hello") == ["Hello"]
 
@@ -13,13 +13,13 @@ def test_by_character_ideographs_are_words_and_latin_runs_stay_whole():
     assert rules("我爱 it's ok，café。北京2008年") == ["我", "爱", "IT'S", "OK", "CAFÉ", "北", "京", "2008", "年"]
 
 
-def test_tags_are_left_out_unless_kept():
+def test_tags_are_removed_by_default():
     assert WordRules()("<unk> a<noise>b") == ["AB"]
     assert WordRules(by_character=True)("<unk><noise>我") == ["我"]
     assert WordRules(by_character=True, remove_tags=False)("<unk><noise>我") == ["<UNK>", "<NOISE>", "我"]
 
 
-def test_ignored_words_are_left_out():
+def test_ignored_words_are_removed():
     assert WordRules(ignored=frozenset({"UH"}))("uh yes Uh") == ["YES"]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.train.support.training_corpus import write_corpus
 from wenet_uio.train.run_report import write_run_report
@@ -66,8 +68,29 @@ def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
     assert not list((run / "exp").glob(".*.tmp"))
 
 
-def test_an_unfinished_run_has_a_report_as_well(run: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_has_a_report_too(run: Path, tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text((run / "exp/train.yaml").read_text())
     assert "No epoch is complete yet." in write_run_report(tmp_path).read_text()
-    with pytest.raises(ValueError, match="no run here"):
+    with pytest.raises(ValueError, match="no run here, the folder has no train.yaml"):
         write_run_report(run / "none")
+
+
+def test_markup_in_the_config_the_ledger_and_the_name_stays_text(tmp_path: Path) -> None:
+    script = "<script>alert(1)<"
+    folder = tmp_path / f"{script}run"
+    folder.mkdir()
+    (folder / "train.yaml").write_text(f"# {script}config\n")
+    (folder / "bad_samples.jsonl").write_text(json.dumps(dict.fromkeys(("key", "reason", "detail"), script)) + "\n")
+    (folder / "environment.yaml").write_text(yaml.safe_dump([{"command": f"{script}start"}]))
+    page = write_run_report(folder).read_text()
+    escaped = "&lt;script&gt;alert(1)&lt;"
+    assert "<script" not in page
+    for text in (f"<h1>{escaped}run</h1>", f"# {escaped}config", f"<td>{escaped}<td>{escaped}", f"<td>{escaped}start"):
+        assert text in page
+
+
+def test_the_first_and_the_latest_starts_of_a_run_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").touch()
+    (tmp_path / "environment.yaml").write_text(yaml.safe_dump([{"torch": "2.11"}] * 5))
+    page = write_run_report(tmp_path).read_text()
+    assert re.findall(r"<th>(start[^<]*?)(?=[<\n])", page) == ["start 1 of 5", "start 4 of 5", "start 5 of 5"]

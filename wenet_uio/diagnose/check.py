@@ -3,8 +3,8 @@
 opened_for_check   data list   -> corpus, and findings for the shards and samples that the corpus leaves out
 check_corpus       corpus      -> Report: what training would lose, what is suspect, figures
 
-`findings.py` lists the kinds of findings. `check_shards.py` checks shards, `check_samples.py` single samples, and this
-module what only the whole list shows: duplicate keys, outliers, filters, rare sample rates, unused units.
+`findings.py` lists the kinds of findings. `check_shards.py` checks shards, and `check_samples.py` single samples. This
+module checks the list as a whole: duplicate keys, limits of outliers, filters, rare sample rates, unused units.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from wenet_uio.text.tokenizer import Tokenizer
 ROWS_A_SPAN = 250
 """Rows of a shard that are checked together."""
 JOBS_A_PROCESS = 32
-"""Jobs of each process: few, because a worker opens the corpus anew for each job."""
+"""Jobs of each process. They are few, because a worker opens the corpus again for each job."""
 FEWEST_FOR_OUTLIERS = 20
 """A smaller corpus has no outliers."""
 FENCE = 3.0
-"""Outliers lie more than this many quartile ranges beyond the quartiles, on a logarithmic scale (Tukey's far out)."""
+"""Outliers lie this many quartile ranges beyond the quartiles, on a logarithmic scale (Tukey's outer fences)."""
 NARROWEST = 0.1
 """Least quartile range, in powers of ten: even among equal durations, an outlier is half or twice as long."""
 HASHES_A_PASS = 1 << 23
-"""Hashes of keys that are held in memory at a time, to find duplicates."""
+"""Number of key hashes in memory at a time, when duplicates are searched."""
 SPECIAL = {BLANK, UNKNOWN, SOS_EOS, "<sos>", "<eos>"}
 """Units that occur in no text by design."""
 
@@ -77,7 +77,7 @@ def check_corpus(
     measure, planned = _planned(corpus, reading)
     if measure is not None:
         report.filtered += measure.filtered(planned)
-    usual = {"seconds": _fences(report.seconds), "speech": _fences(report.speech)}
+    usual = {"seconds": usual_range(report.seconds), "speech": usual_range(report.speech)}
     checker = Checker(corpus, reading.conf, reading.tokenizer, measure, planned, audio, **usual)
     seen = _gather(report, _check_in_processes(checker, processes))
     if reading.tokenizer is not None:
@@ -98,7 +98,7 @@ def _add_distributions(report: Report, corpus: Corpus) -> None:
 def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
     """The measure whose filters apply, if any, and the corpus that the plan would read, with tokens counted if needed.
 
-    The plan does not filter by tokens where it does not know their number; then the checks of single samples do.
+    If the plan does not know the numbers of tokens, the checks of single samples apply the filters on tokens.
     """
     if reading.tokenizer is None or not reading.filters:
         return None, corpus
@@ -107,7 +107,7 @@ def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
 
 
 def _gather(report: Report, parts: Iterator[Part]) -> set[str]:
-    """Add what was found in the samples to the report; returns the tokens that occur."""
+    """Add the findings and figures of the samples to the report; returns the tokens that occur."""
     seen: set[str] = set()
     of_rate: dict[int, list[Finding]] = {}
     for part in parts:
@@ -160,8 +160,8 @@ def _duplicates(corpus: Corpus) -> Iterator[Finding]:
                 met.add(key)
 
 
-def _fences(histogram: LogHistogram) -> Fences:
-    """The limits beyond which values are outliers; infinite for a few values."""
+def usual_range(histogram: LogHistogram) -> Fences:
+    """The limits beyond which values are outliers; infinite if there are fewer than `FEWEST_FOR_OUTLIERS` values."""
     if histogram.counts.sum() < FEWEST_FOR_OUTLIERS:
         return Fences(-np.inf, np.inf)
     low, high = (float(np.log10(histogram.quantile(share))) for share in (0.25, 0.75))

@@ -18,11 +18,11 @@ from wenet_uio.files import written_aside
 from wenet_uio.pages import data_uri, render
 
 NAMED = 10
-"""Findings of each kind, and units, that the text names."""
+"""The text names this many findings of each kind, and this many units."""
 SHOWN = 100
-"""Findings of each kind that the page names."""
+"""The page names this many findings of each kind."""
 PLAYED = 5
-"""The first findings of each kind have a player on the page."""
+"""The page has players for this many findings of each kind."""
 SECONDS_PLAYED = 10
 """A player holds this much audio at most."""
 
@@ -114,7 +114,7 @@ def _rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
 
 
 def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
-    """The beginning of the audio of a sample, as a data URI, and the text; nothing for a sample that cannot be read."""
+    """The beginning of the audio of a sample, as a data URI, and the text; (None, "") for an unreadable sample."""
     if finding.place is None:
         return None, ""
     ref = SampleRef(*finding.place)

@@ -32,7 +32,7 @@ FULL_SCALE = 0.998
 CLIPPED = 0.001
 """Audio is clipped if a larger share of its samples is at full scale."""
 RATE_EXAMPLES = 20
-"""Utterances of each sample rate that are named."""
+"""Number of utterances of each rare sample rate that the report names."""
 SHOWN_TEXT = 60
 """Characters of a text that a finding quotes."""
 SHOWN_TOKENS = 10
@@ -60,7 +60,7 @@ class Fences(NamedTuple):
 
 @dataclass
 class Part:
-    """What was found in some rows."""
+    """Findings and figures of some rows."""
 
     rows: int = 0
     """Number of rows that were checked."""
@@ -99,7 +99,7 @@ class Checker:
     """Usual characters per second."""
 
     def check(self, job: Sequence[Span]) -> Part:
-        """Check some rows. Called in a worker process, whose number of torch threads it sets to 1."""
+        """Check some rows, in a worker process. Sets the number of torch threads of the process to 1."""
         torch.set_num_threads(1)
         reader = BatchReader(self.corpus, (), (), self.conf)
         part = Part()
@@ -130,7 +130,7 @@ class Checker:
                     self._filter_tokens(part, len(tokens), seconds)
 
     def _check_audio(self, part: Part, reader: BatchReader, ref: SampleRef) -> str:
-        """Check the audio of a sample, unless that is turned off, and return the text."""
+        """Check the audio of a sample if audio is checked, and return the text."""
         if not self.audio:
             return self.corpus.read(ref).text
         example = reader.example(ref, 0, partial(self.corpus.read, ref))

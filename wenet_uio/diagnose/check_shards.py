@@ -64,7 +64,7 @@ def _check_shards(shards: list[str], data_list: str) -> dict[str, Finding]:
 
 
 def _check_shard(shard: str, data_list: str) -> Finding | None:
-    """Report a shard that is missing, unreadable or empty; partly damaged shards are left to the index."""
+    """Report a shard that is missing, unreadable or empty. The index reports the bad samples of other shards."""
     tar = ShardFiles.parse(shard).tar
     try:
         rows, bad = index_shard(shard, data_list, DEFAULT_LAYOUT)

@@ -1,4 +1,4 @@
-"""What a check of a data list can find: kinds of findings, and the report that gathers them."""
+"""Kinds of findings of a check, and the report that gathers the findings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT = 1000
 
 
 class Finding(NamedTuple):
-    """A problem of one sample or shard."""
+    """A sample or shard with something wrong or unusual."""
 
     kind: str
     """A key of `LOSSES` or `SUSPECTS`."""
@@ -57,7 +57,7 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     """Number of findings by kind."""
     filtered: Counter[str] = field(default_factory=Counter)
-    """Utterances that filter_conf leaves out, by reason. They are no losses: the user asks for it."""
+    """Utterances that filter_conf leaves out, by reason. They are not losses: the config asks for it."""
     rates: Counter[int] = field(default_factory=Counter)
     """Number of utterances by sample rate in Hz."""
     unknown: Counter[str] = field(default_factory=Counter)

@@ -19,7 +19,7 @@ from wenet_uio.dataset.types import Batch, Example, SampleRef, Utterance
 Item = TypeVar("Item")
 
 PLAN, READ, DECODE, PAD, DEVICE = "plan", "read", "decode", "pad and the rest", "features on the device"
-"""Steps beside the operators of the chain, which are named by their classes."""
+"""The steps that are not operators of the chain. The steps of operators have the names of their classes."""
 ADVICE = {
     PLAN: (0.2, "batches are small: raise max_frames_in_batch or batch_size if memory allows"),
     READ: (0.25, "storage is slow: pack shards (make_shard_list.py) on a local disk, or set WENET_UIO_CACHE to one"),

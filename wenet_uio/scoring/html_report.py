@@ -33,7 +33,7 @@ class _Article(NamedTuple):
 
 
 def write_html(scores: Scores, file: IO[str], *, title: str, utterances: int, audio: Audio | None = None) -> None:
-    """Write the page: totals, frequent errors, and the `utterances` with most errors. The page embeds their audio."""
+    """Write the page: totals, frequent errors, and the `utterances` with most errors. Their audio is embedded."""
     counted = ((key, Counts.of(pairs)) for key, pairs in scores.utterances.items())
     wrong = [(key, counts) for key, counts in counted if counts.errors]
     wrong.sort(key=lambda item: -item[1].errors)

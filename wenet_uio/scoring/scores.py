@@ -14,7 +14,7 @@ from wenet_uio.scoring.words import WordRules, script_of
 
 _RULE = "=" * 75
 _NAMED = 10
-"""Keys that a line of the report names at most."""
+"""A line of the report names this many keys at most."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class ReportFormat:
     words_per_line: int | None = None
     """Words in a line of an alignment; None: all."""
     padding: str = " "
-    """Fills a word up to the width of its counterpart."""
+    """Character that pads a word to the width of the word above or below it."""
     resamples: int = 0
     """Above 0: the report has the interval of the error rate, from this many resamples."""
 
@@ -54,7 +54,7 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
     """Align every reference with the hypothesis of the same key.
 
     Raises:
-        ValueError: no key has both: the files do not belong together.
+        ValueError: no key has both a reference and a hypothesis, so the files do not belong together.
     """
     if references and not references.keys() & hypotheses.keys():
         raise ValueError(

@@ -57,7 +57,7 @@ def _by_character(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def script_of(word: str) -> str:
-    """Mandarin, English, Number or Japanese; Other for a word of several scripts or of none of these."""
+    """Script of a word: Mandarin, English, Number or Japanese; Other if it has several or none of these."""
     scripts = {_script_of_char(char) for char in word if char not in _IN_WORD_MARKS}
     return scripts.pop() if len(scripts) == 1 else "Other"
 

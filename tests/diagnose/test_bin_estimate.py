@@ -1,0 +1,37 @@
+import pytest
+
+from wenet_uio.config import Config
+from wenet_uio.config.dataset import BatchConf
+from wenet_uio.diagnose.bin_estimate import BinEstimate, estimate_bins
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "units").write_text("<blank> 0\n<unk> 1\na 2\nb 3\nc 4\n<sos/eos> 5\n")
+    return Config.model_validate({"tokenizer_conf": {"symbol_table_path": str(tmp_path / "units")}})
+
+
+def test_bins_end_at_the_longest_utterance_that_the_filters_keep(config, make_lists):
+    data_list = make_lists(40)["raw"]
+    found = estimate_bins(data_list, "raw", config, 3)
+    assert (found.utterances, found.outliers, len(found.ends), found.max_tps) == (40, 0, 3, [])
+    conf = config.model_dump()
+    conf["dataset_conf"]["filter_conf"]["max_length"] = int(found.ends[-2] * 100)
+    fewer = estimate_bins(data_list, "raw", Config.model_validate(conf), 3)
+    assert fewer.utterances < 40
+    assert fewer.ends[-1] <= found.ends[-2]
+
+
+def test_bins_of_tokens_come_with_the_largest_rates(config, make_lists):
+    found = estimate_bins(make_lists(40)["raw"], "raw", config, 2, 2)
+    assert {len(end) for end in found.ends} == {2}
+    assert len(found.max_tps) == 2
+
+
+def test_a_batch_conf_takes_the_bins():
+    keys = {"batch_type": "bucket", "bucket_duration_bins": [1.2, 7.0]}
+    assert BinEstimate([1.2, 7.0], [], 9, 0).batch_conf() == keys
+    with_tokens = BinEstimate([[1.2, 5], [7.0, 9]], [3.2, 2.0], 9, 0).batch_conf()
+    assert with_tokens == {**keys, "bucket_duration_bins": [[1.2, 5], [7.0, 9]], "max_tps": [3.2, 2.0]}
+    for conf in (keys, with_tokens):
+        BatchConf(**conf, bucket_batch_size=[4, 2])
