@@ -50,7 +50,7 @@ def _is_typing(node: ast.AST) -> bool:
 
 
 def graph() -> Graph:
-    """The imports between packages, without those of the public face of the dataset: it loads names when they are used."""
+    """The imports between packages, without the public face of the dataset, which loads names when they are used."""
     names, found = modules(), defaultdict(lambda: defaultdict(list))
     for name, path in names.items():
         if name == "wenet_uio.dataset":

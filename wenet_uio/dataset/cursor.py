@@ -71,15 +71,18 @@ class Cursor:
     def plan_of(self, data_pass: int) -> EpochPlan:
         """The plan of a pass over the data; the plans of the current and the next pass are kept."""
         if data_pass not in self._plans:
-            self._plans = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
-            self._plans[data_pass] = EpochPlan(
-                self.passes.corpus_of(data_pass),
-                self.measure,
-                seed=key_of(self.seed, *self._own_order) if self._own_order else self.seed,
-                epoch=data_pass if self.reshuffle else 0,
-                lanes=self.lanes,
-                same_length=not self.partition,
-            )
+            corpus = self.passes.corpus_of(data_pass)
+            seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
+            epoch = data_pass if self.reshuffle else 0
+            known = next((plan for plan in self._plans.values() if plan.corpus is corpus), None)
+            if known is not None:
+                plan = known.of_epoch(seed, epoch)
+            else:
+                plan = EpochPlan(
+                    corpus, self.measure, seed=seed, epoch=epoch, lanes=self.lanes, same_length=not self.partition
+                )
+            current = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
+            self._plans = {**current, data_pass: plan}
         return self._plans[data_pass]
 
     def __len__(self) -> int:
