@@ -1,4 +1,4 @@
-"""Every recipe: its grammar, its configs, its README; and what the preparation of each corpus makes of it."""
+"""Configs of all recipes, and the preparation and synthesis of some corpora."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_config_loads(config):
 
 
 @pytest.mark.parametrize("config", [path for path in CONFIGS if path.parts[-4] in ("fisher", "hub5")], ids=name_of)
-def test_turns_that_are_joined_are_short_enough_to_be_trained_on(config):
+def test_joined_turns_are_short_enough_for_training(config):
     frames = 1000 / load_config(config).dataset_conf.fbank_conf.frame_shift
     assert load_config(config).dataset_conf.filter_conf.max_length >= LONGEST * frames
 
@@ -145,7 +145,7 @@ def test_the_grammar_gives_different_sentences_and_the_same_ones_for_a_seed(gram
     assert found == grammar.sentences(grammar.GRAMMARS[lang], 3000, random.Random(1))
 
 
-def test_a_grammar_that_is_too_small_says_so(grammar):
+def test_a_grammar_that_is_too_small_is_an_error(grammar):
     with pytest.raises(ValueError, match="gave 2 different sentences, 3 are asked for"):
         grammar.sentences({"command": ("one", "two")}, 3, random.Random(1))
 
