@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,7 @@ def train_sentencepiece(
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, set_random_generator_seed
 
-    plain = (part for text in texts for part, is_symbol in split_symbols(text, non_lang_syms) if not is_symbol)
-    runs = [run.strip() for part in plain for run in split_ideographs(part) if not is_ideograph(run) and run.strip()]
+    runs = [run for text in texts for run in _learnable(text, non_lang_syms)]
     if not runs:
         raise ValueError("nothing to train a sentencepiece model on: the text is empty or all Chinese characters")
     set_random_generator_seed(options.seed)
@@ -74,6 +73,14 @@ def train_sentencepiece(
             file.write(f"{trained.id_to_piece(unit)}\t{trained.get_score(unit):g}\n")
     with written_aside(f"{model_prefix}.model") as file:
         file.write(model.getvalue())
+
+
+def _learnable(text: str, non_lang_syms: Sequence[str]) -> Iterator[str]:
+    """The runs of a text between non-language symbols and Chinese characters."""
+    for part, is_symbol in split_symbols(text, non_lang_syms):
+        if not is_symbol:
+            runs = (run.strip() for run in split_ideographs(part) if not is_ideograph(run))
+            yield from filter(None, runs)
 
 
 def _explain(message: str, vocab_size: int) -> str:
