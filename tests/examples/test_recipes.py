@@ -114,7 +114,7 @@ def test_fsdd_of_the_repository_has_3000_recordings(corpora, tmp_path):
     [
         (None, "no recordings/*.wav in"),
         (["seven.wav"], "expected a name like 7_jackson_32.wav"),
-        (["7_theo_0.wav"], "train: no utterance was found for it"),
+        (["7_theo_0.wav"], "train: no utterance was found for this part"),
     ],
 )
 def test_a_missing_or_damaged_fsdd_is_one_clear_line(tmp_path, names, message):
@@ -146,7 +146,7 @@ def test_the_grammar_gives_different_sentences_and_the_same_ones_for_a_seed(gram
 
 
 def test_a_grammar_that_is_too_small_is_an_error(grammar):
-    with pytest.raises(ValueError, match="gave 2 different sentences, 3 are asked for"):
+    with pytest.raises(ValueError, match="gave only 2 different sentences of the 3 requested"):
         grammar.sentences({"command": ("one", "two")}, 3, random.Random(1))
 
 
