@@ -17,8 +17,8 @@ from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import ShardOptions, parse_group, parse_size
 
 
-def main() -> int:
-    """Make the shards and the list; the status is 1 if utterances are bad and --allow_bad is not given."""
+def parse_options() -> argparse.Namespace:
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wav_scp", help="lines `key path`")
     parser.add_argument("text", help="lines `key transcript`")
@@ -65,6 +65,12 @@ def main() -> int:
     args = parser.parse_args()
     if args.num_utts_per_shard is not None and args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
+    return args
+
+
+def main() -> int:
+    """Make the shards and the list; the status is 1 if utterances are bad and --allow_bad is not given."""
+    args = parse_options()
     max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None
     per_shard = args.num_utts_per_shard or (None if max_bytes else UTTERANCES_PER_RUN)
     executor = executor_of(args)

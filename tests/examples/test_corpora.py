@@ -1,4 +1,4 @@
-"""Stages 0 to 3 of every recipe on a miniature of its corpus, in both modes; what comes out is what the layout says."""
+"""Stages 0 to 3 of every recipe on a miniature of its corpus, in both modes, with the texts that its layout implies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture
 def recipe(tmp_path):
-    """Copies a recipe, without what was made in it, beside the rest of the repository; gives its folder."""
+    """A function that copies a recipe without its data and exp, beside links to the repository; returns the folder."""
 
     def copy(name: str) -> Path:
         for there in ("path.sh", "requirements.txt", "requirements", "tools", "wenet_uio"):
@@ -116,7 +116,7 @@ def test_real_recordings_are_cut_into_parts_of_other_speakers(corpora, tmp_path,
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_a_corpus_that_is_not_there_is_one_clear_line(recipe, tmp_path, name):
+def test_a_missing_corpus_is_one_clear_line(recipe, tmp_path, name):
     folder = recipe(name)
     (tmp_path / "empty").mkdir()
     options = ("--fisher", tmp_path / "nowhere") if name == "hub5" else ()
@@ -143,7 +143,7 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     assert (made / "final.zip").stat().st_size > (made / "final_quant.zip").stat().st_size > 0
 
 
-def test_espeak_data_of_one_language_is_not_taken_for_another(recipe, tmp_path):
+def test_espeak_data_of_another_language_is_refused(recipe, tmp_path):
     folder = recipe("espeak")
     (folder / "data").mkdir()
     (folder / "data" / "lang").write_text("en\n")

@@ -75,7 +75,9 @@ def test_a_corpus_comes_whole_and_a_second_call_fetches_nothing(mirror, tmp_path
         ("speechocean762", "101/speechocean762.tar.gz", (), "5000"),
     ],
 )
-def test_another_archive_than_the_published_one_is_refused(mirror, tmp_path, recipe, archive, arguments, found):
+def test_an_archive_that_differs_from_the_published_archive_is_refused(
+    mirror, tmp_path, recipe, archive, arguments, found
+):
     folder, url = mirror
     pack(folder / archive, "corpus/README")
     corpus = tmp_path / "corpus"

@@ -1,4 +1,4 @@
-"""The large recipe at toy size: two corpora, an S3 server on loopback, a mixture that is trained from it."""
+"""The large recipe at toy size: two corpora, an S3 server on loopback, and training on the mixture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def large(recipe, tmp_path, monkeypatch) -> Path:
 
 
 def make_sources(root) -> str:
-    """A yaml of two sources, 12 and 6 utterances to train on; they have keys in common. The second is Mandarin."""
+    """Write a yaml of two sources with 12 and 6 training utterances and common keys; the second is Mandarin."""
     sources = []
     for name, said, count, weight in (("one", "one", 12, 0.25), ("two", "二号", 6, 0.75)):
         for part, size in (("train", count), ("dev", 2), ("test", 2)):
@@ -121,7 +121,7 @@ def test_pieces_of_words_and_symbols_are_the_units_that_are_trained(large, tmp_p
     assert "<NOISE>" in (large / "data" / "dict_bpe13" / "units.txt").read_text()
 
 
-def test_recordings_of_one_name_are_mixed_and_only_one_source_has_segments(large, tmp_path):
+def test_sources_with_and_without_segments_and_equal_file_names_are_mixed(large, tmp_path):
     for name in ("cut", "whole"):
         for part in ("train", "dev", "test"):
             folder = tmp_path / name / part
@@ -162,8 +162,8 @@ def test_one_bad_file_stops_the_lists_unless_it_is_allowed(large, tmp_path):
         ("- {name: a, data: nowhere, weight: 1}", "nowhere/train/wav.scp is missing: run stage 0 of the recipe of a"),
         ("- {name: a, data: x, weight: 1, wieght: 1}", "did you mean 'weight'?"),
         ("- {name: a, data: x, weight: 1}\n- {name: a, data: y, weight: 1}", "names of their own, found a, a"),
-        ("- {name: my corpus, data: x, weight: 1}", "is of letters, digits, - and _"),
-        ("- {name: ../dict, data: x, weight: 1}", "is of letters, digits, - and _"),
+        ("- {name: my corpus, data: x, weight: 1}", "must be of letters, digits, - and _"),
+        ("- {name: ../dict, data: x, weight: 1}", "must be of letters, digits, - and _"),
         ("sources: [{name: a, data: x, weight: 1}]", "s.yaml: expected a list with a line"),
         ("", "s.yaml: expected a list with a line"),
         (None, "s.yaml: No such file or directory; name the yaml of your corpora with --sources"),
@@ -197,7 +197,7 @@ def test_sources_may_have_the_names_of_parts(large, tmp_path):
     ],
 )
 @pytest.mark.parametrize("stage", ["-1", "3"])
-def test_a_store_that_cannot_be_used_shows_before_anything_is_packed(large, tmp_path, options, message, stage):
+def test_an_unusable_store_is_reported_before_packing(large, tmp_path, options, message, stage):
     make_sources(tmp_path / "corpora")
     run = ("bash", large / "run.sh", "--sources", "corpora/sources.yaml", "--storage", "S3:/b", *options)
     done = call(*run, "--stage", stage, "--stop_stage", stage, cwd=tmp_path)
@@ -208,7 +208,7 @@ def test_a_store_that_cannot_be_used_shows_before_anything_is_packed(large, tmp_
 @pytest.mark.parametrize(
     ("file", "options"), [("s3", ("--storage", "s3://corpora/x")), ("ray", ("--executor", "ray", "--stage", "3"))]
 )
-def test_what_a_store_and_ray_need_is_asked_for_before_anything_is_packed(large, tmp_path, monkeypatch, file, options):
+def test_missing_packages_for_a_store_or_ray_are_reported_before_packing(large, tmp_path, monkeypatch, file, options):
     (tmp_path / "requirements").unlink()
     lines(tmp_path / "requirements" / f"{file}.txt", "package-that-is-not-there")
     monkeypatch.setenv("WENET_UIO_VENV", str(tmp_path / "venv"))

@@ -1,4 +1,4 @@
-"""Transcripts of every form become a recipe, which prepares them, trains and scores without an edit."""
+"""Transcripts of every form become a recipe that prepares, trains and scores without an edit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_recipe(folder: Path, *options: str | Path):
 
 
 def prepared(folder: Path) -> dict[str, list]:
-    """What stage 0 of the recipe in `folder`, called from elsewhere, makes of each part."""
+    """Run stage 0 of the recipe in `folder` from another folder; returns the lines of each part."""
     (folder / "elsewhere").mkdir(exist_ok=True)
     script = folder / "examples" / "own" / "s0" / "run.sh"
     done = call("bash", script, "--stage", "0", "--stop_stage", "0", cwd=folder / "elsewhere")
@@ -62,7 +62,7 @@ def prepared(folder: Path) -> dict[str, list]:
 
 
 def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
-    """Texts `text N` of audio, whose paths are relative, as the form has them, in a folder without audio."""
+    """Write transcripts `text N` of audio with relative paths, in a folder without audio."""
     (folder / "lists").mkdir()
     said = [(wav, f"text {number}") for number, wav in enumerate(wavs)]
     if form == "kaldi":
@@ -129,7 +129,7 @@ def test_an_official_division_is_given_as_files(recipe, tmp_path):
         ("path;text\nhere.wav;one\n", "fields are separated by a comma"),
     ],
 )
-def test_what_stage_0_would_refuse_is_refused_and_nothing_is_left_behind(tmp_path, rows, message):
+def test_errors_of_stage_0_are_reported_and_no_recipe_is_written(tmp_path, rows, message):
     noise(tmp_path / "here.wav", 8000)
     (tmp_path / "a.csv").write_text(rows)
     made = make_recipe(tmp_path, "--from", "a.csv")
@@ -169,7 +169,7 @@ def test_values_with_quotes_and_spaces_come_back_from_bash(tmp_path):
     assert (folder / "run.sh").read_text().splitlines()[1].startswith("# own.")
 
 
-def test_a_recipe_that_is_there_and_a_name_that_is_none_are_refused(tmp_path):
+def test_an_existing_recipe_and_an_invalid_name_are_refused(tmp_path):
     template = ROOT / "examples" / "custom" / "s0"
     (tmp_path / "own").mkdir()
     with pytest.raises(ValueError, match="own exists already"):

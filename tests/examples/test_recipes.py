@@ -1,4 +1,4 @@
-"""Every recipe: its grammar, its configs, its README; and what the preparation of each corpus makes of it."""
+"""Configs of all recipes, and the preparation and synthesis of some corpora."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_config_loads(config):
 
 
 @pytest.mark.parametrize("config", [path for path in CONFIGS if path.parts[-4] in ("fisher", "hub5")], ids=name_of)
-def test_turns_that_are_joined_are_short_enough_to_be_trained_on(config):
+def test_joined_turns_are_short_enough_for_training(config):
     frames = 1000 / load_config(config).dataset_conf.fbank_conf.frame_shift
     assert load_config(config).dataset_conf.filter_conf.max_length >= LONGEST * frames
 
@@ -114,7 +114,7 @@ def test_fsdd_of_the_repository_has_3000_recordings(corpora, tmp_path):
     [
         (None, "no recordings/*.wav in"),
         (["seven.wav"], "expected a name like 7_jackson_32.wav"),
-        (["7_theo_0.wav"], "train: no utterance was found for it"),
+        (["7_theo_0.wav"], "train: no utterance was found for this part"),
     ],
 )
 def test_a_missing_or_damaged_fsdd_is_one_clear_line(tmp_path, names, message):
@@ -145,8 +145,8 @@ def test_the_grammar_gives_different_sentences_and_the_same_ones_for_a_seed(gram
     assert found == grammar.sentences(grammar.GRAMMARS[lang], 3000, random.Random(1))
 
 
-def test_a_grammar_that_is_too_small_says_so(grammar):
-    with pytest.raises(ValueError, match="gave 2 different sentences, 3 are asked for"):
+def test_a_grammar_that_is_too_small_is_an_error(grammar):
+    with pytest.raises(ValueError, match="gave only 2 different sentences of the 3 requested"):
         grammar.sentences({"command": ("one", "two")}, 3, random.Random(1))
 
 

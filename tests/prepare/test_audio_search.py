@@ -17,7 +17,7 @@ def test_audio_is_found_in_its_folder_by_path_by_name_and_without_suffix(corpus)
         read(written(corpus / "a.tsv", "utt9.wav\tx\n"), corpus / "wav")
 
 
-def test_audio_that_may_be_one_of_two_is_named(corpus):
+def test_audio_that_fits_two_files_is_an_error(corpus):
     (corpus / "other").mkdir()
     (corpus / "other" / "utt0000.flac").touch()
     with pytest.raises(ListError, match=r"audio utt0000.wav may be .*other/utt0000.flac or .*wav/utt0000.wav"):

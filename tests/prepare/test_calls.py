@@ -28,7 +28,7 @@ def test_each_side_of_a_call_becomes_a_wav_and_a_rerun_keeps_it(sphere, tmp_path
     assert [path.stat().st_ino for path in made] == before
 
 
-def test_what_cannot_be_read_is_named_and_leaves_no_wav(sphere, tmp_path, monkeypatch):
+def test_unreadable_spheres_are_named_and_leave_no_wav(sphere, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     shorten = tmp_path / "shorten.sph"
     shorten.write_bytes(sphere.read_bytes().replace(b"-s4 ulaw", b"-s26 ulaw,embedded-shorten-v2.00", 1))
@@ -59,7 +59,7 @@ def test_shorten_is_read_through_sph2pipe(sphere, tmp_path, monkeypatch):
     assert (tmp_path / "out.wav").read_text() == f"-f wav -p -c 2 {shorten}\n"
 
 
-def test_short_turns_are_joined_with_the_next_but_not_over_what_nobody_wrote_down():
+def test_short_turns_are_joined_but_not_across_a_turn_without_text():
     turns = [
         Turn(0.0, 1.0, "A"),
         Turn(2.0, 4.0, "B"),

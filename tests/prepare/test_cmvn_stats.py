@@ -38,7 +38,7 @@ def test_utterances_without_features_may_be_left_out(make_utterances, capsys):
         cmvn_statistics([RawLine("gone", "/gone.wav", "")], conf, Executor(), allow_bad=True)
 
 
-def test_parts_of_recordings_count_alone(make_utterances):
+def test_only_the_named_part_of_a_recording_is_summed(make_utterances):
     (line,) = make_utterances(1, rate=16000)
     samples, rate = read_audio(line.wav, 0.1, 0.3)
     feats = fbank(torch.from_numpy(samples), rate, DatasetConf().fbank_conf).double()

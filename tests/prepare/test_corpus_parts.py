@@ -15,7 +15,7 @@ def wav(tmp_path):
     return path
 
 
-def test_both_files_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, monkeypatch):
+def test_both_tables_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, monkeypatch):
     monkeypatch.chdir(tmp_path)
     relative = wav.relative_to(tmp_path)
     assert write_data_dir("part", [Recording("b", relative, "two words"), Recording("a", relative, "one")]) == 2
@@ -42,7 +42,7 @@ def test_a_bad_recording_is_named_and_nothing_is_written(tmp_path, wav, keys, te
     assert not (tmp_path / "part").exists()
 
 
-def test_parts_of_recordings_get_segments_and_whole_ones_lose_them(tmp_path, wav):
+def test_parts_of_recordings_get_segments_and_whole_recordings_remove_them(tmp_path, wav):
     cut = [Recording("b", wav, "two", 1.0, 2.5), Recording("a", wav, "one", 0.0, 1.0)]
     write_data_dir(tmp_path / "part", cut)
     assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\n"
@@ -57,7 +57,7 @@ def test_times_out_of_order_are_refused(tmp_path, wav, start, end):
         write_data_dir(tmp_path / "part", [Recording("a", wav, "one", start, end)])
 
 
-def test_whole_recordings_and_parts_of_others_are_read_back_as_they_were(tmp_path, wav):
+def test_whole_recordings_and_parts_of_recordings_are_read_back_unchanged(tmp_path, wav):
     other, spaced = tmp_path / "other" / "a.wav", tmp_path / "call 0.wav"
     other.parent.mkdir()
     for path in (other, spaced):
@@ -74,7 +74,7 @@ def test_whole_recordings_and_parts_of_others_are_read_back_as_they_were(tmp_pat
     assert [Recording(line.key, Path(line.wav), line.text, line.start, line.end) for line in found] == recordings
 
 
-def test_no_part_is_written_where_one_of_them_is_not_sound(tmp_path, wav):
+def test_no_part_is_written_if_one_part_has_an_error(tmp_path, wav):
     with pytest.raises(ValueError, match="test: no utterance was found for this part"):
         write_parts(tmp_path, {"train": [Recording("a", wav, "one")], "test": []})
     assert not (tmp_path / "train").exists()
@@ -88,7 +88,7 @@ def test_gaps_between_audio_and_text_are_counted_and_left_out(wav, capsys):
     )
 
 
-def test_audio_is_found_whatever_the_case_of_its_suffix_and_names_that_meet_are_an_error(tmp_path):
+def test_suffixes_match_in_any_case_and_two_files_of_one_key_are_an_error(tmp_path):
     for name in ("x/a.WAV", "x/b.wav", "x/c.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -101,7 +101,7 @@ def test_audio_is_found_whatever_the_case_of_its_suffix_and_names_that_meet_are_
         audio_files(tmp_path, ".flac")
 
 
-def test_audio_in_linked_folders_is_found_once_and_other_names_are_passed_over(tmp_path):
+def test_audio_in_linked_folders_is_found_once_and_other_names_are_ignored(tmp_path):
     (tmp_path / "disk").mkdir()
     for name in ("fe_03_00001.sph", "fe_03_00001.txt", "sw02001.sph"):
         (tmp_path / "disk" / name).touch()

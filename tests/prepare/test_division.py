@@ -10,7 +10,7 @@ from wenet_uio.prepare.own_corpus import into_parts, read_corpus, read_transcrip
 
 
 @pytest.mark.parametrize("field", ["part", "split", "subset"])
-def test_a_manifest_says_parts_by_the_names_that_columns_have(corpus, field):
+def test_a_manifest_may_name_its_part_field_like_the_columns(corpus, field):
     rows = [
         {"audio_filepath": f"wav/utt000{n}.wav", "text": "x", field: part}
         for n, part in enumerate(("train", "Validation", "test"))
@@ -20,7 +20,7 @@ def test_a_manifest_says_parts_by_the_names_that_columns_have(corpus, field):
     assert [[one.key for one in of] for of in parts.values()] == [["utt0000"], ["utt0001"], ["utt0002"]]
 
 
-def test_cuts_say_parts_in_a_field_of_their_own(corpus):
+def test_cuts_may_name_parts_in_a_custom_field(corpus):
     lhotse = pytest.importorskip("lhotse")
     rows = []
     for n, part in enumerate(("train", "dev", "test")):
@@ -36,14 +36,14 @@ def test_cuts_say_parts_in_a_field_of_their_own(corpus):
     }
 
 
-def test_a_subset_that_is_no_part_is_passed_over_and_said(corpus, capsys):
+def test_an_unknown_part_is_ignored_with_a_message(corpus, capsys):
     rows = (json.dumps({"audio_filepath": f"wav/utt{n:04d}.wav", "text": "x", "subset": "XL"}) for n in range(4))
     parts = read_corpus(written(corpus / "manifest.json", "\n".join(rows)))
     assert sum(map(len, parts.values())) == 4
     assert "part or split or subset: unknown part 'XL' ignored" in capsys.readouterr().err
 
 
-def test_development_is_taken_from_training_where_only_it_is_not_told(corpus, capsys):
+def test_development_is_taken_from_training_if_only_test_is_given(corpus, capsys):
     with_audio(corpus, *(f"wav/{n}.wav" for n in range(30)))
     train = written(corpus / "train.tsv", "".join(f"wav/{n}.wav\tx\n" for n in range(30)))
     test = written(corpus / "test.tsv", "wav/utt0000.wav\tx\n")
@@ -58,7 +58,7 @@ def test_development_is_taken_from_training_where_only_it_is_not_told(corpus, ca
 
 @pytest.mark.parametrize("number", [3, 4, 5, 7, 10, 12, 20, 50])
 @pytest.mark.parametrize("column", ["key", "speaker"])
-def test_no_part_is_empty_where_parts_are_made(corpus, number, column):
+def test_no_part_is_empty_when_utterances_are_divided(corpus, number, column):
     rows = f"path\ttext\tkey\t{column}\n" if column != "key" else "path\ttext\tkey\n"
     for n in range(number):
         for again in range(1 if column == "key" else 3):
@@ -71,7 +71,7 @@ def test_no_part_is_empty_where_parts_are_made(corpus, number, column):
         assert len(set.union(*speakers)) == sum(map(len, speakers))
 
 
-def test_few_speakers_are_in_all_parts_and_this_is_said(corpus, capsys):
+def test_few_speakers_are_in_all_parts_and_a_message_says_so(corpus, capsys):
     rows = "path\ttext\tkey\tclient_id\n" + "".join(f"wav/utt0000.wav\tx\tk{n}\ts{n % 6}\n" for n in range(300))
     parts = into_parts(read_transcripts(written(corpus / "a.tsv", rows)), "keep")
     assert {int(one.key[1:]) % 6 for one in parts["test"]} == set(range(6))
@@ -84,7 +84,7 @@ def test_two_utterances_cannot_be_divided_into_three_parts(corpus):
         into_parts(read_transcripts(path), "keep")
 
 
-def test_a_speaker_is_in_one_part_only_and_the_parts_do_not_change(corpus):
+def test_a_speaker_is_in_one_part_only_and_the_division_is_repeatable(corpus):
     rows = "key\tpath\ttext\tspeaker\n" + "".join(f"k{n}\twav/utt0000.wav\ta\ts{n // 10}\n" for n in range(400))
     lines = read_transcripts(written(corpus / "a.tsv", rows))
     parts = into_parts(lines, "keep")

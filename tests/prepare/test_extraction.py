@@ -31,7 +31,7 @@ def test_keys_are_chosen_by_globs(shard):
     assert [sample.key for sample in read_samples(path, ["*0001", "utt000[45]"])] == ["utt0001", "utt0004", "utt0005"]
 
 
-def test_rows_and_json_say_what_is_there(shard):
+def test_rows_and_json_describe_the_members(shard):
     path, _ = shard
     (sample,) = read_samples(path, ["utt0001"])
     info = sample.audio()["wav"]
@@ -43,7 +43,7 @@ def test_rows_and_json_say_what_is_there(shard):
     assert Sample("k", {"wav": b"none", "txt": b"a"}).as_row().startswith("k\t-\t")
 
 
-def test_extracted_files_are_those_that_were_packed(shard, tmp_path):
+def test_extracted_files_have_the_bytes_that_were_packed(shard, tmp_path):
     path, lines = shard
     for sample in read_samples(path):
         extract(sample, tmp_path / "out")
@@ -59,7 +59,7 @@ def test_nothing_is_written_outside_the_folder(tmp_path, key):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_precedes_damage_is_read(shard, tmp_path):
+def test_samples_before_damage_are_read(shard, tmp_path):
     path, _ = shard
     whole = Path(path).read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[: len(whole) // 2])

@@ -34,7 +34,7 @@ def test_times_out_of_order_are_named(segmented, times):
         read_audio_lines(*segmented(f"a call {times}\n"))
 
 
-def test_recordings_have_names_that_differ_and_have_no_spaces():
+def test_names_of_recordings_are_unique_and_have_no_spaces():
     names = recording_names(["/x/a.wav", "/y/a.wav", "/x/my call.wav", "/x/a.wav"])
     assert names == {"/x/a.wav": "a", "/y/a.wav": "a-2", "/x/my call.wav": "my_call"}
 
@@ -64,7 +64,7 @@ def test_utterances_come_in_the_order_of_the_text(tables, capsys):
         ({"wav_scp": "", "text": "a x\n"}, "wav_scp: empty"),
     ],
 )
-def test_tables_that_do_not_fit_are_refused(tables, contents, message):
+def test_tables_that_do_not_fit_together_are_refused(tables, contents, message):
     with pytest.raises(ValueError, match=message):
         read_utterances(*tables(**contents))
 
@@ -73,7 +73,7 @@ def test_tables_that_do_not_fit_are_refused(tables, contents, message):
     ("segments", "message"),
     [("s r 0.5\n", "expected `recording start end`"), ("s r 2 1\n", "starts at"), ("s q 0 1\n", "without a recording")],
 )
-def test_segments_that_do_not_fit_are_refused(tables, tmp_path, segments, message):
+def test_segments_that_do_not_fit_their_recordings_are_refused(tables, tmp_path, segments, message):
     (tmp_path / "segments").write_text(segments)
     with pytest.raises(ListError, match=message):
         read_utterances(*tables(wav_scp="r /r.wav\n", text="s x\n"), str(tmp_path / "segments"))

@@ -40,7 +40,7 @@ def test_packing_is_the_same_with_any_number_of_processes(make_utterances, tmp_p
     assert [name for name in packed[0] if name.endswith(".tar")] == [f"shards_{i:09d}.tar" for i in range(3)]
 
 
-def test_raw_lists_are_indexed_alike_by_threads_and_processes(make_utterances, tmp_path):
+def test_threads_and_processes_make_the_same_index_of_a_raw_list(make_utterances, tmp_path):
     lines = make_utterances(150)
     open(lines[70].wav, "wb").close()
     made = []
@@ -53,7 +53,7 @@ def test_raw_lists_are_indexed_alike_by_threads_and_processes(make_utterances, t
     assert made[0][1] == [40, 39, 40, 30]
 
 
-def test_segments_are_cut_alike_in_raw_and_shard_lists(make_utterances, tmp_path):
+def test_segments_are_the_same_in_raw_and_shard_lists(make_utterances, tmp_path):
     (line,) = make_utterances(1)
     cuts = [RawLine("one", line.wav, "a", 0.05, 0.15), RawLine("two", line.wav, "b", 0.1, 0.3)]
     make_raw_list(cuts, str(tmp_path / "raw"))
@@ -85,7 +85,7 @@ def broken(path, how):
 
 @pytest.mark.parametrize("how", ["empty", "text", "header alone", "cut wav", "cut flac"])
 @pytest.mark.parametrize("options", [{}, {"max_bytes": 10**6}, {"storing": Storing("flac")}])
-def test_a_broken_file_is_named_whatever_is_wrong_with_it(make_utterances, tmp_path, how, options):
+def test_a_broken_file_of_any_kind_is_named(make_utterances, tmp_path, how, options):
     lines = make_utterances(3)
     broken(Path(lines[1].wav), how)
     ((key, reason),) = make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(**options))
@@ -93,7 +93,7 @@ def test_a_broken_file_is_named_whatever_is_wrong_with_it(make_utterances, tmp_p
     assert open_list(str(tmp_path / "list"), "shard").num_samples == 2
 
 
-def test_a_shard_none_of_whose_utterances_could_be_packed_is_not_listed(make_utterances, tmp_path):
+def test_a_shard_without_a_packed_utterance_is_not_listed(make_utterances, tmp_path):
     lines = make_utterances(3)
     os.remove(lines[1].wav)
     make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=1))

@@ -14,7 +14,7 @@ NAMES = {"raw": "data.list", "nemo": "manifest.json", "kaldi": "kaldi", "lhotse"
 
 @pytest.fixture
 def lines(make_utterances):
-    """Three whole recordings, and three pieces of one of them."""
+    """Three whole recordings, and three parts of one recording."""
     whole = make_utterances(3)
     pieces = [(0.0, 0.1), (0.1, 0.25), (0.1, None)]
     return [
@@ -24,7 +24,7 @@ def lines(make_utterances):
 
 
 def said(line):
-    """What every form must keep of an utterance; a piece up to the end of its recording may say where that is."""
+    """The fields that every form must keep; the open end of a part is replaced by the end of its recording."""
     frames = soundfile.info(line.wav).frames / 16000
     return line.key, line.wav, line.text, round(line.start, 4), round(frames if line.end is None else line.end, 4)
 
@@ -56,7 +56,7 @@ def test_a_round_trip_keeps_the_other_fields(lines, tmp_path):
     assert READERS["kaldi"](str(tmp_path / "kaldi"))[0].extra == {"speaker": "s1", "language": "en"}
 
 
-def test_kaldi_says_what_it_has_no_table_for_and_keeps_no_stale_table(make_utterances, tmp_path, capsys):
+def test_fields_without_a_kaldi_table_are_named_and_stale_tables_removed(make_utterances, tmp_path, capsys):
     lines = [replace(line, extra={"duration": 1.5, "snr": 3}) for line in make_utterances(2)]
     WRITERS["kaldi"]([replace(line, end=0.2) for line in lines], str(tmp_path / "k"), Executor())
     assert (tmp_path / "k" / "segments").exists()
@@ -65,7 +65,7 @@ def test_kaldi_says_what_it_has_no_table_for_and_keeps_no_stale_table(make_utter
     assert "Kaldi has no table for snr; left out" in capsys.readouterr().err
 
 
-def test_recordings_of_one_name_stay_apart(lines, tmp_path):
+def test_recordings_with_the_same_file_name_get_different_names(lines, tmp_path):
     other = tmp_path / "other" / Path(lines[0].wav).name
     other.parent.mkdir()
     other.write_bytes(Path(lines[0].wav).read_bytes())
@@ -82,14 +82,14 @@ def test_paths_beside_a_manifest_are_found(make_utterances, tmp_path):
     assert (tmp_path / "k" / "wav.scp").read_text() == f"utt0000 {line.wav}\n"
 
 
-def test_a_byte_order_mark_before_a_manifest_is_no_part_of_it(make_utterances, tmp_path):
+def test_a_byte_order_mark_before_a_manifest_is_ignored(make_utterances, tmp_path):
     (line,) = make_utterances(1)
     entry = json.dumps({"audio_filepath": line.wav, "text": "a"})
     (tmp_path / "manifest.json").write_text(f"\ufeff{entry}\n", encoding="utf-8")
     assert [found.key for found in READERS["nemo"](str(tmp_path / "manifest.json"))] == [line.key]
 
 
-def test_what_cannot_be_converted_is_named(lines, tmp_path):
+def test_errors_of_a_conversion_name_the_utterance_or_line(lines, tmp_path):
     WRITERS["raw"]([*lines, lines[0]], str(tmp_path / "twice"), Executor())
     with pytest.raises(ListError, match="key utt0000 comes twice"):
         convert_manifest(str(tmp_path / "twice"), "raw", str(tmp_path / "k"), "kaldi", Executor())

@@ -54,7 +54,7 @@ def keys_of(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["tsv", "json"])
-def test_names_that_meet_get_their_folders_and_keys_have_no_spaces(corpus, form):
+def test_equal_file_names_get_their_folders_in_the_key_and_keys_have_no_spaces(corpus, form):
     wavs = ("wav/speaker 1/001.wav", "wav/speaker2/001.wav", "wav/speaker2/my 2.wav")
     with_audio(corpus, *wavs)
     row = "{}\tx\n" if form == "tsv" else '{{"audio_filepath": "{}", "text": "x"}}\n'
@@ -70,14 +70,14 @@ def test_names_that_meet_get_their_folders_and_keys_have_no_spaces(corpus, form)
     ]
 
 
-def test_keys_that_are_given_stay_as_they_are(corpus):
+def test_given_keys_stay_unchanged(corpus):
     with_audio(corpus, "wav/a/001.wav", "wav/b/001.wav")
     rows = "path\ttext\tkey\nwav/a/001.wav\tx\tsame\nwav/b/001.wav\ty\tsame\nwav/utt0000.wav\tz\tz\n"
     with pytest.raises(ListError, match=r"same: two utterances have this key, of .*a/001.wav and .*b/001.wav"):
         keys_of(written(corpus / "a.tsv", rows))
 
 
-def test_development_and_test_may_be_files_of_their_own(corpus):
+def test_development_and_test_may_have_their_own_files(corpus):
     files = [
         written(corpus / f"{part}.tsv", f"path\ttext\nwav/utt000{n}.wav\tx\n")
         for n, part in enumerate(("train", "dev", "test"))
@@ -96,7 +96,7 @@ def test_development_and_test_may_be_files_of_their_own(corpus):
 
 
 @pytest.mark.parametrize(("channel", "refused"), [(0, False), ("0", False), (None, False), (1, True), ("A", True)])
-def test_the_first_channel_is_what_is_read_and_others_are_refused(corpus, channel, refused):
+def test_only_the_first_channel_is_accepted(corpus, channel, refused):
     rows = [{"audio_filepath": f"wav/utt000{n}.wav", "text": "x", "channel": channel} for n in range(4)]
     lines = read_transcripts(written(corpus / "a.json", "".join(json.dumps(row) + "\n" for row in rows)))
     if refused:
@@ -122,18 +122,18 @@ def test_the_first_channel_is_what_is_read_and_others_are_refused(corpus, channe
         ("recording\twords\nx.wav\ta\n", "recording is not in .*; columns that the first row may name are wav: wav, "),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path, rows, message):
+def test_unusable_transcripts_are_named_with_line_or_key(tmp_path, rows, message):
     with_audio(tmp_path, "x.wav", "y.wav")
     path = written(tmp_path / "a.tsv", rows)
     with pytest.raises(ListError, match=message):
         into_parts(read_transcripts(path), "keep")
 
 
-def test_transcripts_that_are_not_there_are_named(tmp_path):
+def test_missing_transcripts_are_named(tmp_path):
     with pytest.raises(ListError, match="none.tsv: not there; name a file of transcripts, or a Kaldi directory"):
         read_transcripts(tmp_path / "none.tsv")
 
 
-def test_a_name_that_says_nothing_asks_for_the_form(tmp_path):
-    with pytest.raises(ListError, match="say --form"):
+def test_a_name_of_unknown_form_asks_for_the_option(tmp_path):
+    with pytest.raises(ListError, match="a.xls: the name does not say the form of the file; give --form "):
         form_of(written(tmp_path / "a.xls", ""))

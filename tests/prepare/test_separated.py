@@ -41,7 +41,7 @@ def test_a_field_in_quotes_of_a_csv_may_have_commas_and_quotes(tmp_path):
         ("path,text,channel\na.wav,one,left\n", "a.csv:2: channel: expected a number, found 'left'"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(tmp_path, rows, message):
+def test_unreadable_rows_are_named_with_their_line(tmp_path, rows, message):
     with pytest.raises(ListError if isinstance(rows, str) else ValueError, match=message):
         rows_of(tmp_path, "a.csv", rows)
 
@@ -55,12 +55,12 @@ def test_a_part_that_starts_at_0_ends_after_its_duration(tmp_path):
     ]
 
 
-def test_a_part_may_go_on_to_the_end_of_its_recording(tmp_path):
+def test_a_part_without_an_end_ends_with_its_recording(tmp_path):
     rows = "path\ttext\tstart\na.wav\tone\t1.5\n"
     assert rows_of(tmp_path, "a.tsv", rows) == [("a_0001500", "one", 1.5, None)]
 
 
-def test_rows_with_nothing_in_them_are_passed_over_and_keys_have_no_spaces(tmp_path):
+def test_empty_rows_are_ignored_and_keys_have_no_spaces(tmp_path):
     rows = "\ufeffwav_filename,wav_filesize,transcript\r\nmy a.wav,12,one\r\n,,\r\n\r\n"
     assert rows_of(tmp_path, "a.csv", rows) == [("my_a", "one", 0.0, None)]
 

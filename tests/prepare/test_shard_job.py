@@ -64,7 +64,7 @@ def test_a_rerun_makes_only_what_is_missing_or_changed(make_utterances, tmp_path
     assert open_list(str(tmp_path / "list"), "shard").num_samples == 10
 
 
-def test_what_could_not_be_opened_for_now_is_tried_again(make_utterances, tmp_path, monkeypatch):
+def test_a_file_with_a_temporary_error_is_tried_again_in_the_next_run(make_utterances, tmp_path, monkeypatch):
     lines = make_utterances(3)
     read_bytes = Path.read_bytes
 
@@ -83,7 +83,7 @@ def test_what_could_not_be_opened_for_now_is_tried_again(make_utterances, tmp_pa
     assert pack_shard(jobs[0]) == (receipt, False)
 
 
-def test_an_error_while_writing_is_no_fault_of_the_audio(make_utterances, tmp_path, monkeypatch):
+def test_an_error_while_writing_is_not_counted_as_bad_audio(make_utterances, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -93,7 +93,7 @@ def test_an_error_while_writing_is_no_fault_of_the_audio(make_utterances, tmp_pa
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".tar", ".idx", ".tmp", ".json")]
 
 
-def test_what_a_codec_makes_larger_than_expected_goes_into_a_further_shard(make_utterances, tmp_path):
+def test_audio_larger_than_expected_goes_into_a_further_shard(make_utterances, tmp_path):
     lines = make_utterances(4)
     receipt, _ = pack_shard(ShardJob(str(tmp_path), "one", lines, Storing(), max_bytes=80_000))
     assert [shard["path"] for shard in receipt.shards] == ["one.tar", "one_1.tar"]

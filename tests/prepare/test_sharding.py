@@ -57,7 +57,7 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "GB", "1TB1", "1iB"])
-def test_what_is_no_size_is_refused(text):
+def test_text_that_is_not_a_size_is_refused(text):
     with pytest.raises(ValueError, match="a size is a number of bytes"):
         parse_size(text)
 

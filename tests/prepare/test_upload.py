@@ -30,7 +30,7 @@ def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_new
 
 
 @pytest.mark.parametrize("target", ["/mnt/store", "S3:/bucket", "s3://", ""])
-def test_a_target_that_is_no_folder_of_a_store_is_refused(tmp_path, make_lists, target):
+def test_a_target_that_is_not_a_folder_of_a_store_is_refused(tmp_path, make_lists, target):
     with pytest.raises(ListError, match=re.escape(f"{target!r}: expected a folder in a store")):
         put_shards(make_lists(3)["shard"], target, str(tmp_path / "remote.list"), Executor())
 
@@ -69,7 +69,7 @@ def test_a_trial_leaves_nothing_behind(bucket):
         ),
     ],
 )
-def test_a_store_that_takes_nothing_is_one_line_that_says_what_it_goes_by(
+def test_a_store_that_refuses_is_one_line_with_its_environment(
     bucket, tmp_path, monkeypatch, target, environment, message
 ):
     home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
@@ -82,7 +82,7 @@ def test_a_store_that_takes_nothing_is_one_line_that_says_what_it_goes_by(
 
 
 class Busy(BaseHTTPRequestHandler):
-    """A store that has nothing, and is too busy for the first two objects that it is to take."""
+    """An empty store that is too busy for the first two uploads."""
 
     protocol_version = "HTTP/1.1"
     puts: list[str]
@@ -112,7 +112,7 @@ class Busy(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
-def test_a_store_that_is_busy_for_a_moment_is_asked_again(bucket, tmp_path, make_lists, monkeypatch):
+def test_a_busy_store_is_asked_again(bucket, tmp_path, make_lists, monkeypatch):
     shards = make_lists(3)["shard"]
     handler = type("Handler", (Busy,), {"puts": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""wenet_uio/download.py and tools/download.py, against a server on loopback that misbehaves on request."""
+"""wenet_uio/prepare/download.py and tools/download.py, with a loopback server that fails on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "download.py"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `body`; `cuts` are the bytes after which the next connections end, `statuses` their answers."""
+    """Serve `body`; the next connections end after `cuts` bytes, or answer with `statuses`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -76,25 +76,25 @@ def server():
         thread.join()
 
 
-def test_a_file_is_brought_whole_and_leaves_no_part(server, tmp_path):
+def test_a_complete_download_leaves_no_part_file(server, tmp_path):
     path = download(server.url, tmp_path / "new" / "x.tar.gz", size=len(BODY), sha256=SHA256)
     assert path.read_bytes() == BODY
     assert not path.with_name("x.tar.gz.part").exists()
 
 
-def test_a_file_that_is_there_is_not_asked_for(server, tmp_path):
+def test_an_existing_file_is_not_requested(server, tmp_path):
     (tmp_path / "x").write_bytes(BODY)
     download(server.url, tmp_path / "x", sha256=SHA256)
     assert server.requests == []
 
 
-def test_a_connection_cut_short_goes_on_where_it_ended(server, tmp_path):
+def test_a_connection_cut_short_is_resumed(server, tmp_path):
     server.cuts = [1000, 50000]
     assert download(server.url, tmp_path / "x", pause=0.01).read_bytes() == BODY
     assert server.requests == [None, "bytes=1000-", "bytes=51000-"]
 
 
-def test_a_later_run_goes_on_from_the_part_that_an_earlier_one_left(server, tmp_path):
+def test_a_later_run_resumes_a_partial_download(server, tmp_path):
     server.cuts = [700] + [0] * 10
     with pytest.raises(OSError, match="gave up after 3 attempts.*run again to resume"):
         download(server.url, tmp_path / "x", attempts=3, pause=0.01)
@@ -104,7 +104,7 @@ def test_a_later_run_goes_on_from_the_part_that_an_earlier_one_left(server, tmp_
     assert server.requests[-1] == "bytes=700-"
 
 
-def test_a_part_that_is_whole_is_taken(server, tmp_path):
+def test_a_complete_part_file_is_used(server, tmp_path):
     (tmp_path / "x.part").write_bytes(BODY)
     assert download(server.url, tmp_path / "x", sha256=SHA256).read_bytes() == BODY
 
@@ -133,7 +133,7 @@ def test_a_missing_file_is_an_error_at_once(server, tmp_path):
 
 
 @pytest.mark.parametrize("expected", [{"size": 5}, {"sha256": "0" * 64}])
-def test_what_is_not_as_expected_is_removed(server, tmp_path, expected):
+def test_a_file_of_another_size_or_digest_is_removed(server, tmp_path, expected):
     with pytest.raises(ValueError, match="corpus.tar.gz: expected"):
         download(server.url, tmp_path / "x", **expected)
     assert [path.name for path in tmp_path.iterdir()] == ["x.lock"]

@@ -42,7 +42,7 @@ def test_shards_of_another_tool_are_indexed_in_parallel(foreign):
     assert len(list(folder.glob("set-*.tar.idx"))) == 5
 
 
-def test_what_is_bad_is_listed_and_the_status_says_so(foreign):
+def test_bad_samples_are_listed_and_the_status_is_1(foreign):
     folder = foreign(3)
     tar = folder / "set-001.tar"
     tar.write_bytes(tar.read_bytes()[:9000])
@@ -53,7 +53,7 @@ def test_what_is_bad_is_listed_and_the_status_says_so(foreign):
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_that_was_killed_goes_on_with_the_missing_shards(foreign):
+def test_a_run_after_a_killed_run_indexes_the_missing_shards(foreign):
     folder = foreign(200, per_shard=10)
     command = [sys.executable, str(TOOL), str(folder / "set.list"), "--data_type", "shard", "--nj", "2"]
     process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""make_lists.sh and compute_cmvn.sh: what they ask of the tools that they call, and of the environment."""
+"""make_lists.sh and compute_cmvn.sh: the options they pass to the tools, and their check of the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLED = ("make_raw_list.py", "make_shard_list.py", "compute_cmvn_stats.py")
 
 @pytest.fixture
 def call(tmp_path):
-    """Call a verb in a copy of tools/, where the tools that it calls print their arguments; there is data/train."""
+    """Call a verb in a copy of tools/ whose tools print their arguments; data/train exists."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in COPIED:
@@ -54,7 +54,7 @@ VERBS = (("make_lists.sh", "--parts", "data/train"), ("compute_cmvn.sh", "--conf
         (("--executor", "ray", "--nj", "512"), "--executor ray --nj 512 "),
     ],
 )
-def test_ray_is_asked_for_the_whole_cluster_unless_told_a_number(call, verb, options, asked):
+def test_ray_uses_the_whole_cluster_unless_a_number_is_given(call, verb, options, asked):
     done = call(*verb, *options)
     assert done.returncode == 0, done.stderr
     assert asked in done.stdout
@@ -62,7 +62,7 @@ def test_ray_is_asked_for_the_whole_cluster_unless_told_a_number(call, verb, opt
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-def test_an_environment_without_ray_shows_before_the_tool_is_called(call, verb, tmp_path):
+def test_missing_ray_is_reported_before_the_tool_is_called(call, verb, tmp_path):
     (tmp_path / "requirements" / "ray.txt").write_text("package-that-is-not-there\n")
     assert call(*verb).returncode == 0
     done = call(*verb, "--executor", "ray")
@@ -70,7 +70,7 @@ def test_an_environment_without_ray_shows_before_the_tool_is_called(call, verb, 
     assert "lacks package-that-is-not-there" in done.stderr
 
 
-def test_bad_audio_is_allowed_to_both(call):
+def test_both_verbs_pass_allow_bad_on(call):
     for verb in VERBS:
         assert "--allow_bad" in call(*verb, "--allow_bad", "true").stdout
         assert "--allow_bad" not in call(*verb).stdout

@@ -38,7 +38,7 @@ def contents(folder):
 OPTIONS = ("--num_utts_per_shard", "100", "--nj", "2", "--audio_format", "flac", "--shuffle")
 
 
-def test_a_killed_run_goes_on_to_the_bytes_of_an_undisturbed_one(fsdd):
+def test_a_repeated_run_after_kills_ends_with_the_bytes_of_an_undisturbed_run(fsdd):
     undisturbed = call(fsdd, *OPTIONS)
     assert undisturbed.returncode == 0, undisturbed.stderr
     expected = contents(fsdd)

@@ -1,4 +1,4 @@
-"""The text tools as commands: what they print, write and refuse."""
+"""The text tools as commands: their output, their files and their errors."""
 
 import os
 import subprocess

@@ -17,7 +17,7 @@ def find_audio(wavs: Iterable[str], folders: Sequence[Path], audio: Path | None)
     `audio`: by relative path with any suffix, then by file name with any suffix.
 
     Returns:
-        one absolute path for a name whose file is known, several where its meaning is open, none where nothing fits.
+        for each name one absolute path, several paths if it is ambiguous, or none if no file fits.
     """
     found = {wav: _at_path(wav, folders) for wav in wavs}
     missing = [wav for wav, files in found.items() if not files]

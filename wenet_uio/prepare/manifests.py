@@ -182,7 +182,7 @@ def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str
 
 
 def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLine], str]:
-    """A function that gives `start end` of an utterance in seconds; reads headers where lines give no end."""
+    """A function that returns `start end` of an utterance in seconds. Headers are read for lines without an end."""
     infos = _infos([line.wav for line in lines if line.end is None], executor)
 
     def span(line: RawLine) -> str:

@@ -102,7 +102,7 @@ def form_of(path: Path) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:
             first = file.readline()
         return "lhotse" if all(f'"{name}"' in first for name in LHOTSE_FIELDS) else "nemo"
-    raise ListError(f"{path}: its name does not say what it is; say --form {', '.join(READERS)}")
+    raise ListError(f"{path}: the name does not say the form of the file; give --form {', '.join(READERS)}")
 
 
 def read_transcripts(path: Path, options: ReadOptions = ReadOptions()) -> list[RawLine]:

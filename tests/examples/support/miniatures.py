@@ -1,4 +1,4 @@
-"""Miniatures of corpora in their official layouts, with the quirks that these have, and what is to be made of them."""
+"""Miniatures of corpora in their official layouts, with the quirks of these corpora, and the expected texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Texts = dict[str, dict[str, str]]
 
 
 def noise(path: Path, rate: int = 16000, seconds: float = 0.4, channels: int = 1, **format_: str) -> None:
-    """Write white noise; another channel has another loudness, so that channels can be told apart."""
+    """Write white noise; each channel has its own loudness, so that channels differ."""
     path.parent.mkdir(parents=True, exist_ok=True)
     samples = np.random.default_rng(0).normal(0, 0.05, (int(rate * seconds), channels))
     soundfile.write(path, samples * (1 + np.arange(channels)), rate, **format_)
@@ -26,7 +26,7 @@ def lines(path: Path, *rows: str) -> None:
 
 
 def yesno(root: Path) -> Texts:
-    """Names are transcripts; in their order the 1st, 5th and 9th are for the test, the second for development."""
+    """Names are transcripts; in the order of names the 1st, 5th and 9th are test, the second is development."""
     names = [f"{number >> 3 & 1}_0_0_0_1_{number >> 2 & 1}_{number >> 1 & 1}_{number & 1}" for number in range(12)]
     for name in names:
         noise(root / "waves_yesno" / f"{name}.wav", 8000)
@@ -38,7 +38,7 @@ def yesno(root: Path) -> Texts:
 
 
 def fsdd(root: Path) -> Texts:
-    """recordings/{digit}_{speaker}_{index}.wav; 0 to 4 are for the test, 5 to 7 for development."""
+    """recordings/{digit}_{speaker}_{index}.wav; index 0 to 4 is test, 5 to 7 development."""
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     for part, index in (("test", 0), ("test", 4), ("dev", 5), ("train", 8), ("train", 49)):
         for digit, word in ((1, "one"), (7, "seven")):
@@ -79,7 +79,7 @@ def speechocean762(root: Path) -> Texts:
 
 
 def aishell(root: Path) -> Texts:
-    """One transcript for all parts, cut into words; some recordings have no line, and some lines no recording."""
+    """One transcript for all parts, with spaces between words; recordings without line, a line without recording."""
     corpus, rows = root / "data_aishell", []
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     for part, speaker in (("train", "S0002"), ("dev", "S0724"), ("test", "S0764")):
@@ -95,7 +95,7 @@ def aishell(root: Path) -> Texts:
 
 
 def aishell2(root: Path) -> Texts:
-    """Kaldi's tables with tabs; channels of dev and test, asked for Mic; Latin letters, quotes, brackets."""
+    """Kaldi tables with tabs; two channels of dev and test, of which Mic is used; Latin letters, quotes, brackets."""
     expected: Texts = {}
     tested = [
         (f"AISHELL-DEV-TEST-SET/{channel}/{part}", part) for channel in ("iOS", "Mic") for part in ("dev", "test")
@@ -112,7 +112,7 @@ def aishell2(root: Path) -> Texts:
 
 
 def librispeech(root: Path) -> Texts:
-    """{part}/{speaker}/{chapter}/: flac and the texts of a chapter; more parts than are asked for."""
+    """{part}/{speaker}/{chapter}/: flac and the texts of a chapter; more parts than the options name."""
     expected: Texts = {"train": {}, "dev": {}, "test_clean": {}, "test_other": {}}
     text = "THE MISTRESS'S CHILD AT FIFTEEN HAD LEARNED A GREAT MANY THINGS"
     for part in ("train-clean-100", "train-clean-360", "dev-clean", "dev-other", "test-clean", "test-other"):
@@ -131,7 +131,7 @@ def librispeech(root: Path) -> Texts:
 
 
 def an4(root: Path) -> Texts:
-    """Sphere files, one of them with an upper-case suffix; marks in the transcript of train, none in that of test."""
+    """Sphere files, one with an upper-case suffix; a transcript with marks for train, without marks for test."""
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     rows: dict[str, list[str]] = {"train": [], "test": []}
     for part, folder, speaker in (
@@ -152,7 +152,7 @@ def an4(root: Path) -> Texts:
 
 
 def wenetspeech(root: Path) -> Texts:
-    """Whole recordings as opus, cut by time; subsets within one another; a recording that is missing."""
+    """Whole opus recordings cut by time; subsets that contain one another; a missing recording."""
     audios = []
     expected: Texts = {"train": {}, "dev": {}, "test_net": {}, "test_meeting": {}}
     plan = {
@@ -180,7 +180,7 @@ def wenetspeech(root: Path) -> Texts:
 
 
 def fisher(root: Path) -> Texts:
-    """Two channels of mu-law; comments, noises, words in doubt, odd lines, a known error, a call without transcript.
+    """Two channels of mu-law; comments, noises, uncertain words, odd lines, a known error, a call without transcript.
 
     Short turns are joined.
     """
@@ -224,7 +224,7 @@ def fisher(root: Path) -> Texts:
 
 
 def hub5(root: Path) -> Texts:
-    """An stm with comments, alternatives, fragments, asides and segments that are not scored; and what Fisher made.
+    """An stm with comments, alternatives, fragments, asides, segments that are not scored; data of the Fisher recipe.
 
     Beside it lies another corpus of telephone calls.
     """
@@ -258,7 +258,7 @@ def hub5(root: Path) -> Texts:
 
 
 def custom(root: Path) -> Texts:
-    """A TSV whose columns have names of their own, in any order; audio of several kinds, some of it cut by time.
+    """A TSV with columns of other names in any order; audio of several formats, some of it cut by time.
 
     A file has a space in its name, and files of all parts have the same names.
     """
@@ -289,4 +289,4 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "custom": ("--data", "{}/transcripts.tsv", "--audio", "{}/audio"),
     "hub5": ("--bpe", "16", "--fisher", "{}/fisher"),
 }
-"""What a recipe is run with, beside --data; {} is the corpus."""
+"""Options of a recipe besides --data; {} stands for the folder of the corpus."""

@@ -23,7 +23,9 @@ class Source(Section):
     @classmethod
     def _fits_paths_and_keys(cls, name: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name, re.ASCII):
-            raise ValueError("a source's name is of letters, digits, - and _, since folders and keys begin with it")
+            raise ValueError(
+                "the name of a source must be of letters, digits, - and _, since folders and keys begin with it"
+            )
         return name
 
     def part(self, data: Path) -> Path:
