@@ -38,7 +38,10 @@ def test_constant_bin_stays_finite(tmp_path):
     [
         ("not json", "expected JSON"),
         (json.dumps({"mean_stat": [1.0], "var_stat": [1.0]}), "frame_num"),
-        (json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 0}), "found 0 frames, 1 sums, 1 sums of squares"),
+        (
+            json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 0}),
+            "found 0 frames, 1 sums, 1 sums of squares",
+        ),
         (json.dumps({"mean_stat": [1.0], "var_stat": [], "frame_num": 5}), "1 sums, 0 sums of squares"),
         (
             json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 5}),
