@@ -38,7 +38,11 @@ def test_constant_bin_stays_finite(tmp_path):
     [
         ("not json", "expected JSON"),
         (json.dumps({"mean_stat": [1.0], "var_stat": [1.0]}), "frame_num"),
-        (json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 0}), "0 frames"),
+        (
+            json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 0}),
+            "found 0 frames, 1 sums, 1 sums of squares",
+        ),
+        (json.dumps({"mean_stat": [1.0], "var_stat": [], "frame_num": 5}), "1 sums, 0 sums of squares"),
         (
             json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 5}),
             "statistics of 1 bins, but the features have 2",
@@ -49,3 +53,9 @@ def test_errors_name_the_problem_of_a_file(tmp_path, text, message):
     (tmp_path / "cmvn").write_text(text)
     with pytest.raises(ValueError, match=message):
         load_cmvn(tmp_path / "cmvn", True, 2)
+
+
+def test_an_odd_number_of_values_in_kaldi_format_is_refused(tmp_path):
+    (tmp_path / "cmvn").write_text("[ 1 2\n 3 ]")
+    with pytest.raises(ValueError, match="expected a Kaldi text matrix .* even number of values, 4 or more; found 3"):
+        load_cmvn(tmp_path / "cmvn", False, 1)

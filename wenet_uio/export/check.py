@@ -23,7 +23,8 @@ from wenet_uio.search.decode import decode
 from wenet_uio.search.rescoring import attention_rescoring
 from wenet_uio.search.types import DecodeOptions, Hypothesis
 
-GREEDY, RESCORING = MODES = ("ctc_greedy_search", "attention_rescoring")
+GREEDY, RESCORING = "ctc_greedy_search", "attention_rescoring"
+MODES = (GREEDY, RESCORING)
 
 Tokens = tuple[int, ...]
 

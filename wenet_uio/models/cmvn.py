@@ -53,7 +53,10 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
             f"cmvn_file {path}: expected {kind} (is_json_cmvn: {str(is_json).lower()}), got {error!r}"
         ) from None
     if count <= 0 or sums.shape != squares.shape:
-        raise ValueError(f"cmvn_file {path}: {count} frames, {len(sums)} sums and {len(squares)} sums of squares")
+        raise ValueError(
+            f"cmvn_file {path}: expected frames, and as many sums as sums of squares; found {count:g} frames, "
+            f"{len(sums)} sums, {len(squares)} sums of squares"
+        )
     if len(sums) != dim:
         raise ValueError(
             f"cmvn_file {path}: statistics of {len(sums)} bins, but the features have {dim}; compute the statistics "
@@ -73,6 +76,6 @@ def _from_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
 def _from_kaldi(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
     numbers = [float(word) for word in text.replace("[", " ").replace("]", " ").split()]
     if len(numbers) < 4 or len(numbers) % 2:
-        raise ValueError(f"{len(numbers)} numbers")
+        raise ValueError(f"expected an even number of values, 4 or more; found {len(numbers)}")
     sums, squares = torch.tensor(numbers, dtype=torch.float64).view(2, -1)
     return sums[:-1], squares[:-1], float(sums[-1])
