@@ -174,7 +174,7 @@ def test_a_run_that_ran_out_of_memory_ends_with_the_weights_of_one_that_split_be
     assert json.loads(done.stdout.splitlines()[-1]) == {**starts, "nothing": [[0, 0]]}, done.stderr
     assert done.stderr.count("step 2: out of memory for 4 utterances of up to") == len(starts)
     assert done.stderr.count("lower batch_conf.batch_size (now 4)") == len(starts)
-    assert done.stderr.count("batches that did not fit, 1 sizes") == sum(map(len, starts.values())) - len(starts) + 1
+    assert done.stderr.count("1 sizes of batches did not fit") == sum(map(len, starts.values())) - len(starts) + 1
     expected = torch.load(tmp_path / "nothing/final.pt")
     for what in starts:
         (line,) = (tmp_path / what / "too_large.jsonl").read_text().splitlines()

@@ -77,7 +77,7 @@ class SizeLimit:
             found = {TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)}
         self.too_large = world.gather(found)[0]
         if self.too_large and world.rank == 0:
-            log.info("%s: batches of %d sizes did not fit; batches that large are split", path, len(self.too_large))
+            log.info("%s: %d sizes of batches did not fit; batches that large are split", path, len(self.too_large))
 
     def note(self, batch: Batch, number: int, said: str) -> TooLarge:
         """Record and log that a batch of step `number` did not fit, and free cached memory.
