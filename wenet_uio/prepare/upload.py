@@ -90,7 +90,7 @@ def _put(path: str, uri: str) -> bool:
 
 @contextmanager
 def _told(uri: str) -> Iterator[None]:
-    """What a driver raises, which has no common type and may not say where, as one line that does."""
+    """Turn any exception of a driver into a StorageError of one line that names the URI."""
     try:
         yield
     except DriverError:
