@@ -109,7 +109,10 @@ def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_
         (["--override_config", "accum_grda=2"], "accum_grda: unknown key; did you mean 'accum_grad'"),
         (["--override_config", "input_dim=80"], "input_dim 80, but dataset_conf gives 23"),
         (["--override_config", "output_dim=5"], "output_dim 5 has no room for the 6 units"),
-        (["--override_config", "dataset_conf.filter_conf.min_length=5000"], "train.list: no utterance is left"),
+        (
+            ["--override_config", "dataset_conf.filter_conf.min_length=5000"],
+            "train.list: dataset_conf.filter_conf leaves no utterance",
+        ),
         (["--train_engine", "torch_dpd"], "did you mean 'torch_ddp'"),
         (["--train_data", "absent.list"], "absent.list"),
         (["--cv_data", "empty.list"], "empty.list"),
