@@ -161,7 +161,7 @@ def test_one_bad_file_stops_the_lists_unless_it_is_allowed(large, tmp_path):
     [
         ("- {name: a, data: nowhere, weight: 1}", "nowhere/train/wav.scp is missing: run stage 0 of the recipe of a"),
         ("- {name: a, data: x, weight: 1, wieght: 1}", "did you mean 'weight'?"),
-        ("- {name: a, data: x, weight: 1}\n- {name: a, data: y, weight: 1}", "names of their own, found a, a"),
+        ("- {name: a, data: x, weight: 1}\n- {name: a, data: y, weight: 1}", "with different names, found a, a"),
         ("- {name: my corpus, data: x, weight: 1}", "must be of letters, digits, - and _"),
         ("- {name: ../dict, data: x, weight: 1}", "must be of letters, digits, - and _"),
         ("sources: [{name: a, data: x, weight: 1}]", "s.yaml: expected a list with a line"),
