@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from radon.complexity import cc_rank, cc_visit
 
 from tests.support.import_graph import graph, imports_of, modules, room_of
 
@@ -27,6 +28,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 MOST_PARAMETERS = 6
 LONG_SIGNATURES = 3
 """Functions that may have more parameters."""
+MOST_COMPLEX = 30
+"""Functions and classes that may have radon's rank C (11 to 20 branches)."""
 
 
 def short(package: str) -> str:
@@ -86,3 +89,16 @@ def test_few_functions_have_many_parameters():
             if len([name for name in named if name not in ("self", "cls")]) > MOST_PARAMETERS:
                 long.append(f"{path.relative_to(ROOT)}: {each.name}")
     assert len(long) <= LONG_SIGNATURES, long
+
+
+def test_few_functions_have_many_branches():
+    ranks = {"C": [], "beyond": []}
+    for path in SOURCES:
+        if path.is_relative_to(ROOT / "tests"):
+            continue
+        for block in cc_visit(path.read_text(encoding="utf-8")):
+            rank = cc_rank(block.complexity)
+            if rank > "B":
+                ranks["C" if rank == "C" else "beyond"].append(f"{path.relative_to(ROOT)}: {block.fullname}")
+    assert ranks["beyond"] == []
+    assert len(ranks["C"]) <= MOST_COMPLEX, ranks["C"]
