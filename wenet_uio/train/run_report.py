@@ -14,7 +14,7 @@ import yaml
 
 from wenet_uio.files import read_lines, written_aside
 from wenet_uio.pages import data_uri, render
-from wenet_uio.train.checkpoint import ENVIRONMENT, LEDGER
+from wenet_uio.run_files import ENVIRONMENT, LEDGER
 
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
