@@ -1,4 +1,4 @@
-"""Random corpora on random numbers of ranks and of real workers, stopped and gone on with at random."""
+"""Random corpora on random numbers of ranks and real workers, stopped and resumed at random places."""
 
 from collections import Counter
 from functools import cache
