@@ -69,7 +69,6 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     import torch
     from corpus import MEAN, open_loader
 
-
     torch.set_num_threads(1)
     began = time.perf_counter()
     loader = open_loader(path, data_type)
