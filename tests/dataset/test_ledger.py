@@ -13,7 +13,7 @@ def keys(path):
     return [json.loads(line)["key"] for line in open(path)]
 
 
-def test_an_account_says_where_everything_went():
+def test_an_account_adds_up_all_samples_by_reason():
     account = reconciled(Counter(COUNTS))
     assert account == Account(12, 7, {"too_long": 2}, {"unreadable": 2, "not_indexed": 1})
     text = "12 utterances: 7 read, 2 filtered (2 too_long), 3 bad (1 not_indexed, 2 unreadable)"
@@ -29,11 +29,11 @@ def test_one_utterance_too_many_or_too_few_is_a_bug(name, difference):
         reconciled(Counter({**COUNTS, name: COUNTS[name] + difference}))
 
 
-def test_where_there_is_no_total_what_was_planned_is_all():
+def test_without_a_total_the_planned_samples_are_all():
     assert reconciled(Counter(planned=3, read=2) + Counter({"bad/x": 1})).all == 3
 
 
-def test_what_will_be_read_again_is_forgotten_and_other_lists_are_not(tmp_path):
+def test_forget_removes_later_lines_of_one_list_and_keeps_other_lists(tmp_path):
     ledger = Ledger(tmp_path / "exp" / "bad.jsonl")
     for data_list, data_pass, batch, key in (
         ("a", 0, 3, "k1"),
@@ -57,6 +57,6 @@ def test_a_line_cut_short_by_a_kill_is_forgotten(tmp_path):
     assert keys(ledger.path) == ["k1"]
 
 
-def test_a_ledger_of_nothing_makes_no_file(tmp_path):
+def test_forget_without_a_file_makes_no_file(tmp_path):
     Ledger(tmp_path / "bad.jsonl").forget("a")
     assert not list(tmp_path.iterdir())

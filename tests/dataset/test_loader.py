@@ -11,7 +11,7 @@ def lists(make_lists):
 
 
 @pytest.mark.parametrize("kind", ["raw", "shard"])
-def test_it_says_how_long_the_utterances_are(lists, kind):
+def test_a_loader_summarises_the_lengths_of_its_utterances(lists, kind):
     found = loader(lists[kind], kind)
     seconds = np.concatenate([found.corpus.rows(shard).seconds for shard in range(found.corpus.num_shards)])
     expected = {"median": np.median(seconds), "most": np.percentile(seconds, 95), "longest": seconds.max()}
@@ -27,7 +27,7 @@ def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):
         assert all(same(*pair) for pair in zip(batches, expected, strict=True))
 
 
-def test_features_left_to_the_device_are_those_of_the_workers_in_raw_and_shard_mode_with_any_number_of_workers(lists):
+def test_deferred_features_equal_those_of_the_workers_for_any_data_type_and_number_of_workers(lists):
     expected = list(loader(lists["raw"], "raw"))
     first: list = []
     for kind, workers in (("raw", 0), ("shard", 2)):
@@ -160,7 +160,7 @@ def test_a_changed_data_set_is_refused_within_an_epoch(lists, tmp_path):
         loader(str(tmp_path / "less.list"), "raw").load_state_dict(one.state_dict())
 
 
-def test_nominal_epochs_go_on_where_the_last_one_stopped(lists):
+def test_a_nominal_epoch_continues_where_the_last_one_stopped(lists):
     steps = len(loader(lists["raw"], "raw"))
     one = loader(lists["raw"], "raw", epoch_steps=steps + 2)
     first, second = list(one), list(one)

@@ -1,4 +1,4 @@
-"""Where every utterance went: read, filtered or bad, and named in the ledger once."""
+"""Every utterance of an epoch is counted as read, filtered or bad; the ledger names every bad one once."""
 
 import json
 from collections import Counter
@@ -81,7 +81,7 @@ def accounts(ranks):
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_read_and_filtered_and_bad_are_all_there_is(lists, tmp_path, world_size):
+def test_read_filtered_and_bad_samples_add_up_to_all(lists, tmp_path, world_size):
     with open(lists["raw"], "a") as file:
         file.write("no JSON\n")
         file.write('{"key": "lost", "wav": "nowhere.wav", "txt": "a"}\n')
@@ -108,7 +108,7 @@ def test_read_and_filtered_and_bad_are_all_there_is(lists, tmp_path, world_size)
     assert all(line["list"] == lists["raw"] and line["detail"] for line in lines)
 
 
-def test_what_filters_leave_out_of_a_list_is_counted_once_a_run_and_of_a_mixture_every_pass(lists, tmp_path):
+def test_filtered_samples_of_a_list_are_counted_once_a_run_and_of_a_mixture_in_every_pass(lists, tmp_path):
     mixture = tmp_path / "mixture.yaml"
     mixture.write_text(f"sources: [{{type: raw, data_list: {lists['raw']}}}]\nutterances_per_epoch: 30\n")
     for data_list, counted in ((lists["raw"], 1), (str(mixture), 3)):
@@ -119,7 +119,7 @@ def test_what_filters_leave_out_of_a_list_is_counted_once_a_run_and_of_a_mixture
         assert all(account.filtered["min_length"] > 0 for account in found)
 
 
-def test_an_epoch_under_way_and_one_of_nominal_length_have_no_total(lists):
+def test_an_unfinished_epoch_and_a_nominal_epoch_have_no_total(lists):
     one = loader(lists["raw"], "raw")
     next(iter(one))
     assert one.left_out(0) == Counter()
@@ -129,13 +129,13 @@ def test_an_epoch_under_way_and_one_of_nominal_length_have_no_total(lists):
     assert account.all == account.read == sum(len(batch) for batch in batches) < 40
 
 
-def test_without_partition_every_rank_accounts_for_everything(lists):
+def test_without_partition_every_rank_accounts_for_all_samples(lists):
     ranks = [loader(lists["raw"], "raw", rank=rank, world_size=3, conf={"partition": False}) for rank in range(3)]
     account = reconciled(accounts(ranks))
     assert account.all == account.read == 3 * 40
 
 
-def test_what_is_read_again_after_a_resume_is_in_the_ledger_once(lists, tmp_path):
+def test_samples_read_again_after_a_resume_are_in_the_ledger_once(lists, tmp_path):
     def make():
         return loader(lists["raw"], "raw", ledger=Ledger(tmp_path / "bad.jsonl"), num_workers=1)
 
@@ -153,7 +153,7 @@ def test_what_is_read_again_after_a_resume_is_in_the_ledger_once(lists, tmp_path
     assert sorted(keys) == [f"utt{number:04d}" for number in range(10)]
 
 
-def test_what_is_bad_in_the_next_pass_of_a_nominal_epoch_is_in_the_ledger_once_as_of_that_pass(
+def test_bad_samples_of_the_next_pass_in_a_nominal_epoch_are_in_the_ledger_once_under_that_pass(
     lists, tmp_path, monkeypatch
 ):
     def in_two(plan, *place):
@@ -196,7 +196,7 @@ def test_a_validation_list_is_in_the_ledger_once_however_often_it_is_read(lists,
     assert json.loads(line)["key"] == "utt0007"
 
 
-def test_a_list_whose_index_left_too_much_out_is_refused_at_once(lists):
+def test_a_list_with_too_many_samples_that_cannot_be_indexed_is_refused_at_once(lists):
     with open(lists["raw"], "a") as file:
         file.writelines(f'{{"key": "x{number}", "wav": "nowhere.wav", "txt": "a"}}\n' for number in range(11))
     with pytest.raises(ListError, match=r"11 bad samples in epoch 0, .*; the first is x0: .*nowhere.wav: No such file"):

@@ -1,4 +1,4 @@
-"""Random corpora on random numbers of ranks and of real workers, stopped and gone on with at random."""
+"""Random corpora on random numbers of ranks and real workers, stopped and resumed at random places."""
 
 from collections import Counter
 from functools import cache
@@ -20,7 +20,7 @@ NOTHING = torch.zeros(0)
 
 
 class NameOnly(Dataset):
-    """Reads nothing: the keys of a batch say what was asked for."""
+    """Reads no data: the keys of a batch are the shards and rows of its work."""
 
     def __getitem__(self, work):
         keys = tuple(zip(work.shards.tolist(), work.rows.tolist(), strict=True))
@@ -28,7 +28,7 @@ class NameOnly(Dataset):
 
 
 def ranks_of(corpus, rule, world_size, workers, state):
-    """The loaders of a world, of which one rank has workers; it goes first."""
+    """The loaders of all ranks. One rank has workers; its loader is the first."""
     chosen = (7 * world_size + workers) % world_size
     planner, *loaders = [
         Loader(
@@ -39,7 +39,7 @@ def ranks_of(corpus, rule, world_size, workers, state):
         )
         for rank, count in [(0, 0), (chosen, workers), *((rank, 0) for rank in range(world_size) if rank != chosen)]
     ]
-    plan_of = cache(planner.cursor.plan_of)  # a plan is a pure function: worked out once for all ranks
+    plan_of = cache(planner.cursor.plan_of)  # a plan is a pure function: computed once for all ranks
     for loader in (planner, *loaders):
         if state is not None:
             loader.load_state_dict(state)

@@ -30,5 +30,5 @@ def test_lists_open_without_torch():
 
 
 def test_packing_does_without_torch():
-    code = "import sys, wenet_uio.prepare.packing; sys.exit('torch' in sys.modules)"
+    code = "import sys, wenet_uio.prepare.list_making; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -91,11 +91,16 @@ class Ours:
         self.seconds, self.shard_size = seconds, shard_size
         self.corpus = IndexOnlyCorpus(seconds, shard_size)
         self.measure = measure_of(conf, training=True)
+        self._plans: dict[int, EpochPlan] = {}
+        """Number of lanes -> the first plan, which shares the costs of its shards with later plans."""
 
     def plan(self, epoch: int, world_size: int) -> EpochPlan:
         """Return the plan of an epoch."""
         lanes = choose_lanes(self.corpus, world_size)
-        return EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, lanes=lanes)
+        if lanes in self._plans:
+            return self._plans[lanes].of_epoch(seed=0, epoch=epoch)
+        self._plans[lanes] = EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, lanes=lanes)
+        return self._plans[lanes]
 
     def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
         """Plan an epoch from its start and yield the batches of one rank."""

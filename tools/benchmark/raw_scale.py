@@ -69,8 +69,6 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     import torch
     from corpus import MEAN, open_loader
 
-    from wenet_uio.dataset.plan.epoch_plan import EpochPlan
-
     torch.set_num_threads(1)
     began = time.perf_counter()
     loader = open_loader(path, data_type)
@@ -86,7 +84,7 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     resident = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
     memory = {ours: int(resident[name].split()[0]) / 1024 for name, ours in RESIDENT.items()}
     began = time.process_time()
-    plan = EpochPlan(loader.corpus, loader.cursor.measure, seed=1, epoch=1, lanes=loader.cursor.lanes)
+    plan = loader.cursor.plan.of_epoch(seed=1, epoch=1)
     planned = sum(len(plan.batch(number)) for number in range(plan.num_batches))
     planning = (time.process_time() - began) / planned
     return {"first_batch_s": first, "read_us": 1e6 * reading, "plan_us": 1e6 * planning, **memory}

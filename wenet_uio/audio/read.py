@@ -152,7 +152,7 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
 
 
 def _with_advice(reason: str, head: bytes) -> str:
-    """Why audio cannot be read, and what to do about it where that is known."""
+    """The reason why audio cannot be read; for known formats also how to convert the audio."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"
     if reason.startswith("Format not recognised"):

@@ -130,7 +130,10 @@ class Loader:
         return self.cursor.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
-        """Continue where `state` was taken, see `Cursor.load_state_dict`; the ledger forgets what is read again."""
+        """Continue where `state` was taken, see `Cursor.load_state_dict`.
+
+        The ledger drops the lines of samples that are read again.
+        """
         self.cursor.load_state_dict(state, allow_changes=allow_changes)
         if self._ledger is not None and self.cursor.rank == 0:
             self._ledger.forget(self.corpus.data_list, self.cursor.data_pass, self.cursor.position)

@@ -27,9 +27,9 @@ class Utterance:
     """Encoded bytes (shard mode), the path of a file (raw mode), or None if the sample is text without audio."""
     text: str
     start: float = 0.0
-    """First second of the audio to read."""
+    """Seconds from the start of the audio; reading starts here."""
     end: float | None = None
-    """Last second of the audio to read; None reads to the end."""
+    """Seconds from the start of the audio; reading stops here. None reads to the end of the audio."""
     source: str | None = None
     """First text of a pair of texts; `text` is the second."""
     extra: dict[str, Any] = field(default_factory=dict)

@@ -46,7 +46,7 @@ def conf_with(name, after="resample", evaluation=False, **conf):
 
 
 @pytest.mark.parametrize(("after", "place"), [("decode", 0), ("resample", 3), ("spec_aug", 7), ("spec_trim", 9)])
-def test_an_operator_takes_the_place_it_is_given(after, place):
+def test_an_operator_runs_after_the_step_that_the_config_names(after, place):
     plain = build_chain(DatasetConf(**CONF), TOKENIZER, training=True)
     chain = build_chain(DatasetConf(**CONF, **conf_with("Gain", after)), TOKENIZER, training=True)
     assert chain[place].operator == Gain()

@@ -119,6 +119,8 @@ def test_a_list_of_the_other_type_is_refused(make_lists, kind, other):
 def test_missing_and_empty_lists_are_refused(tmp_path):
     with pytest.raises(ListError, match="no such data list; make_raw_list"):
         open_list(str(tmp_path / "none.list"), "raw")
+    with pytest.raises(ListError, match="no such data list"):
+        open_list("x" * 300, "raw")  # longer than a file name may be
     (tmp_path / "empty.list").touch()
     with pytest.raises(ListError, match="empty data list"):
         open_list(str(tmp_path / "empty.list"), "raw")

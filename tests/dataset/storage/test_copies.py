@@ -103,6 +103,10 @@ def test_held_paths_protect_the_last_copies_and_let_the_others_go(packed, monkey
     assert [is_locked(path) for path in paths] == [False, False, False]
 
 
+def test_all_corpora_of_a_process_share_their_held_paths():
+    assert objects.shared_paths() is objects.shared_paths()
+
+
 def test_a_forked_child_holds_its_own_copies_only(packed):
     held = objects.HeldPaths()
     first = held.path_of(packed[0])

@@ -32,6 +32,7 @@ def test_local_files_are_read_in_place(folder):
         assert objects.read_bytes(uri) == b"content"
         assert objects.exists(uri)
     assert not objects.exists(f"{path}.none")
+    assert not objects.exists("x" * 300)  # longer than a file name may be
 
 
 def test_remote_objects_are_read_from_their_copies(folder):

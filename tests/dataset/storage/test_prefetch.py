@@ -100,7 +100,7 @@ def test_killing_the_prefetch_process_loses_no_samples(tmp_path, store, local, c
                 first = one.prefetch.process_id
                 os.kill(first, signal.SIGKILL)
             batches.append(batch)
-        one.epoch = 0
+        one.set_epoch(0)
         batches_again = list(one)
         assert one.prefetch.process_id != first
         one.prefetch.close()

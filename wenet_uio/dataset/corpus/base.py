@@ -1,4 +1,4 @@
-"""`Corpus`: what the plan and the loader ask of data in any format, local or remote."""
+"""`Corpus`: the interface of the plan and the loader to data in any format, local or remote."""
 
 from __future__ import annotations
 

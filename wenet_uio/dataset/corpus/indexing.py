@@ -62,7 +62,7 @@ def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_L
     Raises:
         ListError: the list is missing, empty, or of the other type.
     """
-    if not Path(data_list).is_file():
+    if not os.path.isfile(data_list):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
         raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
     if _is_current(data_list, data_type, layout):
         return
@@ -158,9 +158,8 @@ def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
     """Raises: ListError: a local tar or manifest of the list does not exist."""
     files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
-    missing = [
-        path for path in files if not objects.is_remote(path) and not Path(objects.without_scheme(path)).is_file()
-    ]
+    local = [path for path in files if not objects.is_remote(path)]
+    missing = [path for path in local if not os.path.isfile(objects.without_scheme(path))]  # noqa: PTH113 - as above
     if missing:
         raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
 

@@ -49,7 +49,7 @@ class RawCorpus(LineCorpus):
         columns, meta = read_columns(index_of(data_list, layout))
         self._layout = layout
         self._is_remote = meta.get("remote", False)
-        self._copies = objects.HeldPaths()
+        self._copies = objects.shared_paths()
         super().__init__(data_list, columns, meta)
 
     @property

@@ -6,6 +6,7 @@ The length of a text is its number of characters, or of tokens if they are count
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import zip_longest
@@ -35,7 +36,7 @@ class TextCorpus(LineCorpus):
             ListError: a file is missing or empty, or the files of a pair differ in length.
         """
         for name in filter(None, (path, source_path)):
-            if not Path(name).is_file():
+            if not os.path.isfile(name):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
                 raise ListError(f"{name}: no such text file")
         self._source_path = source_path
         self._sources = [map_file(source_path)] if source_path is not None else []

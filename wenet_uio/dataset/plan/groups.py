@@ -15,7 +15,8 @@ from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED,
 BLOCK_BATCHES = 256
 """Number of batches cut from one sorted block. Larger blocks pad less, smaller blocks shuffle more."""
 JITTER = 0.01
-"""Largest random change of a length before sorting, as a share of the length, so that epochs group samples anew."""
+"""Largest random change of a length before sorting, as a share of the length. Every epoch then groups samples in
+another way."""
 
 
 class GroupPlanner:

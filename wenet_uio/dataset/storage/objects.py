@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote
@@ -61,6 +62,12 @@ class HeldPaths:
         for process in set(self._by_process) - {os.getpid()}:
             self._by_process.pop(process, None)
         return own
+
+
+@lru_cache(1)
+def shared_paths() -> HeldPaths:
+    """The `HeldPaths` of all corpora of a process, so that a mixture of many corpora does not hold many more files."""
+    return HeldPaths()
 
 
 def is_remote(uri: str | Path) -> bool:
@@ -166,7 +173,7 @@ def exists(uri: str | Path) -> bool:
     """
     path = without_scheme(uri)
     if not is_remote(path):
-        return Path(path).exists()
+        return os.path.exists(path)  # noqa: PTH110 - Path.exists raises if a folder may not be entered
     try:
         version_of(path)
     except FileNotFoundError:
