@@ -46,9 +46,10 @@ def test_the_error_of_an_unknown_encoder_has_the_nearest_name():
         parse_config({"encoder": "confromer"}, "a.yaml")
 
 
-def test_the_keys_of_an_unknown_encoder_are_not_reported_as_unknown():
+@pytest.mark.parametrize("name", ["confromer", None])
+def test_the_keys_of_an_unknown_encoder_are_not_reported_as_unknown(name):
     with pytest.raises(ConfigError) as caught:
-        parse_config({"encoder": "confromer", "encoder_conf": {"num_blocks": 3}}, "a.yaml")
+        parse_config({"encoder": name, "encoder_conf": {"num_blocks": 3}}, "a.yaml")
     assert str(caught.value).startswith("a.yaml: encoder: ")
     assert "encoder_conf" not in str(caught.value)
 

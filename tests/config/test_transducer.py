@@ -27,6 +27,11 @@ def test_a_transducer_has_all_its_sections_also_if_the_yaml_has_none(names):
     assert sections.model_conf.transducer_weight == 1.0
 
 
+def test_an_empty_name_is_not_replaced_by_the_default():
+    with pytest.raises(ConfigError, match="predictor: .*known: rnn, embedding, conv, found ''"):
+        parse_config({"model": "transducer", "predictor": ""}, "test")
+
+
 def test_the_name_of_the_predictor_selects_its_keys():
     sections = parse_config({"model": "transducer", "predictor": "conv"}, "test").transducer
     assert sections is not None

@@ -113,6 +113,7 @@ def test_make_shards_compares_packing_with_plain_tar():
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["utterances"] == 8
     assert list(report["ratio_to_tar"]) == ["keep 2", "flac 2", "decode 2"]
+    assert done.stdout.count("utterances/s") == 1  # one head of the table
     assert min(report["ratio_to_tar"].values()) > 0
 
 

@@ -182,7 +182,7 @@ class Steps:
 
 
 def samples_of(corpus: Corpus) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-    """Return a function: shard -> (bytes of the range with audio and text, seconds), arrays with an entry a sample."""
+    """Return a function: shard -> (bytes of the range with audio and text, seconds), an array entry for each sample."""
 
     @lru_cache(maxsize=1 << 15)
     def sizes(shard: int) -> tuple[np.ndarray, np.ndarray]:

@@ -173,7 +173,7 @@ def in_own_process(kind: str, folder: Path, workers: int) -> dict[str, float]:
 
 
 def measure_rounds(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure every kind with every number of workers, in rounds; return the medians, an entry a kind and number."""
+    """Measure every kind with every number of workers, in rounds; return the medians of each kind and number."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         make_corpus(folder, args.hours)

@@ -127,7 +127,6 @@ def measure(args: argparse.Namespace) -> Measured:
     medians = {
         place: {name: median(each[name] for each in rounds) for name in rounds[0]} for place, rounds in found.items()
     }
-    print(f"{'processes':>9} {'':<12}{'utterances/s':>13}{'MB/s':>8}{'CPU s':>8}{'to tar':>8}{'to tar, CPU':>13}")
     return Measured(utterances, megabytes, medians)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Planning ten million hours: time to the first batch of a rank, memory, and time per step.
 
-The shard table is generated, with one hour of audio a shard, and is memory-mapped like a real one. The samples of a
-shard are generated when the plan reads its index. Every world size is measured in its own process; the clock starts
+The shard table is generated, with one hour of audio in each shard, and is memory-mapped like a real one. The samples of
+a shard are generated when the plan reads its index. Every world size is measured in its own process; the clock starts
 when the process opens the table.
 """
 

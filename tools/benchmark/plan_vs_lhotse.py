@@ -4,7 +4,7 @@
 Both batch the same lengths, with the same maximum of padded seconds. Lhotse is set up as NeMo does for data that ranks
 share: 30 buckets, a buffer of 10,000, shuffled, with world size and rank given to the sampler of each rank. Its cuts
 are made on the fly and hold only their duration, which costs less than any manifest. The clock covers an epoch of one
-rank, from its start to its last batch. It excludes Lhotse's estimate of bins, which is done once a training.
+rank, from its start to its last batch. It excludes Lhotse's estimate of bins, which is done once per training.
 
     ms/step  time of the epoch of one rank divided by its steps
     first    milliseconds from the start of the epoch to the first batch
@@ -57,7 +57,7 @@ def lengths(utterances: int) -> np.ndarray:
 
 
 class IndexOnlyCorpus(Corpus):
-    """Shards without audio: utterances of the lengths in `seconds`, `shard_size` a shard."""
+    """Shards without audio: utterances of the lengths in `seconds`, `shard_size` in each shard."""
 
     def __init__(self, seconds: np.ndarray, shard_size: int) -> None:
         total = len(seconds)

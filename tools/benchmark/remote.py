@@ -105,7 +105,7 @@ def main() -> None:
     figures |= {
         f"{figure}_ratio": figures[f"{figure}_http"] / figures[f"{figure}_local"] for figure in ("epoch", "steady")
     }
-    print(f"{args.shards} shards of {args.shard_size} utterances, {1000 * args.latency:.0f} ms a request")
+    print(f"{args.shards} shards of {args.shard_size} utterances, {1000 * args.latency:.0f} ms per request")
     print(f"{'':<6}{'first batch, s':>15}{'epoch, s/s':>12}{'steady, s/s':>12}")
     for kind in results:
         row = (figures[f"{figure}_{kind}"] for figure in ("first_batch_s", "epoch", "steady"))

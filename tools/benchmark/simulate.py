@@ -48,7 +48,7 @@ SECONDS = 6.0
 """Mean length of an utterance."""
 FRAMES_PER_SECOND = 100
 TAR_BYTES = 2048
-"""Bytes of a sample beside its audio: two tar headers and the text."""
+"""Bytes of a sample in addition to its audio: two tar headers and the text."""
 CHECKED = Cluster(
     ranks=2,
     simulated=2,

@@ -12,7 +12,8 @@ writes to RESULT_DIR:
     clean.list               the data list without the poor utterances (raw lists only)
     textgrid/KEY.TextGrid    with --textgrid
 
-A score is per token. It is 0 if the recogniser hears the transcript, and falls the surer it hears another text.
+A score is per token. It is 0 if the recogniser hears the transcript. The more certain the recogniser is
+of another text, the lower is the score.
 CTC emits a token in few frames, so intervals are shorter than the tokens in the audio.
 """
 

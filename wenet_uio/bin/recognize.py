@@ -7,7 +7,7 @@
 writes RESULT_DIR/<mode>/text and RESULT_DIR/skipped (utterances that could not be read). With --nbest or --token_times
 it also writes RESULT_DIR/<mode>/nbest.jsonl.
 
-Hot words (one phrase a line) and an n-gram language model are used by ctc_prefix_beam_search, and by
+Hot words (one phrase per line) and an n-gram language model are used by ctc_prefix_beam_search, and by
 attention_rescoring, which rescores the hypotheses of ctc_prefix_beam_search:
 
       --context_list_path names.txt --context_graph_score 3 --lm_path lm.arpa --lm_weight 0.5

@@ -80,7 +80,10 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
     """Options that do not belong to the model: devices, ranks, data workers and the seed."""
     parser.add_argument("--device", default="auto", help="auto (a GPU for each rank if there are any), cpu, cuda")
     parser.add_argument(
-        "--ddp.dist_backend", dest="dist_backend", choices=("nccl", "gloo"), help="(default: by device)"
+        "--ddp.dist_backend",
+        dest="dist_backend",
+        choices=("nccl", "gloo"),
+        help="library of the exchanges (default: nccl on GPUs, gloo on CPUs)",
     )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that ranks wait for each other (1800)")
     parser.add_argument(

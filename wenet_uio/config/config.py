@@ -151,7 +151,7 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     fields: dict[str, Any] = {}
     for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
-        if name is None:
+        if name is None and role in TRANSDUCER_DEFAULTS:
             continue
         # The keys of an unknown part cannot be checked: the message is about its name alone.
         section = sections.get(name, Any) if isinstance(name, str) else Any
@@ -187,7 +187,8 @@ def save_config(config: Config, path: str | Path) -> None:
 def _with_transducer_names(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Add the default predictor and joint of a transducer; refuse these keys for other models."""
     if values.get("model") == "transducer":
-        return values | {key: values.get(key) or default for key, default in TRANSDUCER_DEFAULTS.items()}
+        given = {key: value for key, value in values.items() if value is not None or key not in TRANSDUCER_DEFAULTS}
+        return TRANSDUCER_DEFAULTS | given
     for key in ("predictor", "predictor_conf", "joint", "joint_conf"):
         if values.get(key) is not None:
             raise ConfigError(f"{where}: {key}: only a transducer has this key; add `model: transducer` or remove it")

@@ -114,7 +114,7 @@ class ConformerEncoderConf(EncoderConf, FeedForwardConf):
 
 
 class BranchEncoderConf(EncoderConf):
-    """Keys of both branchformers: attention beside a multi-layer perceptron with convolutional gating (cgMLP)."""
+    """Keys of both branchformers: attention and, in parallel, a perceptron with convolutional gating (cgMLP)."""
 
     selfattention_layer_type: SelfAttention = Field(
         "rel_selfattn", validation_alias=AliasChoices("selfattention_layer_type", "attention_layer_type")

@@ -43,7 +43,7 @@ class CmvnConf(Section):
 
 
 class HybridConf(Section):
-    """Keys of every model: each one can train an attention decoder beside its other losses."""
+    """Keys of every model: each model can also train an attention decoder."""
 
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Label that pads a batch."""

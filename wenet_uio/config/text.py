@@ -13,13 +13,13 @@ class TokenizerConf(Section):
     """Keys of the char and bpe tokenizers."""
 
     symbol_table_path: str | None = None
-    """Units file: one `symbol id` a line."""
+    """Units file with lines `symbol id`."""
     split_with_space: bool = False
     """char: the tokens are words between spaces instead of characters."""
     bpe_path: str | None = None
     """bpe: the sentencepiece model."""
     non_lang_syms_path: str | None = None
-    """File of non-language symbols such as {NOISE}, one a line. Each symbol is one token."""
+    """File of non-language symbols such as {NOISE}, one per line. Each symbol is one token."""
     is_multilingual: bool = False
     """Not used: a key of WeNet's whisper tokenizer."""
     num_languages: Annotated[int, Field(gt=0)] = 1

@@ -1,4 +1,4 @@
-"""Requirements of sherpa-onnx beside the model: the file tokens.txt, and features with its settings."""
+"""Requirements of sherpa-onnx in addition to the model: the file tokens.txt, and features with its settings."""
 
 from __future__ import annotations
 

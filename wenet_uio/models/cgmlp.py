@@ -11,7 +11,7 @@ from wenet_uio.models.convolution import DepthwiseConv
 
 
 class ConvolutionalGate(nn.Module):
-    """Multiplies one half of the channels by the other half, to which a convolution over time is applied before."""
+    """Applies a convolution over time to one half of the channels, then multiplies the other half by the result."""
 
     def __init__(self, conf: BranchEncoderConf) -> None:
         super().__init__()

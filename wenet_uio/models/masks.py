@@ -42,7 +42,7 @@ def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:
     """Draw (chunk size, left chunks) for one training batch of `max_length` encoder frames (U2, Zhang et al. 2020).
 
     About half of the draws give full context, the others a chunk of 1 to 25 frames. Left chunks are -1 (all) unless
-    `dynamic_left`. Uses torch's global generator, whose state checkpoints keep.
+    `dynamic_left`. Uses torch's global generator, which training seeds for each step.
     """
     if max_length < 2:
         return max(max_length, 1), -1

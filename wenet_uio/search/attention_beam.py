@@ -62,7 +62,7 @@ def attention_beam_search(
 
 
 def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `count` best tokens (B, K, N); if eos is not among them it replaces the last one."""
+    """The `count` best tokens (B, K, N); eos replaces the last of them if it is not among them."""
     candidates = log_probs.topk(count, dim=2).indices
     lacking = (candidates != eos).all(dim=2)
     candidates[..., -1].masked_fill_(lacking, eos)

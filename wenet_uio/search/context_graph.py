@@ -61,7 +61,7 @@ class ContextGraph:
 
 
 def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]], list[str]]:
-    """Read hot phrases, one a line.
+    """Read hot phrases, one per line.
 
     Returns:
         Token ids of the phrases, and the phrases that the units cannot spell.
@@ -81,7 +81,7 @@ def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]
         else:
             unknown.append(line.strip())
     if not phrases:
-        raise ValueError(f"{path}: has no phrase that the units can spell; expected one phrase a line")
+        raise ValueError(f"{path}: has no phrase that the units can spell; expected one phrase per line")
     return phrases, unknown
 
 

@@ -12,7 +12,7 @@ class CtcPrefixScore:
     """ln P(all token sequences that begin with the hypothesis), for N growing hypotheses of each of B utterances.
 
     The forward variables of a longer prefix are recurrences in time of the form r[t] = (r[t-1] + a[t]) p[t]. Divided
-    by the product of p they are cumulative sums, so that all frames are computed at once, in float64.
+    by the product of p they are cumulative sums. So all frames are computed at once, in float64.
 
     Source: Watanabe et al. 2017, https://doi.org/10.1109/JSTSP.2017.2763455, algorithm 2.
     """

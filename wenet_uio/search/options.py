@@ -73,7 +73,7 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_scorer_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--context_list_path", metavar="FILE", help="hot words, one phrase a line")
+    group.add_argument("--context_list_path", metavar="FILE", help="hot words, one phrase per line")
     group.add_argument(
         "--context_graph_score", type=float, default=3.0, help="bonus of each token of a hot phrase (%(default)s)"
     )

@@ -123,7 +123,7 @@ def write_recognition(recognition: Recognition, keys: Iterable[str], result_dir:
     """Write the results of each mode, in the order of `keys`.
 
     RESULT_DIR/<mode>/text          `key text` lines
-    RESULT_DIR/<mode>/nbest.jsonl   a JSON object a line: `key` and its `hypotheses`, best first; only with n-best lists
+    RESULT_DIR/<mode>/nbest.jsonl   JSON lines with `key` and its `hypotheses`, best first; only with n-best lists
     RESULT_DIR/skipped              `key reason: detail` lines; empty if every utterance was read
     """
     result_dir, keys = Path(result_dir), list(keys)

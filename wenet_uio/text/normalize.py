@@ -40,6 +40,6 @@ def english(text: str) -> str:
 def english_of_calls(text: str) -> str:
     """Normalise an English transcript of a call: as `english`, but backchannels become one word: UHHUH, UMHUM.
 
-    UH and UM alone are hesitations, which are other words.
+    UH and UM alone are hesitations and stay separate words.
     """
     return english(_BACKCHANNEL.sub(r"\1", text.upper()))

@@ -19,7 +19,7 @@ _UNIT_LINE = re.compile(r"(.+?)[ \t]+(\d+)[ \t]*")
 
 
 def read_symbols(path: str | Path) -> dict[str, int]:
-    """Read a units file (`symbol id` a line) as {symbol: id}.
+    """Read a units file (lines `symbol id`) as {symbol: id}.
 
     Raises:
         ValueError: a line has another form, a symbol or an id occurs twice (the message has file and line), or the file
@@ -59,7 +59,7 @@ def write_symbols(path: str | Path, tokens: Iterable[str]) -> dict[str, int]:
 
 
 def read_non_lang_syms(path: str | Path) -> tuple[str, ...]:
-    """Read a file of non-language symbols, one a line.
+    """Read a file of non-language symbols, one per line.
 
     Raises:
         ValueError: a symbol contains a space; the message has file and line.

@@ -148,7 +148,7 @@ def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
 
 
 def _status(name: str) -> int:
-    """A line of /proc/self/status, in bytes."""
+    """A size in /proc/self/status, in bytes."""
     line = re.search(rf"^{name}:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
     assert line is not None, "Linux has this line"
     return 1024 * int(line[1])

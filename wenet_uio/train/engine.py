@@ -22,7 +22,6 @@ from torch.amp.grad_scaler import GradScaler
 
 from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
-from wenet_uio.config.model import HybridConf
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
 from wenet_uio.models.weights import fill
@@ -67,7 +66,6 @@ class Engine:
         self.model = model.to(world.device)
         freeze(self.model, config)
         self.names = model.loss_names
-        assert isinstance(config.model_conf, HybridConf)
         self.of_tokens = {"th_accuracy", *(["loss_att"] if config.model_conf.length_normalized_loss else [])}
         """Names of the losses that are means over tokens."""
         self.schedule = build_schedule(config)

@@ -110,7 +110,7 @@ class SizeLimit:
         return [part for rows in halves for part in self.parts(rows, number)]
 
     def refusal(self, batch: Batch, number: int, said: str) -> str:
-        """Error message: the size of the batch, and which key to lower."""
+        """Error message: the size of the batch, and the key to lower."""
         return f"step {number}: out of memory for {self._advice(batch)} ({said})"
 
     def _advice(self, batch: Batch) -> str:

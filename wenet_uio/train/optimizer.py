@@ -18,7 +18,6 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
     """Build the optimizer of the trainable weights, with a group (key `base_lr`) for each module of optim_conf."""
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     conf = config.optim_conf
-    assert isinstance(conf, AdamConf)
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     groups = []
     for module, lr in zip((*conf.modules, ""), conf.rates, strict=True):

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.config import Config, load_config
-from wenet_uio.config.model import ModelConf
-from wenet_uio.config.transducer import TransducerConf
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
 
@@ -28,7 +26,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
     features = config.dataset_conf.feature_dim
     if config.input_dim not in (None, features):
         raise ValueError(f"{path}: input_dim {config.input_dim}, but dataset_conf gives {features} features a frame")
-    output_dim = config.output_dim or config.vocab_size or tokenizer.vocab_size
+    output_dim = config.vocabulary_size or tokenizer.vocab_size
     derived: dict[str, Any] = {"input_dim": features, "output_dim": output_dim, "vocab_size": output_dim}
     if config.use_amp and config.dtype == "fp32":
         derived["dtype"] = "bf16"
@@ -41,9 +39,7 @@ def check_text_is_trainable(data_list: str, config: Config) -> None:
     Raises:
         ValueError: the attention decoder has no weight in the loss, or the engine does not support such batches.
     """
-    conf = config.model_conf
-    assert isinstance(conf, ModelConf | TransducerConf)
-    if conf.attention_weight == 0:
+    if config.model_conf.attention_weight == 0:
         more = "attention_weight above 0" if config.model == "transducer" else "ctc_weight below 1"
         raise ValueError(
             f"{data_list}: text without audio trains the attention decoder, whose weight in the loss is 0; "

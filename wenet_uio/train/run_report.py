@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
-
 from wenet_uio.files import read_lines, written_aside
 from wenet_uio.pages import data_uri, render
-from wenet_uio.run_files import ENVIRONMENT, LEDGER
+from wenet_uio.run_files import FINAL_WEIGHTS, LEDGER, TRAIN_CONFIG, read_starts
 
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -62,7 +60,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         ValueError: the folder has no train.yaml, so that it holds no run.
     """
     folder = Path(folder)
-    config = folder / "train.yaml"
+    config = folder / TRAIN_CONFIG
     if not config.exists():
         raise ValueError(f"{folder}: no run here, the folder has no train.yaml")
     events = _events(Path(tensorboard_dir or folder / "tensorboard"))
@@ -109,7 +107,7 @@ def _summary(folder: Path, series: Series) -> str:
     if not losses:
         return "No epoch is complete yet."
     best = min(range(len(losses)), key=lambda epoch: losses[epoch][1])
-    state = "Complete" if (folder / "final.pt").exists() else "Not complete"
+    state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
     return (
         f"{state}: {len(losses)} epochs, {losses[-1][0]} optimizer steps. Lowest validation loss "
         f"{losses[best][1]:.4g}, after epoch {best}."
@@ -150,8 +148,7 @@ def _bad_summary(bad: Sequence[Mapping[str, Any]]) -> str:
 
 def _environment(folder: Path) -> Table:
     """Versions, hardware and command of the starts of the run, one column per start."""
-    path = folder / ENVIRONMENT
-    starts = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+    starts = read_starts(folder)
     names = dict.fromkeys(name for start in starts for name in start)
     shown = list(enumerate(starts, 1))
     if len(shown) > SHOWN_STARTS:
