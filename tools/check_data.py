@@ -87,7 +87,7 @@ def main() -> int:
             write_html(options.html, report, BatchReader(corpus, (), (), reading.conf), options.data_list)
         if options.fix:
             left = write_clean_list(corpus, report, options.fix, options.data_list)
-            print(f"{options.fix}: {left} utterances; the others: {options.fix}.left_out.jsonl", file=sys.stderr)
+            print(f"{options.fix}: {left} utterances; {options.fix}.left_out.jsonl names the losses", file=sys.stderr)
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     return 1 if report.losses else 0

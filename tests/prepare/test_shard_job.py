@@ -22,6 +22,11 @@ def test_resampled_shards_hold_wav_of_that_rate(make_utterances, tmp_path):
     assert open_list(str(tmp_path / "list"), "shard").rows(0).sample_rate.tolist() == [16000, 16000]
 
 
+def test_a_rate_that_opus_does_not_store_is_refused_before_packing():
+    with pytest.raises(ValueError, match="resampled to 44100 Hz cannot be stored"):
+        Storing("opus", 44100)
+
+
 def test_flac_shards_decode_to_the_same_samples_with_all_channels(make_utterances, tmp_path):
     lines = make_utterances(2, channels=2)
     lines.append(RawLine("cut", lines[0].wav, "a", 0.1, 0.2))
