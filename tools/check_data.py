@@ -4,7 +4,7 @@
     check_data.py data/train/data.list --data_type raw --config conf/train_conformer.yaml --html check.html
 
 Training would lose broken and empty shards, samples without audio or text, audio that cannot be decoded or whose length
-differs from its header, and keys that occur twice. Suspect are silent and clipped audio, sample rates that differ from
+differs from the index, and keys that occur twice. Suspect are silent and clipped audio, sample rates that differ from
 the majority, and outliers of duration and of characters per second. With units, spaces and tokens that would become
 <unk> are suspect too.
 
