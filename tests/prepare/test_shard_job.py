@@ -88,6 +88,16 @@ def test_a_file_with_a_temporary_error_is_tried_again_in_the_next_run(make_utter
     assert pack_shard(jobs[0]) == (receipt, False)
 
 
+def test_the_reason_of_bad_audio_begins_with_its_path(make_utterances, tmp_path):
+    whole, cut, missing = make_utterances(3)
+    Path(cut.wav).write_bytes(Path(cut.wav).read_bytes()[:1000])
+    Path(missing.wav).unlink()
+    receipt, _ = pack_shard(ShardJob(str(tmp_path), "x", (whole, cut, missing), Storing()))
+    reasons = dict(receipt.bad)
+    assert reasons[cut.key].startswith(f"{cut.wav}: cut short: the header claims")
+    assert reasons[missing.key] == f"{missing.wav}: No such file or directory"
+
+
 def test_an_error_while_writing_is_not_counted_as_bad_audio(make_utterances, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -140,7 +140,9 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
             try:
                 yield encode_sample(utterance, job.storing)
             except (AudioError, OSError) as error:
-                bad.append((utterance.key, str(error)))
+                reason = getattr(error, "strerror", None) or str(error)
+                named = reason.startswith(utterance.wav)
+                bad.append((utterance.key, reason if named else f"{utterance.wav}: {reason}"))
                 may_be_temporary |= isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
     rest = samples()
