@@ -4,7 +4,7 @@
     check_data.py data/train/data.list --data_type raw --config conf/train_conformer.yaml --html check.html
 
 Training would lose broken and empty shards, samples without audio or text, audio that cannot be decoded or whose length
-differs from its header, and keys that occur twice. Suspect are silent and clipped audio, sample rates that differ from
+differs from the index, and keys that occur twice. Suspect are silent and clipped audio, sample rates that differ from
 the majority, and outliers of duration and of characters per second. With units, spaces and tokens that would become
 <unk> are suspect too.
 
@@ -87,7 +87,7 @@ def main() -> int:
             write_html(options.html, report, BatchReader(corpus, (), (), reading.conf), options.data_list)
         if options.fix:
             left = write_clean_list(corpus, report, options.fix, options.data_list)
-            print(f"{options.fix}: {left} utterances; the others: {options.fix}.left_out.jsonl", file=sys.stderr)
+            print(f"{options.fix}: {left} utterances; {options.fix}.left_out.jsonl names the losses", file=sys.stderr)
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     return 1 if report.losses else 0

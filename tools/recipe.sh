@@ -13,6 +13,8 @@
 RECIPE_CALLER=${OLDPWD:-$PWD} # recipes change to their own folder before they source this file
 RECIPE_SCRIPT=$0
 [[ -e $RECIPE_SCRIPT ]] || RECIPE_SCRIPT=$(basename "$0")
+# Operators of a recipe, such as local.noise:AddNoise in its conf/, are imported from its folder.
+[[ :${PYTHONPATH:-}: == *":$PWD:"* ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$PWD"
 
 log() {
   echo "$(date '+%F %T') $*" >&2

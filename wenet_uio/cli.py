@@ -32,8 +32,15 @@ def run(main: Callable[[], int | None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_described(error)}", file=sys.stderr)
         status = AGAIN if isinstance(error, StartAgainError) else 1
     except KeyboardInterrupt:
         status = 130
     sys.exit(status or 0)
+
+
+def _described(error: Exception) -> str:
+    """The message of an error; an error of the system begins with the name of the file."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None and error.filename2 is None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

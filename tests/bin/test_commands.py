@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import wenet_uio.bin
+from wenet_uio.bin import launch
 
 FILES = [path for path in Path(wenet_uio.bin.__file__).parent.glob("*.py") if path.stem != "__init__"]
 
@@ -31,6 +32,13 @@ def test_a_command_explains_its_options(path, monkeypatch, capsys):
         import_module(f"wenet_uio.bin.{path.stem}").main()
     assert end.value.code == 0
     assert "--" in capsys.readouterr().out
+
+
+def test_launch_explains_what_it_adds_to_torchrun(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["launch.py", "--help"])
+    with pytest.raises(SystemExit):
+        launch.main()
+    assert "-m wenet_uio.bin.train" in capsys.readouterr().out
 
 
 def test_the_readme_names_every_command():

@@ -69,6 +69,12 @@ def test_samples_before_damage_are_read(shard, tmp_path):
         list(samples)
 
 
+def test_a_list_of_tars_is_not_taken_for_a_tar(tmp_path):
+    (tmp_path / "data.list").write_text("shards/shards_000000000.tar\n")
+    with pytest.raises(ListError, match="data.list: .*; expected a tar, not a list of tars"):
+        list(read_samples(str(tmp_path / "data.list")))
+
+
 def test_compressed_tars_and_members_without_a_suffix_are_read(tmp_path):
     with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as tar:
         for name, data in (("dir/a.b.txt", b"one"), ("dir/a.b.wav", b"two"), ("README", b"three")):

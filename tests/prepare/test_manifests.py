@@ -101,4 +101,6 @@ def test_errors_of_a_conversion_name_the_utterance_or_line(lines, tmp_path):
     (tmp_path / "bad").write_text('{"key": 1}\n')
     with pytest.raises(ListError, match="bad:1: needs strings wav and txt"):
         convert_manifest(str(tmp_path / "bad"), "raw", str(tmp_path / "out"), "nemo", Executor())
+    with pytest.raises(ListError, match="bad: no such folder; expected a Kaldi directory"):
+        convert_manifest(str(tmp_path / "bad"), "kaldi", str(tmp_path / "out"), "nemo", Executor())
     assert not (tmp_path / "out").exists()

@@ -22,6 +22,11 @@ def test_resampled_shards_hold_wav_of_that_rate(make_utterances, tmp_path):
     assert open_list(str(tmp_path / "list"), "shard").rows(0).sample_rate.tolist() == [16000, 16000]
 
 
+def test_a_rate_that_opus_does_not_store_is_refused_before_packing():
+    with pytest.raises(ValueError, match="resampled to 44100 Hz cannot be stored"):
+        Storing("opus", 44100)
+
+
 def test_flac_shards_decode_to_the_same_samples_with_all_channels(make_utterances, tmp_path):
     lines = make_utterances(2, channels=2)
     lines.append(RawLine("cut", lines[0].wav, "a", 0.1, 0.2))
@@ -81,6 +86,16 @@ def test_a_file_with_a_temporary_error_is_tried_again_in_the_next_run(make_utter
     receipt, made = pack_shard(jobs[0])
     assert (receipt.bad, made) == ([], True)
     assert pack_shard(jobs[0]) == (receipt, False)
+
+
+def test_the_reason_of_bad_audio_begins_with_its_path(make_utterances, tmp_path):
+    whole, cut, missing = make_utterances(3)
+    Path(cut.wav).write_bytes(Path(cut.wav).read_bytes()[:1000])
+    Path(missing.wav).unlink()
+    receipt, _ = pack_shard(ShardJob(str(tmp_path), "x", (whole, cut, missing), Storing()))
+    reasons = dict(receipt.bad)
+    assert reasons[cut.key].startswith(f"{cut.wav}: cut short: the header claims")
+    assert reasons[missing.key] == f"{missing.wav}: No such file or directory"
 
 
 def test_an_error_while_writing_is_not_counted_as_bad_audio(make_utterances, tmp_path, monkeypatch):

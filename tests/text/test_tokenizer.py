@@ -59,7 +59,7 @@ def test_missing_paths_are_named(units):
         build_tokenizer(config("char"))
     with pytest.raises(ValueError, match="bpe_path"):
         build_tokenizer(config("bpe", symbol_table_path=units))
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(OSError, match=r"nowhere/units.txt: no such units file; write it with tools/make_dict.py"):
         build_tokenizer(config("char", symbol_table_path="nowhere/units.txt"))
 
 

@@ -189,3 +189,11 @@ def test_a_true_or_false_option_accepts_nothing_else(recipe, tmp_path, monkeypat
     assert recipe("--speed", "true", script=script).stdout == "two words is true\n"
     wrong = recipe("--speed", "yes", script=script)
     assert (wrong.returncode, wrong.stderr) == (1, "error: --speed yes: expected true or false\n")
+
+
+def test_tools_import_the_python_modules_of_the_recipe(recipe, tmp_path):
+    (tmp_path / "s0" / "local").mkdir()
+    (tmp_path / "s0" / "local" / "noise.py").write_text("AddNoise = 'operator of the recipe'\n")
+    (tmp_path / "tool.py").write_text("from local.noise import AddNoise; print(AddNoise)\n")
+    ran = recipe(script='set -e\ncd "$(dirname "$0")"\n. recipe.sh\npython ../tool.py\n')
+    assert ran.stdout == "operator of the recipe\n"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """torchrun for training: takes the options of torchrun, and leaves it to the ranks to report their failures.
 
-python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config conf/train.yaml ...
+    python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config conf/train.yaml ...
 
 A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this program.
 
@@ -15,13 +15,13 @@ import logging
 import os
 import signal
 import sys
-from argparse import Namespace
+from argparse import Namespace, RawDescriptionHelpFormatter
 from contextlib import suppress
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.run import parse_args, run
+from torch.distributed.run import get_args_parser, run
 
 from wenet_uio.cli import AGAIN
 
@@ -31,7 +31,9 @@ INTERVAL = 1.0
 
 def main() -> int:
     """Run the ranks until they end; their exit status."""
-    arguments = parse_args(sys.argv[1:])
+    parser = get_args_parser()
+    parser.description, parser.formatter_class = __doc__, RawDescriptionHelpFormatter
+    arguments = parser.parse_args()
     arguments.signals_to_handle = ",".join(
         name for name in arguments.signals_to_handle.split(",") if name.strip() != "SIGTERM"
     )

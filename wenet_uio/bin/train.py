@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Train a model. Run the same command again to resume from the newest state.
 
-    torchrun --standalone --nproc_per_node 2 wenet_uio/bin/train.py --config conf/train_conformer.yaml \\
-      --train_data data/train/data.list --cv_data data/dev/data.list --model_dir exp/conformer
+    python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train \\
+      --config conf/train_conformer.yaml --model_dir exp/conformer \\
+      --train_data data/train/data.list --cv_data data/dev/data.list
 
-Started with plain python, it trains on one device.
+`python -m wenet_uio.bin.train` without launch trains on one device.
 """
 
 from __future__ import annotations

@@ -63,8 +63,9 @@ class PlanReport:
 
     def lines(self) -> Iterator[str]:
         """The report as text: a name and a value per line."""
+        width = max(map(len, self.as_dict()))
         for name, value in self.as_dict().items():
-            yield f"{name:12} {json.dumps(value) if isinstance(value, dict) else value}"
+            yield f"{name:{width}} {json.dumps(value) if isinstance(value, dict) else value}"
 
 
 def report_plan(

@@ -65,15 +65,18 @@ def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
         keys: globs; if given, only samples whose key matches one of them.
 
     Raises:
-        ListError: the tar is damaged; samples before the damage are given first.
+        ListError: the tar is damaged, or the file is not a tar; samples before the damage are given first.
     """
+    given = False
     try:
         with tarfile.open(path, "r|*") as tar:
             for key, members in _grouped(tar):
+                given = True
                 if not keys or any(fnmatchcase(key, pattern) for pattern in keys):
                     yield Sample(key, members)
     except tarfile.TarError as error:
-        raise ListError(f"{path}: {error}") from None
+        hint = "" if given else "; expected a tar, not a list of tars"
+        raise ListError(f"{path}: {error}{hint}") from None
 
 
 def extract(sample: Sample, folder: str | Path) -> None:

@@ -85,8 +85,10 @@ def read_kaldi(folder: str) -> list[RawLine]:
     """Read a Kaldi directory: `wav.scp`, `text`, and those of `segments`, `utt2dur`, `utt2spk`, `utt2lang` that exist.
 
     Raises:
-        ListError: the tables do not fit together.
+        ListError: there is no such folder, or the tables do not fit together.
     """
+    if not Path(folder).is_dir():
+        raise ListError(f"{folder}: no such folder; expected a Kaldi directory with wav.scp and text")
     segments = Path(folder, "segments")
     lines = read_utterances(
         str(Path(folder, "wav.scp")), str(Path(folder, "text")), str(segments) if segments.exists() else None

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from wenet_uio.audio.completeness import require_whole
-from wenet_uio.audio.encoding import encode_audio
+from wenet_uio.audio.encoding import OPUS_RATES, encode_audio
 from wenet_uio.audio.read import AudioError, audio_info, read_audio
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -41,6 +41,11 @@ class Storing:
     """keep: the bytes of the file; audio that has to be cut or resampled becomes 16-bit wav."""
     resample_rate: int | None = None
     """Hz; None keeps the rate of the audio."""
+
+    def __post_init__(self) -> None:
+        if self.audio_format == "opus" and self.resample_rate not in (None, *OPUS_RATES):
+            rates = ", ".join(map(str, OPUS_RATES))
+            raise ValueError(f"opus stores {rates} Hz: audio resampled to {self.resample_rate} Hz cannot be stored")
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,9 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
             try:
                 yield encode_sample(utterance, job.storing)
             except (AudioError, OSError) as error:
-                bad.append((utterance.key, str(error)))
+                reason = getattr(error, "strerror", None) or str(error)
+                named = reason.startswith(utterance.wav)
+                bad.append((utterance.key, reason if named else f"{utterance.wav}: {reason}"))
                 may_be_temporary |= isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
     rest = samples()

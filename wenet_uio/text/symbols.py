@@ -24,7 +24,10 @@ def read_symbols(path: str | Path) -> dict[str, int]:
     Raises:
         ValueError: a line has another form, a symbol or an id occurs twice (the message has file and line), or the file
             is empty.
+        FileNotFoundError: there is no such file.
     """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}: no such units file; write it with tools/make_dict.py")
     symbols: dict[str, int] = {}
     line_of: dict[int, int] = {}
     for number, line in numbered_lines(path):
