@@ -36,7 +36,7 @@ def from_mirror(url: str) -> str:
 def main() -> None:
     """Download and, with --unpack, unpack; do nothing if the target exists."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", type=from_mirror)
+    parser.add_argument("url", type=from_mirror, help="address of the file")
     parser.add_argument("to", type=Path, help="file to write; with --unpack the folder")
     parser.add_argument("--size", type=int, help="bytes that the download must have")
     parser.add_argument("--sha256", help="SHA-256 that the download must have")

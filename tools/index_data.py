@@ -21,9 +21,9 @@ from wenet_uio.prepare.index_lists import index_list
 def main() -> int:
     """Index the lists and print bad samples; the status is 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="data list, or a yaml file of sources, all of whose lists are indexed")
+    parser.add_argument("data", help="data list, or a yaml file of sources: all lists in it are indexed")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), help="type of the data list; a yaml file of sources has it itself"
+        "--data_type", choices=("raw", "shard"), help="type of the data list; not needed for a yaml file"
     )
     add_executor_options(parser, "--nj")
     args = parser.parse_args()

@@ -48,7 +48,7 @@ def parse_options() -> argparse.Namespace:
         default=[],
         metavar="SHORTEST:LONGEST",
         help="put utterances of SHORTEST to below LONGEST seconds into the folder shards_dir/SHORTEST_LONGEST; "
-        "utterances in no group are counted and listed (after the paths: 0.1:5 5:20)",
+        "utterances in no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 5:20",
     )
     parser.add_argument(
         "--audio_format",

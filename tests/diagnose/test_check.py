@@ -1,125 +1,23 @@
 """A small corpus with one fault of every kind: the check names each fault, and nothing else."""
 
 import base64
-import io
 import json
-import os
 import pickle
 import re
-import tarfile
-from collections import Counter, defaultdict
-from dataclasses import replace
-from pathlib import Path
+from collections import Counter
 
-import numpy as np
 import pytest
-import soundfile
 
+from tests.diagnose.support.checking import TOKENIZER, UNITS, check, keys_by_kind
 from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
+from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text
 from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
-from wenet_uio.prepare.shard_job import Storing, encode_sample
-from wenet_uio.prepare.shard_writer import write_shard
-from wenet_uio.prepare.sharding import ShardOptions
-from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
-
-UNITS = ["<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "z"]
-TOKENIZER = Tokenizer(CharSplitter(), {unit: number for number, unit in enumerate(UNITS)})
-
-
-def write(path, samples, rate=16000, kind=None):
-    soundfile.write(path, samples, rate, subtype="PCM_16", format=kind)
-    return str(path)
-
-
-@pytest.fixture
-def planted(make_utterances, tmp_path):
-    """(lines of 40 good utterances and of the faulty utterances that can be packed, keys by kind of fault)."""
-    lines = make_utterances(40)
-    noise = np.random.default_rng(0).normal(0, 0.1, 8000)
-    flac = tmp_path / "cut.flac"
-    soundfile.write(flac, noise, 16000)
-    flac.write_bytes(flac.read_bytes()[:6000])
-    faulty = {
-        "unreadable": RawLine("unreadable", str(flac), "ab"),
-        "empty_text": RawLine("empty_text", write(tmp_path / "empty.wav", noise), " "),
-        "silent": RawLine("silent", write(tmp_path / "silent.wav", noise * 1e-3), "ab"),
-        "clipped": RawLine("clipped", write(tmp_path / "clipped.wav", (noise * 20).clip(-1, 1)), "ab"),
-        "other_rate": RawLine("other_rate", write(tmp_path / "rate.wav", noise, 8000), "abc"),
-        "duration": RawLine("duration", write(tmp_path / "long.wav", np.tile(noise, 120)), "abc" * 40),
-        "characters_per_second": RawLine("characters_per_second", write(tmp_path / "fast.wav", noise), "abc" * 100),
-        "space_to_unknown": RawLine("space_to_unknown", write(tmp_path / "space.wav", noise), "a b"),
-        "unknown_unit": RawLine("unknown_unit", write(tmp_path / "unit.wav", noise), "a你"),
-        "duplicate_key": RawLine(lines[3].key, write(tmp_path / "again.wav", noise), "ab"),
-    }
-    found = {kind: [line.key] for kind, line in faulty.items()}
-    return lines + list(faulty.values()), found
-
-
-def check(data_list, data_type, processes=2, tokenizer=TOKENIZER, filters=True, audio=True):
-    reading = Reading(DatasetConf(), tokenizer, filters)
-    with opened_for_check(str(data_list), data_type) as (corpus, not_indexed):
-        return check_corpus(corpus, not_indexed, reading, audio=audio, processes=processes)
-
-
-def keys_by_kind(report):
-    found = defaultdict(list)
-    for finding in report.findings:
-        found[finding.kind].append(finding.key)
-    return {kind: sorted(keys) for kind, keys in found.items()}
-
-
-@pytest.fixture
-def faulty_raw_list(planted, tmp_path):
-    """(raw list, keys by kind of fault)."""
-    lines, expected = planted
-    raw = tmp_path / "raw.list"
-    make_raw_list(lines, str(raw))
-    (tmp_path / "garbage.wav").write_bytes(b"garbage" * 100)
-    with open(raw, "a") as file:
-        file.write("no JSON\n")
-        file.write('{"key": "no_audio", "wav": "nowhere.wav", "txt": "a"}\n')
-        file.write('{"key": "no_text", "wav": "fast.wav"}\n')
-        file.write('{"key": "garbage", "wav": "garbage.wav", "txt": "a"}\n')
-        file.write('{"key": "changed_length", "wav": "fast.wav", "txt": "a", "duration": 0.8}\n')
-    bad = ["no_audio", "garbage", *(f"{raw}:{number}" for number in (len(lines) + 1, len(lines) + 3))]
-    return raw, {**expected, "not_indexed": sorted(bad), "changed_length": ["changed_length"]}
-
-
-@pytest.fixture
-def faulty_shard_list(planted, tmp_path):
-    """(shard list, keys by kind of fault)."""
-    lines, expected = planted
-    shards = tmp_path / "shards"
-    make_shard_list(lines, shards, str(tmp_path / "shard.list"), ShardOptions(per_shard=20))
-    names = (tmp_path / "shard.list").read_text().splitlines()
-    with tarfile.open(shards / "unpaired.tar", "w") as tar:
-        members = {"only_text.txt": b"a", "only_audio.wav": Path(lines[0].wav).read_bytes()}
-        members |= {"unreadable.txt": b"ab", "unreadable.flac": (tmp_path / "cut.flac").read_bytes()}  # is not packed
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    write_shard(shards / "cut.tar", [encode_sample(replace(lines[0], key=key), Storing()) for key in ("cut0", "cut1")])
-    os.truncate(shards / "cut.tar", os.path.getsize(shards / "cut.tar") - 3000)
-    os.remove(f"{shards}/cut.tar.idx")
-    (shards / "noise.tar").write_bytes(np.random.default_rng(0).bytes(20_000))
-    (shards / "nothing.tar").write_bytes(b"")
-    tarfile.open(shards / "hollow.tar", "w").close()
-    broken = [str(shards / f"{name}.tar") for name in ("missing", "noise", "nothing")]
-    whole = [str(shards / f"{name}.tar") for name in ("cut", "unpaired", "hollow")]
-    (tmp_path / "shard.list").write_text("\n".join([*names, *broken, *whole]))
-    found = {"not_indexed": ["cut1", "cut1.wav", "only_audio", "only_text"], "empty_shard": [whole[2]]}
-    return tmp_path / "shard.list", {**expected, **found, "broken_shard": broken}
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -166,66 +64,6 @@ def test_the_text_names_losses_and_suspects(faulty_raw_list):
     assert "training would lose: 1 unreadable: audio that cannot be decoded\n    unreadable: " in text
     assert "suspect: 1 clipped: audio with more than 0.1 % of its samples at full scale\n    clipped: " in text
     assert text.endswith("training would lose 8")
-
-
-def fix(data_list, data_type, out):
-    """Check and write a clean list; returns the number of utterances that are left."""
-    with opened_for_check(str(data_list), data_type) as (corpus, not_indexed):
-        report = check_corpus(corpus, not_indexed, Reading())
-        return write_clean_list(corpus, report, str(out), str(data_list))
-
-
-@pytest.mark.parametrize("kind", ["raw", "shard"])
-def test_fixed_lists_lose_nothing_and_the_ledger_names_the_losses(kind, faulty_raw_list, faulty_shard_list, tmp_path):
-    data_list, expected = faulty_raw_list if kind == "raw" else faulty_shard_list
-    out = tmp_path / "clean.list"
-    left = fix(data_list, kind, out)
-    ledger = [json.loads(line) for line in open(f"{out}.left_out.jsonl")]
-    lost = {kind: keys for kind, keys in expected.items() if kind in LOSSES}
-    assert sorted((line["kind"], line["key"]) for line in ledger) == sorted((k, key) for k in lost for key in lost[k])
-    report = check(out, kind)
-    assert report.losses == 0
-    assert report.utterances == left == 40 + len(set(expected) & SUSPECTS.keys()) + (kind == "shard")  # cut0
-
-
-def test_a_fixed_raw_list_keeps_its_lines_unchanged(faulty_raw_list, tmp_path):
-    raw, _ = faulty_raw_list
-    fix(raw, "raw", tmp_path / "clean.list")
-    clean = (tmp_path / "clean.list").read_text().splitlines()
-    assert set(clean) < set(raw.read_text().splitlines())
-    assert len({parse_raw_line(line).key for line in clean}) == len(clean)
-
-
-def test_sound_shards_are_kept_and_samples_of_other_shards_are_copied_with_all_members(make_utterances, tmp_path):
-    lines = make_utterances(6)
-    make_shard_list(lines, tmp_path / "shards", str(tmp_path / "list"), ShardOptions(per_shard=3))
-    (tmp_path / "list.idx").unlink()
-    first, second = (tmp_path / "list").read_text().splitlines()
-    members = {"x.txt": b"a", "x.wav": Path(lines[0].wav).read_bytes(), "x.json": b"{}", "y.txt": b"b"}
-    with tarfile.open(second, "a") as tar:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    assert fix(tmp_path / "list", "shard", tmp_path / "clean") == 7
-    kept, copied = (tmp_path / "clean").read_text().splitlines()
-    assert (kept, copied) == (first, f"{tmp_path}/clean.shards/000000001_{Path(second).name}")
-    with tarfile.open(copied) as tar, tarfile.open(second) as source:
-        names = [name for name in source.getnames() if name != "y.txt"]
-        assert tar.getnames() == names
-        assert all(tar.extractfile(name).read() == source.extractfile(name).read() for name in names)
-
-
-@pytest.mark.parametrize(
-    ("out", "message"), [("raw.list", "is the list itself"), ("other/out", "put the new list into the folder of")]
-)
-def test_a_fix_of_the_list_itself_or_into_another_folder_is_refused(out, message, make_lists, tmp_path):
-    raw = Path(make_lists(3)["raw"])
-    before = raw.read_bytes()
-    with pytest.raises(ListError, match=message):
-        fix(raw, "raw", tmp_path / out)
-    assert raw.read_bytes() == before
-    assert not (tmp_path / "other").exists()
 
 
 def test_json_and_page_have_the_same_findings_and_the_page_needs_no_other_file(faulty_raw_list, tmp_path):

@@ -125,7 +125,7 @@ def test_an_official_division_is_given_as_files(recipe, tmp_path):
         ("path,text\nhere.wav,one\nnowhere.wav,two\n", "nowhere: audio nowhere.wav is not in "),
         ("recording,words\nhere.wav,one\n", "columns that the first row may name are wav: wav, path"),
         ("path,text\nhere.wav,one\n", "1 utterances cannot be divided into train, dev, test"),
-        ("path,text,split\nhere.wav,one,train\n", "no utterance is for dev and test: say so in part or split"),
+        ("path,text,split\nhere.wav,one,train\n", "no utterance is for dev and test: set the field part or split"),
         ("path;text\nhere.wav;one\n", "fields are separated by a comma"),
     ],
 )

@@ -17,6 +17,12 @@ def test_audio_is_found_in_its_folder_by_path_by_name_and_without_suffix(corpus)
         read(written(corpus / "a.tsv", "utt9.wav\tx\n"), corpus / "wav")
 
 
+def test_a_name_too_long_for_a_path_is_missing_audio(corpus):
+    text = "a text in the column of the audio " * 10
+    with pytest.raises(ListError, match=r"is not in .*columns that the first row may name are wav: "):
+        read(written(corpus / "a.csv", f"{text},utt0000.wav\n"), corpus)
+
+
 def test_audio_that_fits_two_files_is_an_error(corpus):
     (corpus / "other").mkdir()
     (corpus / "other" / "utt0000.flac").touch()

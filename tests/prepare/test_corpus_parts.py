@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.prepare.corpus_parts import Recording, audio_files, with_texts, write_data_dir, write_parts
+from wenet_uio.prepare.corpus_parts import Recording, audio_files, with_texts, write_parts
 from wenet_uio.prepare.kaldi_tables import read_utterances
 
 
@@ -15,10 +15,11 @@ def wav(tmp_path):
     return path
 
 
-def test_both_tables_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, monkeypatch):
+def test_both_tables_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     relative = wav.relative_to(tmp_path)
-    assert write_data_dir("part", [Recording("b", relative, "two words"), Recording("a", relative, "one")]) == 2
+    write_parts(Path(), {"part": [Recording("b", relative, "two words"), Recording("a", relative, "one")]})
+    assert capsys.readouterr().out == "part: 2 utterances\n"
     assert (tmp_path / "part" / "text").read_text() == "a one\nb two words\n"
     assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\nb {wav}\n"
 
@@ -38,23 +39,23 @@ def test_both_tables_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, mo
 def test_a_bad_recording_is_named_and_nothing_is_written(tmp_path, wav, keys, text, suffix, message):
     recordings = [Recording(key, wav.with_suffix(suffix), text) for key in keys]
     with pytest.raises(ValueError, match=message):
-        write_data_dir(tmp_path / "part", recordings)
+        write_parts(tmp_path, {"part": recordings})
     assert not (tmp_path / "part").exists()
 
 
 def test_parts_of_recordings_get_segments_and_whole_recordings_remove_them(tmp_path, wav):
     cut = [Recording("b", wav, "two", 1.0, 2.5), Recording("a", wav, "one", 0.0, 1.0)]
-    write_data_dir(tmp_path / "part", cut)
+    write_parts(tmp_path, {"part": cut})
     assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\n"
     assert (tmp_path / "part" / "segments").read_text() == "a a 0.000 1.000\nb a 1.000 2.500\n"
-    write_data_dir(tmp_path / "part", [Recording("a", wav, "one")])
+    write_parts(tmp_path, {"part": [Recording("a", wav, "one")]})
     assert not (tmp_path / "part" / "segments").exists()
 
 
 @pytest.mark.parametrize(("start", "end"), [(2.0, 1.0), (-1.0, 1.0), (-1.0, None)])
 def test_times_out_of_order_are_refused(tmp_path, wav, start, end):
     with pytest.raises(ValueError, match=f"a: from {start} s to {end} s of .*: start must be 0 or later"):
-        write_data_dir(tmp_path / "part", [Recording("a", wav, "one", start, end)])
+        write_parts(tmp_path, {"part": [Recording("a", wav, "one", start, end)]})
 
 
 def test_whole_recordings_and_parts_of_recordings_are_read_back_unchanged(tmp_path, wav):
@@ -68,7 +69,7 @@ def test_whole_recordings_and_parts_of_recordings_are_read_back_unchanged(tmp_pa
         Recording("k3", other, "three", 1.0),
         Recording("k4", spaced, "four", 0.0, 1.0),
     ]
-    write_data_dir(tmp_path / "part", recordings)
+    write_parts(tmp_path, {"part": recordings})
     assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\na-2 {other}\ncall_0 {spaced}\n"
     found = read_utterances(*(str(tmp_path / "part" / table) for table in ("wav.scp", "text", "segments")))
     assert [Recording(line.key, Path(line.wav), line.text, line.start, line.end) for line in found] == recordings

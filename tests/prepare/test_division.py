@@ -75,7 +75,7 @@ def test_few_speakers_are_in_all_parts_and_a_message_says_so(corpus, capsys):
     rows = "path\ttext\tkey\tclient_id\n" + "".join(f"wav/utt0000.wav\tx\tk{n}\ts{n % 6}\n" for n in range(300))
     parts = into_parts(read_transcripts(written(corpus / "a.tsv", rows)), "keep")
     assert {int(one.key[1:]) % 6 for one in parts["test"]} == set(range(6))
-    assert capsys.readouterr().err.startswith("6 speakers are few: utterances are divided")
+    assert capsys.readouterr().err.startswith("only 6 speakers: utterances are divided")
 
 
 def test_two_utterances_cannot_be_divided_into_three_parts(corpus):

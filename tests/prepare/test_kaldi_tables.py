@@ -90,7 +90,7 @@ def test_rows_are_written_in_their_order_and_an_error_leaves_the_file_as_it_was(
 
 @pytest.mark.parametrize(("key", "value"), [("a b", "x"), ("", "x"), ("a", "x\ny")])
 def test_a_row_that_does_not_fit_into_a_table_is_refused(key, value):
-    with pytest.raises(ListError, match="folder/text: .* is not a key without spaces and one line"):
+    with pytest.raises(ListError, match="folder/text: the key .* must have no space, and the value .* no line break"):
         check_row("folder/text", key, value)
 
 

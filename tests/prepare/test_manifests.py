@@ -96,7 +96,7 @@ def test_errors_of_a_conversion_name_the_utterance_or_line(lines, tmp_path):
     Path(lines[1].wav).write_bytes(b"no audio")
     with pytest.raises(ListError, match=r"(?s)1 of 3 audio files cannot be read:\n.*utt0001.wav: "):
         WRITERS["nemo"](lines, str(tmp_path / "out"), Executor())
-    with pytest.raises(ListError, match="not a key without spaces"):
+    with pytest.raises(ListError, match="the key 'a b' must have no space"):
         WRITERS["kaldi"]([replace(lines[0], key="a b")], str(tmp_path / "k"), Executor())
     (tmp_path / "bad").write_text('{"key": 1}\n')
     with pytest.raises(ListError, match="bad:1: needs strings wav and txt"):

@@ -88,7 +88,9 @@ def test_development_and_test_may_have_their_own_files(corpus):
         "dev": ["utt0001"],
         "test": ["utt0002"],
     }
-    with pytest.raises(ListError, match="no utterance is for test: say so in part or split or subset, or give --test"):
+    with pytest.raises(
+        ListError, match="no utterance is for test: set the field part or split or subset, or give --test"
+    ):
         read_corpus(files[0], dev=files[1])
     other = written(corpus / "other.tsv", "path\ttext\tsplit\nwav/utt0003.wav\tx\ttest\n")
     with pytest.raises(ListError, match=r"other.tsv: utt0003: part .* says 'test' in the file of dev"):
@@ -118,7 +120,10 @@ def test_only_the_first_channel_is_accepted(corpus, channel, refused):
         ("path\ttext\tpart\nx.wav\ta\ttrain\ny.wav\tb\t\n", "y: no part, but x has one"),
         ("path\ttext\tpart\nx.wav\ta\tmiddle\ny.wav\tb\ttrain\n", "x: part .* says 'middle'; known: train"),
         ("path\ttext\nx.wav\ta\nx.wav\tb\n", "x: two utterances have this key"),
-        ("path\ttext\tpart\nx.wav\ta\ttest\ny.wav\tb\tdev\n", "no utterance is for train: say so in part or split"),
+        (
+            "path\ttext\tpart\nx.wav\ta\ttest\ny.wav\tb\tdev\n",
+            "no utterance is for train: set the field part or split",
+        ),
         ("recording\twords\nx.wav\ta\n", "recording is not in .*; columns that the first row may name are wav: wav, "),
     ],
 )

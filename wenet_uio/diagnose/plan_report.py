@@ -48,7 +48,8 @@ class PlanReport:
     same_shard: float
     """Probability that two samples of one batch come from the same shard."""
     order_correlation: float
-    """Correlation of the batch numbers of each sample in this epoch and in the next; 0 for a mixture."""
+    """Correlation of the batch numbers of each sample in this epoch and in the next. For a mixture, both epochs are
+    planned with the samples of this epoch."""
     sources: dict[str, int]
     """Planned utterances by source."""
     lanes: int

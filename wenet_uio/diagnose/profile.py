@@ -35,7 +35,7 @@ ADVICE = {
 }
 """For each step: the share of the time from which a change is worthwhile, and the change."""
 MUCH_PADDING = 0.05
-"""Share of the frames from which padding is worth a look."""
+"""The advice mentions padding above this share of the frames."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,10 @@ def find_audio(wavs: Iterable[str], folders: Sequence[Path], audio: Path | None)
 
 
 def _at_path(wav: str, folders: Sequence[Path]) -> list[Path]:
-    places = (Path(os.path.abspath(folder / wav)) for folder in folders)  # noqa: PTH100 - resolve() would follow links
-    return [place for place in places if place.is_file()][:1]
+    places = (os.path.abspath(folder / wav) for folder in folders)  # noqa: PTH100 - resolve() would follow links
+    # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is too long for a path.
+    found = next(filter(os.path.isfile, places), None)
+    return [Path(found)] if found else []
 
 
 def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:

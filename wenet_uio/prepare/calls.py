@@ -20,7 +20,8 @@ HEADER_BYTES = 1024
 SIDES = "AB"
 """Names of the two sides of a call, in the order of the channels."""
 LONGEST = 20.0
-"""Turns are joined to at most this many seconds, the longest utterances that the configs of these corpora accept."""
+"""Turns are joined to at most this many seconds, which is below `max_length` (2048 frames) in the configs of these
+corpora."""
 
 
 class Turn(NamedTuple):

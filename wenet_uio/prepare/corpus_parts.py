@@ -131,7 +131,7 @@ def split_by(
 ) -> dict[str, list[Value]]:
     """Divide items into parts so that all items of a group (a speaker, a call) are in one part.
 
-    The part is a hash of the group's name, so that it is the same in every run.
+    A hash of the group's name selects the part, so that a group is in the same part in every run.
 
     Args:
         shares: part -> its share of the groups in percent; "train" gets the rest.
@@ -152,26 +152,14 @@ def split_by(
 def write_parts(out: Path, parts: Mapping[str, Collection[Recording]]) -> None:
     """Write the Kaldi directory of each part, after the recordings of all parts are checked.
 
+    A directory has `wav.scp` with absolute paths, `text`, and `segments` if an utterance is a part of its recording.
+
     Raises:
         ValueError: the errors of `check_part`; nothing is written.
     """
     checked = {out / part: check_part(out / part, recordings) for part, recordings in parts.items()}
     for folder, ordered in checked.items():
         _write(folder, ordered)
-
-
-def write_data_dir(folder: str | Path, recordings: Iterable[Recording]) -> int:
-    """Write `wav.scp` with absolute paths, `text`, and `segments` if an utterance is a part of its recording.
-
-    Returns:
-        the number of utterances.
-
-    Raises:
-        ValueError: the errors of `check_part`; nothing is written.
-    """
-    ordered = check_part(folder, recordings)
-    _write(Path(folder), ordered)
-    return len(ordered)
 
 
 def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Recording]:

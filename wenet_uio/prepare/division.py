@@ -20,7 +20,7 @@ PART_COLUMNS = " or ".join(COLUMNS["part"])
 SHARES = {"dev": 10.0, "test": 10.0}
 """Percent of the speakers in dev and test; percent of the utterances if speakers are unknown or few."""
 FEW_SPEAKERS = 10
-"""Below this number of speakers, parts are divided by utterance, since dev would have the voice of a single speaker."""
+"""With fewer speakers, utterances are divided instead of speakers: dev would have the voice of one speaker only."""
 
 
 def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
@@ -51,7 +51,7 @@ def _as_told(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
         print(f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev", file=sys.stderr)
     elif empty:
         files = " and ".join("--from (--data)" if part == "train" else f"--{part}" for part in empty)
-        raise ListError(f"no utterance is for {' and '.join(empty)}: say so in {PART_COLUMNS}, or give {files}")
+        raise ListError(f"no utterance is for {' and '.join(empty)}: set the field {PART_COLUMNS}, or give {files}")
     return parts
 
 
@@ -59,7 +59,7 @@ def _told_part(line: RawLine, lines: Sequence[RawLine]) -> str:
     name = field_of(line, "part")
     if name is None:
         other = next(other.key for other in lines if field_of(other, "part"))
-        raise ListError(f"{line.key}: no part, but {other} has one; give all one, or none")
+        raise ListError(f"{line.key}: no part, but {other} has one; name the part of all utterances, or of none")
     if name.lower() not in PARTS:
         raise ListError(f"{line.key}: {PART_COLUMNS} says {name!r}; known: {', '.join(PARTS)}")
     return PARTS[name.lower()]
@@ -71,7 +71,9 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
     groups = sorted(set(group_of.values()), key=lambda group: (crc32(group.encode()), group))
     if len(groups) <= len(shares):
         parts = ", ".join(["train", *shares])
-        raise ListError(f"{len(groups)} utterances cannot be divided into {parts}: add some, or say part of each")
+        raise ListError(
+            f"{len(groups)} utterances cannot be divided into {parts}: add utterances, or name the part of each"
+        )
     parts = split_by(lambda line: group_of[line.key], lines, shares)
     if all(parts.values()):
         return parts
@@ -84,10 +86,10 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
 
 
 def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
-    """The group of each key that stays in one part: its speaker, or the key itself where speakers are few."""
+    """The group of each key that stays in one part: its speaker, or the key itself if there are few speakers."""
     group_of = {line.key: field_of(line, "speaker") or line.key for line in lines}
     speakers = len(set(group_of.values()))
     if speakers >= min(FEW_SPEAKERS, len(lines)):
         return group_of
-    print(f"{speakers} speakers are few: utterances are divided, and all parts share the speakers", file=sys.stderr)
+    print(f"only {speakers} speakers: utterances are divided, and speakers occur in several parts", file=sys.stderr)
     return {key: key for key in group_of}

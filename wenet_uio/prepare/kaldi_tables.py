@@ -96,7 +96,7 @@ def check_row(path: str | Path, key: str, value: object) -> None:
         ListError: the key is empty or has a space, or the value has a line break.
     """
     if key.split() != [key] or len(str(value).splitlines()) > 1:
-        raise ListError(f"{path}: {key!r} {value!r} is not a key without spaces and one line")
+        raise ListError(f"{path}: the key {key!r} must have no space, and the value {value!r} no line break")
 
 
 def write_table(path: str | Path, rows: Iterable[tuple[str, object]]) -> None:

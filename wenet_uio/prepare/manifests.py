@@ -201,7 +201,7 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
         ListError: the name has another suffix, lhotse is not installed, or audio cannot be read.
     """
     if not path.endswith((".jsonl", ".jsonl.gz")):
-        raise ListError(f"{path}: a file of Lhotse cuts must be named .jsonl or .jsonl.gz")
+        raise ListError(f"{path}: the name of a file of Lhotse cuts must end in .jsonl or .jsonl.gz")
     try:
         from lhotse import MonoCut, Recording, SupervisionSegment
         from lhotse.audio import AudioSource

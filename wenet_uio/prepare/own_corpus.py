@@ -73,7 +73,8 @@ def read_corpus(
         text: a key of TEXTS.
 
     Raises:
-        ListError: an utterance names another part than its file, or the errors of `read_transcripts` and `into_parts`.
+        ListError: an utterance names another part than its file; also the errors of `read_transcripts` and
+            `into_parts`.
     """
     lines = read_transcripts(transcripts, options)
     if (dev or test) and not any(part_of(line) for line in lines):
@@ -140,8 +141,8 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
     """Divide utterances into train, dev and test, with normalized texts and keys that fit into tables.
 
     Raises:
-        ListError: two utterances have one key, an utterance is of another channel than the first, or the errors of
-            `divide`.
+        ListError: two utterances have the same key, or an utterance is of a channel other than the first; also the
+            errors of `divide`.
     """
     lines = _with_keys(lines)
     for line in lines:

@@ -119,7 +119,7 @@ def parse_group(text: str) -> DurationGroup:
     except (ValueError, TypeError):
         raise ValueError(f"a group is SHORTEST:LONGEST in seconds, such as 0.1:5, not {text!r}") from None
     if not 0 <= group.shortest < group.longest:
-        raise ValueError(f"group {text}: its shortest must be below its longest")
+        raise ValueError(f"group {text}: SHORTEST must be 0 or more, and below LONGEST")
     return group
 
 

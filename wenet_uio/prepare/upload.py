@@ -18,7 +18,7 @@ from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 
 ATTEMPTS = 5
-"""At a request to S3, with growing pauses; other drivers have their own."""
+"""Attempts of a request to S3, with growing pauses; other drivers have their own limits."""
 
 
 def try_store(target: str) -> None:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """DSPSpeech-20, the Mandarin part: 12 words of two characters by 34 speakers, one word per recording.
 
-16 kHz mono wav, about two seconds each, recorded by students on a web page. The whole corpus has 20 words (8 of them
-English) and 13,600 recordings, 20 of each word by each speaker. Licence: MIT.
+16 kHz mono, about two seconds each, recorded by students on a web page. The whole corpus has 20 words (8 of them
+English) and 13,600 wav files, 20 of each word by each speaker. Licence: MIT.
 https://github.com/zhongyuchen/DSPSpeech-20
 
 Two layouts can be read:

@@ -1,0 +1,79 @@
+"""Lists without the losses that a check found."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.diagnose.support.checking import check
+from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
+from wenet_uio.diagnose.check import Reading, check_corpus
+from wenet_uio.diagnose.check_fix import write_clean_list
+from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
+from wenet_uio.prepare.list_making import make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
+
+
+def fix(data_list, data_type, out):
+    """Check and write a clean list; returns the number of utterances that are left."""
+    with opened_for_check(str(data_list), data_type) as (corpus, not_indexed):
+        report = check_corpus(corpus, not_indexed, Reading())
+        return write_clean_list(corpus, report, str(out), str(data_list))
+
+
+@pytest.mark.parametrize("kind", ["raw", "shard"])
+def test_fixed_lists_lose_nothing_and_the_ledger_names_the_losses(kind, faulty_raw_list, faulty_shard_list, tmp_path):
+    data_list, expected = faulty_raw_list if kind == "raw" else faulty_shard_list
+    out = tmp_path / "clean.list"
+    left = fix(data_list, kind, out)
+    ledger = [json.loads(line) for line in open(f"{out}.left_out.jsonl")]
+    lost = {kind: keys for kind, keys in expected.items() if kind in LOSSES}
+    assert sorted((line["kind"], line["key"]) for line in ledger) == sorted((k, key) for k in lost for key in lost[k])
+    report = check(out, kind)
+    assert report.losses == 0
+    assert report.utterances == left == 40 + len(set(expected) & SUSPECTS.keys()) + (kind == "shard")  # cut0
+
+
+def test_a_fixed_raw_list_keeps_its_lines_unchanged(faulty_raw_list, tmp_path):
+    raw, _ = faulty_raw_list
+    fix(raw, "raw", tmp_path / "clean.list")
+    clean = (tmp_path / "clean.list").read_text().splitlines()
+    assert set(clean) < set(raw.read_text().splitlines())
+    assert len({parse_raw_line(line).key for line in clean}) == len(clean)
+
+
+def test_sound_shards_are_kept_and_samples_of_other_shards_are_copied_with_all_members(make_utterances, tmp_path):
+    lines = make_utterances(6)
+    make_shard_list(lines, tmp_path / "shards", str(tmp_path / "list"), ShardOptions(per_shard=3))
+    (tmp_path / "list.idx").unlink()
+    first, second = (tmp_path / "list").read_text().splitlines()
+    members = {"x.txt": b"a", "x.wav": Path(lines[0].wav).read_bytes(), "x.json": b"{}", "y.txt": b"b"}
+    with tarfile.open(second, "a") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    assert fix(tmp_path / "list", "shard", tmp_path / "clean") == 7
+    kept, copied = (tmp_path / "clean").read_text().splitlines()
+    assert (kept, copied) == (first, f"{tmp_path}/clean.shards/000000001_{Path(second).name}")
+    with tarfile.open(copied) as tar, tarfile.open(second) as source:
+        names = [name for name in source.getnames() if name != "y.txt"]
+        assert tar.getnames() == names
+        assert all(tar.extractfile(name).read() == source.extractfile(name).read() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("out", "message"), [("raw.list", "is the list itself"), ("other/out", "put the new list into the folder of")]
+)
+def test_a_fix_of_the_list_itself_or_into_another_folder_is_refused(out, message, make_lists, tmp_path):
+    raw = Path(make_lists(3)["raw"])
+    before = raw.read_bytes()
+    with pytest.raises(ListError, match=message):
+        fix(raw, "raw", tmp_path / out)
+    assert raw.read_bytes() == before
+    assert not (tmp_path / "other").exists()
