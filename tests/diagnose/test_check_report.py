@@ -3,9 +3,9 @@
 import re
 from dataclasses import replace
 
-from tests.diagnose.test_check import TOKENIZER
+from tests.diagnose.support.checking import TOKENIZER
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.dataset import BatchReader
+from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_report import write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
