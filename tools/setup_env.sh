@@ -67,7 +67,7 @@ _install() (
     flock 9
   fi
   if _has_packages "$venv" "$@"; then exit 0; fi
-  trap 'exit 130' INT TERM # leaves the mark: the next run creates the environment anew
+  trap 'exit 130' INT TERM # leaves the mark: the next run creates the environment again
   if [[ ! -x $venv/bin/python || -e $mark ]]; then
     python=$(_find_python) || exit 1
     echo "setup_env: creating $venv with $python" >&2

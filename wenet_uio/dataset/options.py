@@ -9,7 +9,10 @@ from wenet_uio.dataset.ledger import Ledger
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """How one process of a run reads its share of the batches. No option changes the content of a batch."""
+    """How one process of a run reads its share of the batches.
+
+    The content of a batch does not depend on world_size, num_workers, prefetch or pin_memory.
+    """
 
     rank: int = 0
     """Number of this process among those that train together, from 0."""

@@ -3,7 +3,7 @@
 ranks.py job.json result.pt
 
 A job: `engine`, `small` (a small conformer, or TinyModel), `keys` of its config, `deals`, each a list of micro-batches
-(rows of the batch) for every rank, and perhaps the `state` to go on from.
+(rows of the batch) for every rank, and optionally the `state` from which to continue.
 """
 
 from __future__ import annotations
