@@ -11,7 +11,7 @@ from wenet_uio.dataset.ledger import Ledger
 class LoaderOptions:
     """How one process of a run reads its share of the batches.
 
-    The content of a batch does not depend on world_size, num_workers, prefetch or pin_memory.
+    `num_workers`, `prefetch` and `pin_memory` change the speed only, not the batches.
     """
 
     rank: int = 0
