@@ -25,6 +25,30 @@ settings.register_profile("thorough", max_examples=10_000, deadline=None)
 settings.load_profile("suite")
 
 
+LONG_FILES = (
+    "examples/test_corpora.py",
+    "bin/test_train.py",
+    "bin/test_launch.py",
+    "examples/test_large.py",
+    "tools/test_benchmarks.py",
+    "tools/test_data_tools.py",
+    "train/test_kills.py",
+    "train/test_trainer.py",
+    "tools/test_setup_env.py",
+    "test_executor.py",
+    "train/test_memory.py",
+    "bin/test_export_onnx.py",
+    "examples/test_new_recipe.py",
+)
+"""The longest test files. They start first, so that the two processes of the suite end at about the same time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {path: number for number, path in enumerate(LONG_FILES)}
+    root = Path(__file__).parent
+    items.sort(key=lambda item: order.get(item.path.relative_to(root).as_posix(), len(order)))
+
+
 def _folder(variable: str) -> Path:
     value = os.environ.get(variable)
     if not value:

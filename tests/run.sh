@@ -23,10 +23,11 @@ if [[ ${1:-} == --quick ]]; then
   types=$!
   status=0
   lint || status=1
-  python -m pytest -q --hypothesis-profile quick "$@" $(<tests/quick.txt) || status=1
+  mapfile -t files <tests/quick.txt
+  python -m pytest -q --hypothesis-profile quick "${files[@]}" "$@" || status=1
   wait "$types" || status=1
   exit "$status"
 fi
 lint
 basedpyright
-python -m pytest -n 2 --dist loadfile "$@"
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

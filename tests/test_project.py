@@ -60,3 +60,9 @@ def test_the_requirements_files_of_the_package_exist():
     ]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]
     assert all((ROOT / path).is_file() for _, path in named)
+
+
+def test_the_files_of_quick_tests_exist_and_are_sorted():
+    named = (ROOT / "tests" / "quick.txt").read_text().split()
+    assert named == sorted(set(named))
+    assert [path for path in named if not (ROOT / path).is_file()] == []
