@@ -32,3 +32,8 @@ def test_lists_open_without_torch():
 def test_packing_does_without_torch():
     code = "import sys, wenet_uio.prepare.list_making; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_the_data_layer_does_not_load_the_sections_of_models():
+    code = "import sys, wenet_uio.dataset.dataset; sys.exit('wenet_uio.config.encoder' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

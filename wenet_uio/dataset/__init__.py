@@ -6,8 +6,9 @@ used: packing and planning do not import torch.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from wenet_uio.public_face import loads_when_used
 
 if TYPE_CHECKING:
     from wenet_uio.dataset.corpus.base import Corpus
@@ -34,22 +35,19 @@ __all__ = [
     "open_corpus",
 ]
 
-_MODULE_OF = {
-    **dict.fromkeys(("Batch", "Example", "SampleRef", "SkipSample"), "types"),
-    **dict.fromkeys(("build_chain", "build_loader"), "dataset"),
-    "Corpus": "corpus.base",
-    "Ledger": "ledger",
-    "ListError": "formats.data_list",
-    "Loader": "loader",
-    "LoaderOptions": "options",
-    "open_corpus": "open",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+__getattr__ = loads_when_used(
+    __name__,
+    {
+        **dict.fromkeys(("Batch", "Example", "SampleRef", "SkipSample"), "types"),
+        **dict.fromkeys(("build_chain", "build_loader"), "dataset"),
+        "Corpus": "corpus.base",
+        "Ledger": "ledger",
+        "ListError": "formats.data_list",
+        "Loader": "loader",
+        "LoaderOptions": "options",
+        "open_corpus": "open",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -11,8 +11,8 @@ Loader        all of the above      -> the batches of one rank, with a state    
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from wenet_uio.config import Config
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.chain.augment import augmentations
@@ -29,6 +29,9 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from wenet_uio.config import Config
 
 
 def build_loader(

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wenet_uio.config import Config
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
@@ -25,6 +24,9 @@ from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
 from wenet_uio.dataset.plan.policies import TextPolicy
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer, makes_one_token_a_character
+
+if TYPE_CHECKING:
+    from wenet_uio.config import Config
 
 MIXTURE_SUFFIXES = (".yaml", ".yml")
 
