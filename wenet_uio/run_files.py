@@ -32,7 +32,7 @@ def read_starts(folder: str | Path) -> list[dict[str, Any]]:
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
-def utterance_seconds(folder: str | Path) -> dict[str, float]:
+def recorded_utterance_seconds(folder: str | Path) -> dict[str, float]:
     """Lengths of the training utterances in seconds, as the newest start of a run recorded them.
 
     Returns:

@@ -51,7 +51,7 @@ class AudioInfo:
         return last - first
 
 
-class Segment(NamedTuple):
+class Excerpt(NamedTuple):
     """The part of a recording to read."""
 
     start: float
@@ -100,7 +100,7 @@ class Decoder(Protocol):
         """Length and format."""
         ...
 
-    def read(self, segment: Segment) -> np.ndarray:
+    def read(self, excerpt: Excerpt) -> np.ndarray:
         """The waveform (samples,) of a segment on the scale of int16, as float32 or int16."""
         ...
 
@@ -121,16 +121,16 @@ class WavDecoder:
         """Length and format."""
         return AudioInfo(self._num_samples, self.sample_rate, self._channels)
 
-    def read(self, segment: Segment) -> np.ndarray:
+    def read(self, excerpt: Excerpt) -> np.ndarray:
         """The waveform (samples,) of a segment."""
-        first, last = segment.samples(self.sample_rate, self._num_samples)
+        first, last = excerpt.samples(self.sample_rate, self._num_samples)
         offset, count = self._offset + 2 * self._channels * first, self._channels * (last - first)
         if isinstance(self._encoded, memoryview):
             samples = np.frombuffer(self._encoded, "<i2", count, offset)
         else:
             self._encoded.seek(offset)
             samples = np.fromfile(self._encoded, "<i2", count)
-        return segment.of(samples.reshape(-1, self._channels))
+        return excerpt.of(samples.reshape(-1, self._channels))
 
     def close(self) -> None:
         """Nothing to free."""
@@ -151,15 +151,15 @@ class SndfileDecoder:
         """Length and format, as the header claims."""
         return AudioInfo(self._file.frames, self.sample_rate, self._file.channels)
 
-    def read(self, segment: Segment) -> np.ndarray:
+    def read(self, excerpt: Excerpt) -> np.ndarray:
         """The waveform (samples,) of a segment.
 
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
         """
-        as_stored = segment.keep_int16 and self._file.subtype == "PCM_16" and segment.channel != "mix"
-        span = segment.samples(self.sample_rate, self._file.frames)
-        waveform = segment.joined(self._blocks(*span, "int16" if as_stored else "float32"))
+        as_stored = excerpt.keep_int16 and self._file.subtype == "PCM_16" and excerpt.channel != "mix"
+        span = excerpt.samples(self.sample_rate, self._file.frames)
+        waveform = excerpt.joined(self._blocks(*span, "int16" if as_stored else "float32"))
         return _sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
 
     def close(self) -> None:
@@ -216,13 +216,13 @@ class AvDecoder:
         num_samples = sum(len(block) for block in self._blocks(0, MOST_SAMPLES + 1))
         return AudioInfo(num_samples, self.sample_rate, self._channels)
 
-    def read(self, segment: Segment) -> np.ndarray:
+    def read(self, excerpt: Excerpt) -> np.ndarray:
         """The waveform (samples,) of a segment, after decoding the audio before it.
 
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
         """
-        return _sane(segment.joined(self._blocks(*segment.samples(self.sample_rate))))
+        return _sane(excerpt.joined(self._blocks(*excerpt.samples(self.sample_rate))))
 
     def close(self) -> None:
         """Close FFmpeg's handle."""

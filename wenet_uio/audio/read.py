@@ -27,7 +27,7 @@ from wenet_uio.audio.decoders import (
     AvDecoder,
     Channel,
     Decoder,
-    Segment,
+    Excerpt,
     SndfileDecoder,
     WavDecoder,
 )
@@ -92,7 +92,7 @@ def read_audio(
         AudioError: the audio cannot be read, is empty or damaged, or does not have the channel.
     """
     with _decoder(source) as decoder:
-        waveform = decoder.read(Segment(start, end, channel, keep_int16))
+        waveform = decoder.read(Excerpt(start, end, channel, keep_int16))
         if not len(waveform):
             raise AudioError(f"no samples between {start} s and {f'{end} s' if end is not None else 'the end'}")
         return waveform, decoder.sample_rate

@@ -16,7 +16,7 @@ from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.chain.waveform import Resample
 from wenet_uio.dataset.types import Example, Operator, SkipSample
-from wenet_uio.run_files import utterance_seconds
+from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import Segment, measure_levels, speech_segments, windows
@@ -79,7 +79,7 @@ class Cutting:
     @classmethod
     def of_run(cls, folder: str | Path) -> Cutting:
         """Limit segments to the lengths of the run's training utterances, or use the defaults if these are unknown."""
-        seconds = utterance_seconds(folder)
+        seconds = recorded_utterance_seconds(folder)
         if not seconds or not seconds["most"]:
             return cls()
         window = min(seconds["longest"], cls.window)
