@@ -70,10 +70,11 @@ parse_options() {
 
 # Prints the lines that set options: those of the recipe, then those of the tools that it calls by with_options.
 _option_lines() {
-  local TOOLS
-  TOOLS=$(sed -n 's/^ *with_options \([^ ]*\).*/\1/p' "$RECIPE_SCRIPT")
-  # shellcheck disable=SC2046,SC2086 # lists
-  _lines_of "$RECIPE_SCRIPT" ${TOOLS:+$(type -P $TOOLS)}
+  local TOOL FILES=("$RECIPE_SCRIPT")
+  for TOOL in $(sed -n 's/^ *with_options \([^ ]*\).*/\1/p' "$RECIPE_SCRIPT"); do
+    FILES+=("$(type -P "$TOOL")")
+  done
+  _lines_of "${FILES[@]}"
 }
 
 _lines_of() {
