@@ -148,11 +148,13 @@ def read_shard_list(path: str | Path) -> list[str]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Expand a pattern with numeric ranges and globs to paths or URIs.
+    """Expand a pattern with numeric ranges and globs to paths or URIs; the name of an existing file is no pattern.
 
     Raises:
         ListError: a glob matches no file.
     """
+    if any(mark in pattern for mark in "*?[{") and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+        return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
         remote = objects.is_remote(name)
