@@ -164,7 +164,8 @@ def test_words_of_an_option_are_separated_by_blanks_except_in_quotes_and_not_exp
 
 @pytest.mark.parametrize("folder", ["data/dict", "my dict", "it's $HOME; a: b #1", "x=1 max_epoch=2 'y'", "[a] {b} *"])
 def test_config_keys_and_the_paths_of_units_reach_the_config_as_they_are(recipe, tmp_path, folder):
-    given = "max_epoch=3 cmvn_conf.cmvn_file=r*n.[a-s]h optim='adam'\nlog_interval=7 tokenizer_conf.non_lang_syms_path='my syms'"
+    given = "max_epoch=3 cmvn_conf.cmvn_file=r*n.[a-s]h optim='adam'\nlog_interval=7 "
+    given += "tokenizer_conf.non_lang_syms_path='my syms'"
     script = lines('bpe=5 override=$name\noverride_units "$nj"\noverriding\nprintf "%s\\0" "${OVERRIDE[@]}"')
     option, *overrides = recipe("--name", given, "--nj", folder, script=script).stdout.removesuffix("\0").split("\0")
     assert option == "--override_config"

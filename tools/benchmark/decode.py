@@ -151,10 +151,7 @@ def main() -> None:
     """Compare both searches without scorers, with hot words and with a language model."""
     args = parse_arguments()
     torch.set_num_threads(1)
-    if args.model:
-        batches = of_model(args)
-    else:
-        batches = made_up(lengths(args), args.vocabulary, args.batch_size)
+    batches = of_model(args) if args.model else made_up(lengths(args), args.vocabulary, args.batch_size)
     frames = sum(int(lengths.sum()) for _, lengths in batches)
     report = {"utterances": sum(len(lengths) for _, lengths in batches), "frames": frames, "beam_size": args.beam_size}
     report |= {"vocabulary": batches[0][0].size(2), "batch_size": args.batch_size, "threads": 1}
