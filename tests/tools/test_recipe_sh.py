@@ -162,6 +162,15 @@ def test_words_of_an_option_are_separated_by_blanks_except_in_quotes_and_not_exp
     assert recipe("--name", text, script=script).stdout == "".join(f"{word}\0" for word in found)
 
 
+def test_no_script_leaves_a_value_unquoted_which_the_shell_would_split_and_expand():
+    root = TOOLS.parent
+    scripts = [root / "path.sh", *TOOLS.glob("*.sh"), *root.glob("examples/*/*/run.sh")]
+    scripts += root.glob("examples/*/*/local/*.sh")
+    assert len(scripts) > 20
+    unquoted = ("SC2046", "SC2048", "SC2068", "SC2086", "SC2206", "SC2207")  # shellcheck finds the others
+    assert [path for path in scripts if any(code in path.read_text(encoding="utf-8") for code in unquoted)] == []
+
+
 @pytest.mark.parametrize("folder", ["data/dict", "my dict", "it's $HOME; a: b #1", "x=1 max_epoch=2 'y'", "[a] {b} *"])
 def test_config_keys_and_the_paths_of_units_reach_the_config_as_they_are(recipe, tmp_path, folder):
     given = "max_epoch=3 cmvn_conf.cmvn_file=r*n.[a-s]h optim='adam'\nlog_interval=7 "
