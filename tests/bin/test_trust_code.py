@@ -24,7 +24,7 @@ COMMANDS = {
     "export_onnx": (*CHECKED, "--output_dir", "onnx"),
 }
 ATTACK = {"use": "os:system", "after": "decode", "evaluation": True, "conf": {"command": "touch ran"}}
-FAIL = "tests.dataset.chain.test_user:FailOn"
+FAIL, GAIN = "tests.dataset.chain.test_user:FailOn", "tests.dataset.chain.test_user:Gain"
 
 
 def write_config(*operators: dict) -> None:
@@ -66,6 +66,15 @@ def test_transcribe_runs_the_operators_that_decoding_runs(folder, monkeypatch):
     write_config({"use": FAIL, "after": "features", "evaluation": True, "conf": {"key": "0", "how": "forget"}})
     with pytest.raises(OperatorError, match="returned NoneType for 0"):
         call(monkeypatch, "transcribe", "--trust_code", "--pause", "0")
+
+
+def test_an_export_warns_that_it_has_no_operators(folder, monkeypatch, capsys):
+    write_config({"use": GAIN, "after": "resample", "evaluation": True})
+    call(monkeypatch, "export_jit", "--trust_code")
+    assert (
+        f"warning: exported models have no operators; the runtime must do the same: ['{GAIN}']"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_override_does_not_avoid_the_question(folder, monkeypatch):

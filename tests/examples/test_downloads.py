@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+FOLDER = """it's my "data" * $HOME; [1] #x"""
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -58,7 +59,7 @@ def test_a_corpus_comes_whole_and_a_second_call_fetches_nothing(mirror, tmp_path
     folder, url = mirror
     archive = folder / "101" / "speechocean762.tar.gz"
     pack(archive, *(f"speechocean762/WAVE/SPEAKER0001/{number:09d}.WAV" for number in range(5000)))
-    corpus = tmp_path / "data" / "corpus"
+    corpus = tmp_path / FOLDER / "corpus"
     result = download("speechocean762", url, corpus)
     assert result.returncode == 0, result.stderr
     assert len(list(corpus.glob("WAVE/*/*.WAV"))) == 5000
@@ -80,7 +81,7 @@ def test_an_archive_that_differs_from_the_published_archive_is_refused(
 ):
     folder, url = mirror
     pack(folder / archive, "corpus/README")
-    corpus = tmp_path / "corpus"
+    corpus = tmp_path / FOLDER / "corpus"
     result = download(recipe, url, corpus, *arguments)
     assert result.returncode == 1
     assert found in result.stderr

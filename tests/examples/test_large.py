@@ -108,7 +108,18 @@ def test_pieces_of_words_and_symbols_are_the_units_that_are_trained(large, tmp_p
         keys = read_table(corpora / part / "text")
         lines(corpora / part / "text", *(f"{key} the other day <NOISE>" for key in keys))
     lines(corpora / "my symbols", "<NOISE>")
-    options = ("--sources", sources, "--bpe", "13", "--non_lang_syms", corpora / "my symbols", "--nj", "1", "--override", TINY)
+    options = (
+        "--sources",
+        sources,
+        "--bpe",
+        "13",
+        "--non_lang_syms",
+        corpora / "my symbols",
+        "--nj",
+        "1",
+        "--override",
+        TINY,
+    )
     run = ("bash", large / "run.sh", *options, "--data_type", "raw", "--stop_stage", "4")
     done = call(*run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -130,17 +130,17 @@ class _Header(tarfile.TarInfo):
     """A header of a tar. After the first one `tarfile` takes a damaged header for the end; here it is an error."""
 
     @classmethod
-    def frombuf(cls, *arguments: Any) -> tarfile.TarInfo:
+    def frombuf(cls, block: bytes, *arguments: Any) -> tarfile.TarInfo:
         """Read a header.
 
         Raises:
             ReadError: there is neither a header of a member nor an end mark, or the size in the header is impossible.
         """
         try:
-            header = super().frombuf(*arguments)
-        except tarfile.EOFHeaderError:
-            raise
+            header = super().frombuf(block, *arguments)
         except tarfile.HeaderError as error:
+            if len(block) == tarfile.BLOCKSIZE and not any(block):
+                raise  # the end mark
             raise tarfile.ReadError(f"{error}: neither a member nor an end mark") from None
         if header.size < 0 or (header.type in NAMING and header.size > LONGEST_NAMING):
             raise tarfile.ReadError(f"a header with a size of {header.size} bytes")

@@ -47,6 +47,11 @@ def add_trust_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def operators_of_decoding(config: Config) -> list[str]:
+    """`module:name` of the operators of the user that run in decoding."""
+    return [own.use for own in config.dataset_conf.operators if own.evaluation]
+
+
 def load_model_config(path: str | Path, overrides: Iterable[str] = (), *, trust_code: bool) -> Config:
     """Read the train.yaml of a trained model, which may come from others.
 
@@ -58,7 +63,7 @@ def load_model_config(path: str | Path, overrides: Iterable[str] = (), *, trust_
         ConfigError: the yaml is wrong, or names an operator of evaluation without `trust_code`.
     """
     config = load_config(path, overrides)
-    named = [own.use for own in config.dataset_conf.operators if own.evaluation]
+    named = operators_of_decoding(config)
     if named and not trust_code:
         raise ConfigError(
             f"{path}: dataset_conf.operators names code that would run: {', '.join(named)}; if you trust the author of "
