@@ -153,12 +153,15 @@ def expand(pattern: str) -> list[str]:
     Raises:
         ListError: a glob matches no file.
     """
-    if any(mark in pattern for mark in "*?[{") and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+    if "{" in pattern and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
         return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
         remote = objects.is_remote(name)
         if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
+            paths.append(name)
+            continue
+        if not remote and os.path.exists(objects.without_scheme(name)):  # noqa: PTH110
             paths.append(name)
             continue
         matches = objects.matches(name) if remote else sorted(glob.glob(objects.without_scheme(name)))  # noqa: PTH207 - a pattern may be absolute
