@@ -49,7 +49,7 @@ def download(recipe: str, mirror: str, *arguments: str | Path) -> subprocess.Com
 
 
 def pack(archive: Path, *names: str) -> None:
-    archive.parent.mkdir(parents=True)
+    archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w:gz") as tar:
         for name in names:
             tar.addfile(tarfile.TarInfo(name), io.BytesIO())
@@ -65,6 +65,26 @@ def test_a_corpus_comes_whole_and_a_second_call_fetches_nothing(mirror, tmp_path
     assert len(list(corpus.glob("WAVE/*/*.WAV"))) == 5000
     archive.unlink()
     assert download("speechocean762", url, corpus).stdout == f"{corpus} is there already\n"
+
+
+def test_archives_of_speakers_are_unpacked_and_cannot_lead_each_other_outside(tmp_path):
+    """GNU tar writes through a link that an earlier archive made (CVE-2025-45582)."""
+    (tmp_path / "outside").mkdir()
+    wav = tmp_path / FOLDER / "data_aishell" / "wav"
+    pack(wav / "S0001.tar.gz", "train/S0001/a.wav")
+    with tarfile.open(wav / "S0002.tar.gz", "w:gz") as tar:
+        link = tarfile.TarInfo("train/S0002")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "outside")
+        tar.addfile(link)
+    pack(wav / "S0003.tar.gz", "train/S0002/b.wav")
+    refused = download("aishell", "http://127.0.0.1:1", wav.parents[1], "false")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("S0002.tar.gz: 'train/S0002' is not a file or folder\n")
+    (wav / "S0002.tar.gz").unlink()
+    rest = download("aishell", "http://127.0.0.1:1", wav.parents[1], "false")
+    assert "expected 141925 recordings, found 2" in rest.stderr
+    assert sorted(str(path.relative_to(wav)) for path in wav.rglob("*.*")) == ["train/S0001/a.wav", "train/S0002/b.wav"]
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,7 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
     rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        with _damage_is_named(archive):
-            _write(_members(archive), aside)
+        unpack_into(archive, aside)
         tops = list(aside.iterdir())
         if len(tops) != 1 or not tops[0].is_dir():
             raise ValueError(f"{archive}: expected one folder at the top, found {sorted(top.name for top in tops)}")
@@ -69,6 +68,17 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
         tops[0].rename(folder)
     finally:
         rmtree(aside, ignore_errors=True)
+
+
+def unpack_into(archive: str | Path, folder: str | Path) -> None:
+    """Unpack an archive into a folder that has no links; files of the same names are replaced.
+
+    Raises:
+        ValueError: the archive is damaged or cut short, or has a member that is not a file or folder or leads out of
+            `folder`; members before it are there.
+    """
+    with _damage_is_named(archive):
+        _write(_members(archive), Path(folder))
 
 
 @contextmanager
