@@ -27,6 +27,7 @@ from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.decode import Search
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
 from wenet_uio.search.recogniser import add_trust_code, load_recogniser
+from wenet_uio.search.speech import DETECTORS
 from wenet_uio.search.subtitles import subtitles
 from wenet_uio.search.transcription import Cutting, Passage, Transcriber
 from wenet_uio.train.distributed import World, use_cpu_threads
@@ -62,6 +63,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--overlap", type=float, help=f"seconds that windows share ({Cutting.overlap:g}, at most half a window)"
+    )
+    parser.add_argument(
+        "--detector",
+        choices=DETECTORS,
+        help="what finds speech: silero (package silero-vad), energy, or auto: silero if it is installed (auto)",
     )
     parser.add_argument("--batch_size", type=int, default=8, help="segments that are recognised together (8)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
@@ -103,7 +109,7 @@ def main() -> int:
 
 def cutting_of(args: argparse.Namespace) -> Cutting:
     """The options, and for absent options the values that fit the training utterances."""
-    given = {name: getattr(args, name) for name in ("pause", "usual", "window", "overlap")}
+    given = {name: getattr(args, name) for name in ("pause", "usual", "window", "overlap", "detector")}
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("pause") == 0:
         given["pause"] = None

@@ -8,18 +8,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.read import INT16_SCALE, Channel, audio_info, read_audio
+from wenet_uio.audio.read import INT16_SCALE, Channel, Source, audio_info, read_audio
+from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceDetector, is_installed
 
 FRAME = 0.01
 """Seconds of a level measurement."""
 BLOCK = 30.0
-"""Seconds that are read at once, and that share one threshold between speech and pauses."""
+"""Seconds that are read at once, that share one loudness of speech, and in which the noise floor is found."""
+STEP = 5.0
+"""Seconds between the blocks in which the noise floor is found."""
+QUIET = 10
+"""Percentile of the levels of a block that is its noise floor."""
+RISE = 6.0
+"""dB; frames that are less above the noise floor are never speech."""
 LEAST_CONTRAST = 10.0
-"""dB between the loud and the quiet level of a block; with less contrast the block is all speech or all silence."""
+"""dB between the loud and the quiet level of a short recording; with less contrast the recording is all speech."""
+SHORT = 10.0
+"""Seconds; a shorter recording may have no pause in which the noise floor could be found."""
 SILENCE = -60.0
-"""dB of full scale; quieter frames are never speech."""
+"""dB of full scale; quieter frames are never speech for the energy rule."""
 THRESHOLD = 0.35
-"""Position of the speech threshold between the quiet (0) and the loud (1) level of a block."""
+"""Position of the speech threshold between the noise floor (0) and the loudness of speech (1)."""
+LOUD = 90
+"""Percentile of the levels of the frames with speech that is their loudness."""
 FADE = 0.05
 """Position of the threshold for soft beginnings and ends of speech, on the same scale."""
 LONGEST_FADE = 0.15
@@ -30,6 +41,12 @@ LEAST_PAUSE = 0.1
 """Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within words."""
 MARGIN = 0.01
 """Seconds that are added to both ends of the speech."""
+VOICE = 0.5
+"""Probability of the voice detector from which a frame has a voice."""
+REACH = 0.1
+"""Seconds; louder frames that are at most this far from a frame with a voice belong to the voice."""
+DETECTORS = ("auto", "silero", "energy")
+"""silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed, else energy."""
 
 
 class Segment(NamedTuple):
@@ -39,39 +56,137 @@ class Segment(NamedTuple):
     end: float
 
 
-def measure_levels(source: str, channel: Channel = 0) -> np.ndarray:
+def find_speech(
+    source: Source, channel: Channel, shortest_pause: float, longest: float = np.inf, detector: str = "auto"
+) -> list[Segment]:
+    """Speech of a file between pauses, as `speech_segments` cuts it. Memory grows by 4 bytes for each 10 ms.
+
+    Raises:
+        AudioError: the file cannot be read.
+        ModuleNotFoundError: `detector` is silero, and the package is not installed.
+    """
+    levels, voice = [], None
+    for waveform, rate in _blocks(source, channel):
+        if not levels and (detector == "silero" or (detector == "auto" and is_installed())):
+            voice = VoiceDetector(rate)
+        levels.append(_levels(waveform, rate))
+        if voice:
+            voice.accept(waveform)
+    levels = np.concatenate(levels)
+    return speech_segments(levels, shortest_pause, longest, _by_frame(voice.finish(), len(levels)) if voice else None)
+
+
+def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
     """Level of each FRAME of a file in dB of full scale; memory is one block of audio and 4 bytes a frame.
 
     Raises:
         AudioError: the file cannot be read.
     """
+    return np.concatenate([_levels(waveform, rate) for waveform, rate in _blocks(source, channel)])
+
+
+def _blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]:
+    """Waveforms of BLOCK seconds and their sample rate."""
     info = audio_info(source)
     seconds = info.num_samples / info.sample_rate
-    levels = []
     for number in range(max(1, -(-info.num_samples // round(BLOCK * info.sample_rate)))):
-        waveform, _ = read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
-        # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the clock.
-        frames = np.ceil(len(waveform) / (FRAME * info.sample_rate) - 1e-6)
-        starts = (np.arange(frames) * FRAME * info.sample_rate).astype(np.int64)
-        energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
-        energy /= np.diff(starts, append=len(waveform))
-        levels.append(10.0 * np.log10(energy + 1e-10).astype(np.float32))
-    return np.concatenate(levels)
+        yield read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
 
 
-def speech_segments(levels: np.ndarray, shortest_pause: float, longest: float = np.inf) -> list[Segment]:
+def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+    # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the clock.
+    frames = np.ceil(len(waveform) / (FRAME * sample_rate) - 1e-6)
+    starts = (np.arange(frames) * FRAME * sample_rate).astype(np.int64)
+    energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
+    energy /= np.diff(starts, append=len(waveform))
+    return 10.0 * np.log10(energy + 1e-10).astype(np.float32)
+
+
+def _by_frame(probabilities: np.ndarray, frames: int) -> np.ndarray:
+    """Whether each FRAME has a voice (frames,), from the probabilities of the windows of the detector."""
+    places = ((np.arange(frames) + 0.5) * (FRAME * RATE / WINDOW)).astype(np.int64)
+    return probabilities[places.clip(max=len(probabilities) - 1)] >= VOICE
+
+
+def speech_segments(
+    levels: np.ndarray, shortest_pause: float, longest: float = np.inf, voice: np.ndarray | None = None
+) -> list[Segment]:
     """Speech between pauses of at least `shortest_pause` seconds, with soft beginnings and ends and a margin.
 
     A segment longer than `longest` seconds is cut at its longest pause, repeatedly, if that pause has LEAST_PAUSE.
+
+    Args:
+        levels: (frames,) dB of full scale.
+        voice: (frames,) whether a detector found a voice. None: what is louder than the noise is speech.
     """
-    blocks = np.split(levels, _every(round(BLOCK / FRAME), len(levels)))
-    bounds = [_thresholds(block) for block in blocks]
-    loud = _runs(np.concatenate([block > speech for block, (speech, _) in zip(blocks, bounds, strict=True)]))
-    audible = _runs(np.concatenate([block > fade for block, (_, fade) in zip(blocks, bounds, strict=True)]))
-    loud = loud[(loud[:, 1] - loud[:, 0]) * FRAME >= CLICK]
+    floor = noise_floor(levels)
+    speech, fade = _thresholds(levels, floor, voice)
+    loud = _long_enough(_runs(levels > speech))
+    if voice is not None:
+        loud = _confirmed(loud, voice)
+    audible = _runs((levels > fade) | _mask(loud, len(levels)))
     speech = _between_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
     starts, ends = _with_edges(speech, audible)
     return list(map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist()))
+
+
+def noise_floor(levels: np.ndarray) -> np.ndarray:
+    """Level of the noise (frames,) in dB: the highest among the quiet levels of all blocks that contain a frame.
+
+    So the floor follows noise that becomes louder or quieter at once, and speech does not lift the floor unless a
+    block has almost no pause.
+    """
+    size, step = round(BLOCK / FRAME), round(STEP / FRAME)
+    floor = np.full(len(levels), -np.inf, levels.dtype)
+    starts = [*range(0, len(levels) - size, step), max(0, len(levels) - size)]
+    for start in starts:
+        quiet = np.percentile(levels[start : start + size], QUIET)
+        np.maximum(floor[start : start + size], quiet, out=floor[start : start + size])
+    return floor
+
+
+def _thresholds(levels: np.ndarray, floor: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Two levels (frames,) in dB: above the first is speech; above the second next to speech belongs to it."""
+    if voice is None and len(levels) * FRAME < SHORT:
+        quiet, loud = np.percentile(levels, (QUIET, 95))
+        if loud - quiet < LEAST_CONTRAST:
+            return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
+    least = floor + RISE if voice is not None else np.maximum(SILENCE, floor + RISE)
+    present = levels > least
+    if voice is not None:
+        present &= voice
+    speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
+    for start in range(0, len(levels), size := round(BLOCK / FRAME)):
+        block = slice(start, start + size)
+        if present[block].any():
+            above = max(0.0, np.percentile((levels - floor)[block][present[block]], LOUD))
+            speech[block] = np.maximum(least[block], floor[block] + THRESHOLD * above)
+            fade[block] = floor[block] + FADE * above
+    return speech, fade
+
+
+def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
+    """Loud runs (N, 2) near a voice and, where noise covers the voice, runs of the voice itself; sorted."""
+    loud = loud[_touched(loud, _widened(voice))]
+    covered = _widened(_mask(loud, len(voice)))
+    hidden = _long_enough(_runs(voice))
+    return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
+
+
+def _widened(mask: np.ndarray) -> np.ndarray:
+    """The mask with REACH more at both ends of each run."""
+    reach = round(REACH / FRAME)
+    return _mask((_runs(mask) + [-reach, reach]).clip(0, len(mask)), len(mask))
+
+
+def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Whether each run (N, 2) has a frame of the mask."""
+    count = np.concatenate(([0], np.cumsum(mask)))
+    return count[runs[:, 1]] > count[runs[:, 0]]
+
+
+def _long_enough(runs: np.ndarray) -> np.ndarray:
+    return runs[(runs[:, 1] - runs[:, 0]) * FRAME >= CLICK]
 
 
 def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,18 +228,14 @@ def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment
         yield Segment(start, segment.end if number == count - 1 else start + step + overlap)
 
 
-def _thresholds(levels: np.ndarray) -> tuple[float, float]:
-    """Two levels in dB: frames above the first are speech; frames above the second next to speech belong to it."""
-    quiet, loud = np.percentile(levels, (10, 95))
-    if loud - quiet < LEAST_CONTRAST:
-        return SILENCE, SILENCE
-    return max(SILENCE, quiet + THRESHOLD * (loud - quiet)), quiet + FADE * (loud - quiet)
+def _mask(runs: np.ndarray, length: int) -> np.ndarray:
+    """Mask (length,) of runs (N, 2), which may overlap."""
+    change = np.zeros(length + 1, np.int64)
+    np.add.at(change, runs[:, 0], 1)
+    np.add.at(change, runs[:, 1], -1)
+    return np.cumsum(change[:-1]) > 0
 
 
 def _runs(mask: np.ndarray) -> np.ndarray:
     """Starts and ends (N, 2) of the runs of True."""
     return np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).reshape(-1, 2)
-
-
-def _every(size: int, length: int) -> list[int]:
-    return list(range(size, length, size))

@@ -18,7 +18,7 @@ from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.speech import Segment, measure_levels, speech_segments, windows
+from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.types import Hypothesis
 
 SAME_TIME = 0.2
@@ -55,7 +55,7 @@ class Cutting:
     """Where long recordings are cut; times are seconds.
 
     Raises:
-        ValueError: a time is not above 0, or `overlap` is more than half of `window`.
+        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector is unknown.
     """
 
     pause: float | None = 0.4
@@ -66,10 +66,14 @@ class Cutting:
     """Longest piece that the recogniser gets. Longer segments become overlapping windows."""
     overlap: float = 4.0
     """Length that neighbouring windows share."""
+    detector: str = "auto"
+    """What finds speech: silero, energy, or auto for silero if it is installed."""
 
     def __post_init__(self) -> None:
         if not 0 < self.overlap <= self.window / 2:
             raise ValueError(f"overlap: expected above 0 and at most half the window, found {self.overlap}")
+        if self.detector not in DETECTORS:
+            raise ValueError(f"detector: expected {', '.join(DETECTORS)}, found {self.detector}")
         for name in ("pause", "usual"):
             seconds = getattr(self, name)
             if seconds is not None and seconds <= 0:
@@ -90,7 +94,7 @@ class Cutting:
             info = audio_info(source)
             passages = [Segment(0.0, info.num_samples / info.sample_rate)]
         else:
-            passages = speech_segments(measure_levels(source, channel), self.pause, self.usual)
+            passages = find_speech(source, channel, self.pause, self.usual, self.detector)
         return [
             (number, piece)
             for number, passage in enumerate(passages)
