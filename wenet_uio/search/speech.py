@@ -21,17 +21,20 @@ QUIET = 10
 """Percentile of the levels of a block that is its noise floor."""
 RISE = 6.0
 """dB; frames that are less above the noise floor are never speech."""
+UNREST = (1.5, 10.0)
+"""dB for each dB between the lowest levels of the noise and its floor, and the most of them. A block of 30 s has speech
+for the energy rule if frames are by RISE and these dB above the floor: rumbling noise varies more than hiss."""
 LEAST_CONTRAST = 10.0
 """dB between the loud and the quiet level of a short recording; with less contrast the recording is all speech."""
 SHORT = 10.0
 """Seconds; a shorter recording may have no pause in which the noise floor could be found."""
 SILENCE = -60.0
 """dB of full scale; quieter frames are never speech for the energy rule."""
-THRESHOLD = 0.35
+THRESHOLD = 0.3
 """Position of the speech threshold between the noise floor (0) and the loudness of speech (1)."""
 LOUD = 90
 """Percentile of the levels of the frames with speech that is their loudness."""
-FADE = 0.05
+FADE = 0.04
 """Position of the threshold for soft beginnings and ends of speech, on the same scale."""
 LONGEST_FADE = 0.15
 """Longest soft beginning or end, in seconds."""
@@ -42,7 +45,9 @@ LEAST_PAUSE = 0.1
 MARGIN = 0.01
 """Seconds that are added to both ends of the speech."""
 VOICE = 0.5
-"""Probability of the voice detector from which a frame has a voice."""
+"""Probability of the voice detector from which a frame has a voice, whatever its level is."""
+CONFIRMED = 0.2
+"""Probability of the voice detector that confirms a frame that is louder than the noise. Noise alone has up to 0.25."""
 REACH = 0.1
 """Seconds; louder frames that are at most this far from a frame with a voice belong to the voice."""
 DETECTORS = ("auto", "silero", "energy")
@@ -103,9 +108,9 @@ def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
 
 
 def _by_frame(probabilities: np.ndarray, frames: int) -> np.ndarray:
-    """Whether each FRAME has a voice (frames,), from the probabilities of the windows of the detector."""
+    """The probability of each FRAME (frames,), from those of the windows of the detector."""
     places = ((np.arange(frames) + 0.5) * (FRAME * RATE / WINDOW)).astype(np.int64)
-    return probabilities[places.clip(max=len(probabilities) - 1)] >= VOICE
+    return probabilities[places.clip(max=len(probabilities) - 1)]
 
 
 def speech_segments(
@@ -117,10 +122,9 @@ def speech_segments(
 
     Args:
         levels: (frames,) dB of full scale.
-        voice: (frames,) whether a detector found a voice. None: what is louder than the noise is speech.
+        voice: (frames,) probability of a voice. None: what is louder than the noise is speech.
     """
-    floor = noise_floor(levels)
-    speech, fade = _thresholds(levels, floor, voice)
+    speech, fade = _thresholds(levels, voice)
     loud = _long_enough(_runs(levels > speech))
     if voice is not None:
         loud = _confirmed(loud, voice)
@@ -130,31 +134,36 @@ def speech_segments(
     return list(map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist()))
 
 
-def noise_floor(levels: np.ndarray) -> np.ndarray:
-    """Level of the noise (frames,) in dB: the highest among the quiet levels of all blocks that contain a frame.
+def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Noise floor (frames,) in dB of full scale, and how far above the floor (frames,) in dB the noise may reach.
 
-    So the floor follows noise that becomes louder or quieter at once, and speech does not lift the floor unless a
-    block has almost no pause.
+    The floor is the highest of the quiet levels of all blocks that contain a frame. So the floor follows noise that
+    becomes louder or quieter at once, and speech does not lift the floor unless a block has almost no pause.
     """
     size, step = round(BLOCK / FRAME), round(STEP / FRAME)
-    floor = np.full(len(levels), -np.inf, levels.dtype)
-    starts = [*range(0, len(levels) - size, step), max(0, len(levels) - size)]
-    for start in starts:
-        quiet = np.percentile(levels[start : start + size], QUIET)
-        np.maximum(floor[start : start + size], quiet, out=floor[start : start + size])
-    return floor
+    floor, rise = np.full_like(levels, -np.inf), np.full_like(levels, RISE)
+    for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
+        lowest, quiet = np.percentile(levels[start : start + size], (1, QUIET))
+        part = slice(start, start + size)
+        rise[part] = np.where(quiet > floor[part], RISE + min(UNREST[0] * (quiet - lowest), UNREST[1]), rise[part])
+        floor[part] = np.maximum(floor[part], quiet)
+    return floor, rise
 
 
-def _thresholds(levels: np.ndarray, floor: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Two levels (frames,) in dB: above the first is speech; above the second next to speech belongs to it."""
     if voice is None and len(levels) * FRAME < SHORT:
         quiet, loud = np.percentile(levels, (QUIET, 95))
         if loud - quiet < LEAST_CONTRAST:
             return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
-    least = floor + RISE if voice is not None else np.maximum(SILENCE, floor + RISE)
-    present = levels > least
-    if voice is not None:
-        present &= voice
+    floor, rise = noise_floor(levels)
+    least = floor + RISE
+    if voice is None:
+        least = np.maximum(SILENCE, least)
+        present = levels > np.maximum(SILENCE, floor + rise)
+    else:
+        present = (levels > least) & (voice >= CONFIRMED)
+    present = _mask(_long_enough(_runs(present)), len(levels))
     speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
     for start in range(0, len(levels), size := round(BLOCK / FRAME)):
         block = slice(start, start + size)
@@ -167,16 +176,16 @@ def _thresholds(levels: np.ndarray, floor: np.ndarray, voice: np.ndarray | None)
 
 def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
     """Loud runs (N, 2) near a voice and, where noise covers the voice, runs of the voice itself; sorted."""
-    loud = loud[_touched(loud, _widened(voice))]
+    loud = loud[_touched(loud, _widened(voice >= CONFIRMED))]
     covered = _widened(_mask(loud, len(voice)))
-    hidden = _long_enough(_runs(voice))
+    hidden = _long_enough(_runs(voice >= VOICE))
     return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
 
 
 def _widened(mask: np.ndarray) -> np.ndarray:
     """The mask with REACH more at both ends of each run."""
     reach = round(REACH / FRAME)
-    return _mask((_runs(mask) + [-reach, reach]).clip(0, len(mask)), len(mask))
+    return _mask((_runs(mask) + np.array((-reach, reach))).clip(0, len(mask)), len(mask))
 
 
 def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.types import Hypothesis
+from wenet_uio.search.voice_activity import INSTALL, is_installed
 
 SAME_TIME = 0.2
 """Seconds. If two windows have the same unit at times that differ by at most this, both have the same token."""
@@ -55,7 +56,8 @@ class Cutting:
     """Where long recordings are cut; times are seconds.
 
     Raises:
-        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector is unknown.
+        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector is unknown or not
+            installed.
     """
 
     pause: float | None = 0.4
@@ -74,6 +76,8 @@ class Cutting:
             raise ValueError(f"overlap: expected above 0 and at most half the window, found {self.overlap}")
         if self.detector not in DETECTORS:
             raise ValueError(f"detector: expected {', '.join(DETECTORS)}, found {self.detector}")
+        if self.detector == "silero" and not is_installed():
+            raise ValueError(f"detector silero: not installed; {INSTALL}")
         for name in ("pause", "usual"):
             seconds = getattr(self, name)
             if seconds is not None and seconds <= 0:
