@@ -125,4 +125,4 @@ def test_the_benchmark_compares_a_long_recording_with_its_utterances(folder):
     assert report["seconds"] >= 12
     assert report["passages"] == report["utterances"] > 5
     assert min(report[name] for name in ("wer_joined", "wer_cut", "real_time_factor", "memory_mb")) > 0
-    assert report["transcribe"] == ["--pause", "0.3"]
+    assert report["transcribe"] == ["--pause", "0.3", *ENERGY]

@@ -68,6 +68,15 @@ def test_the_floor_follows_noise_that_becomes_louder(corpora, tmp_path, detector
 
 
 @SILERO
+def test_the_voice_detector_finds_words_within_noise_that_swells(corpora, tmp_path):
+    samples, times, rate = digits(corpora, pause=8.0)
+    swelling = noise(len(samples), -56) * 10 ** (0.3 * np.sin(np.arange(len(samples)) / rate / 3))
+    segments = found(tmp_path, samples + swelling, rate, "silero")
+    assert min(overlaps(segments, times)) > 0.4
+    assert max(end - start for start, end in segments) < 2.0
+
+
+@SILERO
 def test_the_voice_detector_refuses_loud_sounds_that_are_not_voices(corpora, tmp_path):
     samples, times, rate = digits(corpora, pause=5.0)
     knock = noise(rate // 3, -12) * np.exp(-np.arange(rate // 3) / rate / 0.08)

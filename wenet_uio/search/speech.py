@@ -50,6 +50,8 @@ CONFIRMED = 0.2
 """Probability of the voice detector that confirms a frame that is louder than the noise. Noise alone has up to 0.25."""
 REACH = 0.1
 """Seconds; louder frames that are at most this far from a frame with a voice belong to the voice."""
+FAR = 0.5
+"""Seconds; frames farther from a voice do not belong to it, even if there is no pause between them."""
 DETECTORS = ("auto", "silero", "energy")
 """silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed, else energy."""
 
@@ -176,15 +178,17 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
 
 def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
     """Loud runs (N, 2) near a voice and, where noise covers the voice, runs of the voice itself; sorted."""
-    loud = loud[_touched(loud, _widened(voice >= CONFIRMED))]
-    covered = _widened(_mask(loud, len(voice)))
+    confirmed = voice >= CONFIRMED
+    loud = _runs(_mask(loud, len(voice)) & _widened(confirmed, FAR))  # louder noise around a voice is left out
+    loud = loud[_touched(loud, _widened(confirmed, REACH))]
+    covered = _widened(_mask(loud, len(voice)), REACH)
     hidden = _long_enough(_runs(voice >= VOICE))
     return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
 
 
-def _widened(mask: np.ndarray) -> np.ndarray:
-    """The mask with REACH more at both ends of each run."""
-    reach = round(REACH / FRAME)
+def _widened(mask: np.ndarray, seconds: float) -> np.ndarray:
+    """The mask with `seconds` more at both ends of each run."""
+    reach = round(seconds / FRAME)
     return _mask((_runs(mask) + np.array((-reach, reach))).clip(0, len(mask)), len(mask))
 
 
