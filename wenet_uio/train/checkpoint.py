@@ -14,6 +14,7 @@ import torch
 import yaml
 
 from wenet_uio.config import Config, save_config
+from wenet_uio.config.named_files import copy_files
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import first_sentence
 from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, TOO_LARGE, TRAIN_CONFIG, read_starts
@@ -31,13 +32,17 @@ class RunFolder:
         self.path = Path(path)
 
     def open(self, config: Config, *, resumed: bool) -> None:
-        """Create the folder and write train.yaml; a new run first deletes the records of an earlier run."""
+        """Create the folder; write train.yaml and copies of the files that the config names.
+
+        A new run first deletes the records of an earlier run. The yaml names the copies relative to itself, so that the
+        folder can be moved.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
             (self.path / name).unlink(missing_ok=True)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink()
-        save_config(config, self.path / TRAIN_CONFIG)
+        save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
 
     def note_start(self, environment: Mapping[str, Any]) -> None:
         """Add a start of the run to environment.yaml."""
