@@ -104,7 +104,7 @@ def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):
         (["--mode", "greedy"], "unknown decode mode greedy; known: "),
         (["--window", 3, "--overlap", 2], "overlap: expected above 0 and at most half the window"),
         (["--batch_size", 0], "--batch_size"),
-        (["--model", "."], r"neither avg\.pt nor final\.pt in it"),
+        (["--model", "."], r"expected a folder with train\.yaml and avg\.pt or final\.pt"),
     ],
 )
 def test_wrong_options_are_named(audio, monkeypatch, capsys, options, message):

@@ -18,7 +18,7 @@ NAMED_FILES = {
     ("tokenizer_conf", "non_lang_syms_path"): "non_lang_syms.txt",
     ("cmvn_conf", "cmvn_file"): "global_cmvn",
 }
-"""{(section, key) whose value is a path: name of the copy in the folder of a run}. WeNet's models have these names too."""
+"""{(section, key) whose value is a path: name of the copy in the folder of a run}; WeNet's models use these names."""
 
 log = logging.getLogger(__name__)
 
