@@ -149,7 +149,8 @@ def test_a_stream_gives_partial_texts_and_the_text_of_simulated_streaming(recogn
         assert result.text == whole.text
         assert (result.seconds, len(result.segments)) == (3, 1)
         assert partial[0] == ""
-        assert len(set(partial)) > 5
+        assert len(set(partial)) > 2
+        assert partial[-1] != ""
     assert recogniser.stream().finish().text == ""
 
 
