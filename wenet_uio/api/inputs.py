@@ -67,7 +67,7 @@ class Input:
         self._opened = None
 
     def _read(self) -> Source:
-        audio = self._audio
+        audio: Any = self._audio
         if hasattr(audio, "read"):
             audio = audio.read()
             if isinstance(audio, str):

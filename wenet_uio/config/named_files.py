@@ -37,14 +37,13 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
     """
     for (section, key), usual in NAMED_FILES.items():
         conf = values.get(section)
-        named = conf.get(key) if isinstance(conf, dict) else None
-        if not named or not isinstance(named, str):
+        if not isinstance(conf, dict) or not isinstance(named := conf.get(key), str) or not named:
             continue
         for place in _places(named, usual, yaml_path.parent, of_model):
             if place.is_file():
                 if not _is_expected(place, named, yaml_path.parent):
                     log.warning("%s: %s.%s %s: %s is taken", yaml_path, section, key, named, place)
-                values[section] = conf = {**conf, key: str(place)}
+                conf[key] = str(place)
                 break
 
 

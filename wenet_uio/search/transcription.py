@@ -95,7 +95,8 @@ class Cutting:
             info = audio_info(source)
             passages = [Segment(0.0, info.num_samples / info.sample_rate)]
         else:
-            passages = speech_segments(measure_levels(source, channel), self.pause, self.usual)
+            levels = measure_levels(source, channel)  # pyright: ignore[reportArgumentType] - reads bytes as well
+            passages = speech_segments(levels, self.pause, self.usual)
         return [
             (number, piece)
             for number, passage in enumerate(passages)
