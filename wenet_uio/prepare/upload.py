@@ -13,9 +13,10 @@ from wenet_uio.dataset.formats.data_list import ListError, read_shard_list
 from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.objects import is_remote
 from wenet_uio.dataset.storage.settings import describe_store
-from wenet_uio.dataset.storage.versions import DriverError, StorageError, shown
+from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
+from wenet_uio.uris import shown
 
 ATTEMPTS = 5
 """Attempts of a request to S3, with growing pauses; other drivers have their own limits."""
@@ -96,7 +97,7 @@ def _told(uri: str) -> Iterator[None]:
     except DriverError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(shown(error).split()) or type(error).__name__
         variables = describe_store(uri.partition("://")[0])
         said = f"; in the environment: {variables}" if variables else ""
-        raise StorageError(f"{shown(uri)}: cannot be written: {reason}{said}") from error
+        raise StorageError(f"{shown(uri)}: cannot be written: {reason}{said}") from None

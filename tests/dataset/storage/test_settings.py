@@ -61,7 +61,7 @@ def test_stores_are_described_without_their_secrets(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:word@host:9000")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "secret")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    described = "AWS_ENDPOINT_URL=http://host:9000, AWS_ACCESS_KEY_ID set, AWS_SECRET_ACCESS_KEY not set"
+    described = "AWS_ENDPOINT_URL=http://…@host:9000, AWS_ACCESS_KEY_ID set, AWS_SECRET_ACCESS_KEY not set"
     assert settings.describe_store("s3") == described
     assert settings.describe_store("memory") == ""
 

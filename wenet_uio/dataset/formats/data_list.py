@@ -220,7 +220,12 @@ def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def key_of_audio(wav: str, start: float = 0.0) -> str:
-    """The key of a line without one: the file name without suffix and, except at 0, the start in seconds."""
+    """The key of a line without one: the file name without suffix and, except at 0, the start in seconds.
+
+    The signature of a URI is no part of its key.
+    """
+    if objects.is_remote(wav):
+        wav = wav.partition("?")[0]
     return Path(wav).stem + (f"_{start:g}" if start else "")
 
 

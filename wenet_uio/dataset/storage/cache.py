@@ -27,8 +27,9 @@ from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles, SpaceWriter, make_copy, open_copy
 from wenet_uio.dataset.storage.settings import cache_folder, deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
-from wenet_uio.dataset.storage.versions import ChangedError, StorageError, Version, shown
+from wenet_uio.dataset.storage.versions import ChangedError, StorageError, Version
 from wenet_uio.files import digest_of, written_aside
+from wenet_uio.uris import shown
 
 VERSION_KEPT = 3600.0
 """Seconds for which a version is used without asking the store again."""
@@ -122,7 +123,7 @@ def remembering(uri: str, read: Callable[[], Result]) -> Result:
         raise
     except (StorageError, FileNotFoundError, PermissionError) as error:
         with written_aside(path, "w") as file:
-            json.dump({"run": run, "error": str(error)}, file)
+            json.dump({"run": run, "error": shown(error)}, file)
         raise
 
 

@@ -15,8 +15,9 @@ from typing import BinaryIO
 
 from wenet_uio.dataset.storage.cache_space import CacheFullError, reserve
 from wenet_uio.dataset.storage.settings import deadline
-from wenet_uio.dataset.storage.versions import StorageError, shown
+from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.files import lock
+from wenet_uio.uris import shown
 
 STEP = 1 << 26
 """Bytes that are reserved at a time where the final length is not known."""

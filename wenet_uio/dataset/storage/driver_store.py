@@ -14,7 +14,8 @@ from typing import Any
 import fsspec.core
 
 from wenet_uio.dataset.storage.settings import oss_credentials, stall
-from wenet_uio.dataset.storage.versions import DriverError, Version, check_version, shown
+from wenet_uio.dataset.storage.versions import DriverError, Version, check_version
+from wenet_uio.uris import shown
 
 BLOCK = 1 << 23
 """Bytes that a driver is asked for at a time."""
@@ -44,9 +45,11 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
     except ImportError as error:
         package = DRIVERS.get(scheme)
         mend = f"pip install {package}" if package else f"install the fsspec driver of {scheme}://"
-        raise DriverError(f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({error}); {mend}") from None
+        raise DriverError(
+            f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({shown(error)}); {mend}"
+        ) from None
     except ValueError as error:
-        raise DriverError(f"{shown(uri)}: {error}") from None
+        raise DriverError(f"{shown(uri)}: {shown(error)}") from None
 
 
 def find_version(uri: str) -> Version:
@@ -95,5 +98,5 @@ def _call(call: Callable, *args: Any, **options: Any) -> Any:
         raise ConnectionError(f"no answer within {stall():g} s") from None
     except Exception as error:
         if "Credentials" in type(error).__name__:  # errors of botocore, which are not OSError
-            raise PermissionError(str(error)) from None
+            raise PermissionError(shown(error)) from None
         raise

@@ -15,7 +15,8 @@ from functools import cache
 import requests
 
 from wenet_uio.dataset.storage.settings import ais_endpoint, stall
-from wenet_uio.dataset.storage.versions import DriverError, RefusedError, Version, check_version, shown
+from wenet_uio.dataset.storage.versions import DriverError, RefusedError, Version, check_version
+from wenet_uio.uris import shown
 
 CHUNK = 1 << 16
 """Bytes that are passed on at a time."""
@@ -93,7 +94,7 @@ def _url(uri: str) -> str:
         return uri
     endpoint = ais_endpoint()
     if not endpoint:
-        raise DriverError(f"{uri}: set AIS_ENDPOINT to the http(s) address of the AIStore gateway")
+        raise DriverError(f"{shown(uri)}: set AIS_ENDPOINT to the http(s) address of the AIStore gateway")
     return f"{endpoint.rstrip('/')}/v1/objects/{uri.removeprefix('ais://')}"
 
 

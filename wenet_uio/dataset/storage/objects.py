@@ -21,7 +21,8 @@ from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.transfer import transfer, version_of
-from wenet_uio.dataset.storage.versions import DriverError, Version, shown
+from wenet_uio.dataset.storage.versions import DriverError, StorageError, Version
+from wenet_uio.uris import shown
 
 PACKED = (".tar.gz", ".tgz")
 """Names of archives that are unpacked into the cache before they are read."""
@@ -203,14 +204,19 @@ def matches(pattern: str) -> list[str]:
     """URIs of the remote objects that match a glob pattern, sorted.
 
     Raises:
-        DriverError: the store cannot list its objects.
+        DriverError: the store cannot list its objects. StorageError: the store refuses or does not answer.
     """
     scheme = pattern.partition("://")[0]
     if scheme in ("http", "https", "ais"):
         raise DriverError(f"{shown(pattern)}: {scheme} cannot list; write a range such as {{000..511}} instead")
     filesystem, path = driver(pattern)
     start = pattern[: len(pattern) - len(path.lstrip("/"))] if pattern.endswith(path.lstrip("/")) else f"{scheme}://"
-    return [start + found.lstrip("/") for found in sorted(filesystem.glob(path))]
+    try:
+        found = sorted(filesystem.glob(path))
+    except Exception as error:  # drivers raise errors of any type
+        reason = " ".join(shown(error).split()) or type(error).__name__
+        raise StorageError(f"{shown(pattern)}: cannot be listed: {reason}") from None
+    return [start + name.lstrip("/") for name in found]
 
 
 def without_scheme(uri: str | Path) -> str:

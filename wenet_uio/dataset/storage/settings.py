@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from wenet_uio.dataset.storage.versions import shown
+from wenet_uio.uris import shown
 
 DEFAULT_DEADLINE = 300.0
 """Seconds."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wenet_uio.uris import shown
+
 
 class StorageError(OSError):
     """An object cannot be read or written."""
@@ -31,14 +33,6 @@ class Version:
     """Entity tag, or time of the last change; empty if the store does not tell."""
     md5: str = ""
     """Hexadecimal digest of the whole object; empty if the store does not tell."""
-
-
-def shown(uri: str) -> str:
-    """A URI for messages: without the password and without the signature."""
-    plain, signed, _ = uri.partition("?")
-    scheme, _, rest = plain.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" + ("?…" if signed else "")
 
 
 def check_version(found: Version, wanted: Version, uri: str) -> None:
