@@ -19,6 +19,15 @@ class RefusedError(StorageError):
     """The store refused a request; another attempt would get the same answer."""
 
 
+class BusyError(ConnectionError):
+    """The store is there and asks to be tried again later."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        """Seconds that the store asks to wait; 0 if it does not tell."""
+
+
 class ChangedError(RefusedError):
     """The object in the store has another version than the one that was asked for."""
 
