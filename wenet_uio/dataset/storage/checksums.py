@@ -8,7 +8,6 @@ used: using a copy must not change the time of the copy.
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from contextlib import suppress
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from wenet_uio.dataset.storage.versions import NO_ROOM
-from wenet_uio.files import written_aside
 
 SUFFIX = ".sum"
 BLOCK = 1 << 20
@@ -50,9 +48,8 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
     status = os.fstat(file.fileno())
     found = _Note(status.st_size, checksum, status.st_ctime_ns)
     _compared().add((str(path), found.changed))
-    try:
-        with written_aside(note_of(path), "w") as out:
-            json.dump(found, out)
+    try:  # neither synced nor renamed: a note that is cut short is no note
+        note_of(path).write_text(" ".join(map(str, found)), encoding="ascii")
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -101,7 +98,7 @@ def _compared() -> set[tuple[str, int]]:
 
 def _read(path: Path) -> _Note | None:
     try:
-        found = _Note(*json.loads(path.read_bytes()))
+        with open(path, "rb") as file:
+            return _Note(*map(int, file.read().split()))
     except (FileNotFoundError, ValueError, TypeError):  # a damaged note is no note
         return None
-    return found if all(isinstance(value, int) for value in found) else None
