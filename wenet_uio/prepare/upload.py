@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
@@ -82,11 +83,17 @@ def _put(path: str, uri: str) -> bool:
     with _told(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:
-            there, here = store.modified(name), int(status.st_mtime)  # stores date in whole seconds
+            there, here = _modified(store, name), int(status.st_mtime)  # stores date in whole seconds
             if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(here, timezone.utc):
                 return False
         store.put_file(path, name)
         return True
+
+
+def _modified(store: Any, name: str) -> datetime:
+    """When an object was written. ossfs gives seconds since the epoch, and takes them for local time in `modified`."""
+    seconds = store.info(name).get("LastModified")
+    return datetime.fromtimestamp(seconds, timezone.utc) if isinstance(seconds, int) else store.modified(name)
 
 
 @contextmanager

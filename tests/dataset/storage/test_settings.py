@@ -67,7 +67,15 @@ def test_stores_are_described_without_their_secrets(monkeypatch):
 
 
 def test_only_credentials_of_oss_that_are_set_are_passed_on(monkeypatch):
-    for name in settings.OSS_VARIABLES.values():
+    for name in ("OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET", "OSS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OSS_ACCESS_KEY_ID", "me")
-    assert settings.oss_credentials() == {"key": "me"}
+    assert settings.oss_settings().credentials() == {"key": "me"}
+
+
+def test_a_region_of_oss_selects_signatures_of_version_4(monkeypatch):
+    monkeypatch.delenv("OSS_REGION", raising=False)
+    assert settings.oss_settings().signature == "v1"
+    monkeypatch.setenv("OSS_REGION", "oss-cn-hangzhou")
+    assert settings.oss_settings().region == "cn-hangzhou"
+    assert settings.oss_settings().signature == "v4"

@@ -1,4 +1,4 @@
-"""Reading from HTTP(S) servers, and from AIStore through its HTTP gateway.
+"""Reading from HTTP(S) servers, from OSS by signed URLs, and from AIStore through its HTTP gateway.
 
 Credentials come from the URL (signed URLs too) and ~/.netrc; HTTPS_PROXY and REQUESTS_CA_BUNDLE work as in requests.
 """
@@ -17,6 +17,7 @@ from functools import cache
 
 import requests
 
+from wenet_uio.dataset.storage.oss_store import signed_url
 from wenet_uio.dataset.storage.settings import ais_endpoint, stall
 from wenet_uio.dataset.storage.versions import BusyError, DriverError, RefusedError, Version, check_version
 from wenet_uio.uris import shown
@@ -100,14 +101,17 @@ def _request(method: str, uri: str, headers: dict[str, str]) -> requests.Respons
     Raises:
         RefusedError: the URL, or one that it redirects to, cannot be requested, or the redirects do not end.
     """
-    session, url, headers = _sessions().get(), _url(uri), ALWAYS | headers
+    session, url, headers = _sessions().get(), _url(uri, method), ALWAYS | headers
     try:
         return session.request(method, url, headers=headers, stream=True, timeout=stall(), allow_redirects=True)
     except (requests.TooManyRedirects, ValueError) as error:  # errors of URLs are ValueErrors
         raise RefusedError(f"{shown(uri)}: {shown(error)}") from None
 
 
-def _url(uri: str) -> str:
+def _url(uri: str, method: str) -> str:
+    """The URL of a request for an object."""
+    if uri.startswith("oss://"):
+        return signed_url(uri, method)
     if not uri.startswith("ais://"):
         return uri
     endpoint = ais_endpoint()

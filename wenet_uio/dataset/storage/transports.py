@@ -33,7 +33,7 @@ class Transport(NamedTuple):
 HTTP = Transport(http_store.find_version, http_store.read_chunks)
 FTP = Transport(ftp_store.find_version, ftp_store.read_chunks)
 DRIVER = Transport(driver_store.find_version, driver_store.read_chunks)
-TRANSPORTS = {"http": HTTP, "https": HTTP, "ais": HTTP, "ftp": FTP}
+TRANSPORTS = {"http": HTTP, "https": HTTP, "ais": HTTP, "oss": HTTP, "ftp": FTP}
 """Scheme -> transport. Every other scheme is read through its fsspec driver.
 
 http and ftp do not use fsspec's drivers, because those cannot tell a short answer from a whole one, do not give up a
