@@ -193,7 +193,7 @@ def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardF
 
 
 def _number_of(tar: str) -> int:
-    number = re.search(r"(\d+)[^/\d]*$", tar)
+    number = re.search(r"(\d+)[^/\d]*$", _without_query(tar))
     if number is None:
         raise ListError(
             f"{tar}: its name has no number, which is needed as the shard_id of its entries in the manifest"
@@ -224,9 +224,12 @@ def key_of_audio(wav: str, start: float = 0.0) -> str:
 
     The signature of a URI is no part of its key.
     """
-    if objects.is_remote(wav):
-        wav = wav.partition("?")[0]
-    return Path(wav).stem + (f"_{start:g}" if start else "")
+    return Path(_without_query(wav)).stem + (f"_{start:g}" if start else "")
+
+
+def _without_query(uri: str) -> str:
+    """A URI without its query, which may be a signature; a local path stays as it is."""
+    return uri.partition("?")[0] if objects.is_remote(uri) else uri
 
 
 def locate(wav: str, data_list: str | Path) -> str:
