@@ -198,7 +198,7 @@ def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardF
 
 
 def _number_of(tar: str) -> int:
-    number = re.search(r"(\d+)[^/\d]*$", tar)
+    number = re.search(r"(\d+)[^/\d]*$", _without_query(tar))
     if number is None:
         raise ListError(
             f"{tar}: its name has no number, which is needed as the shard_id of its entries in the manifest"
@@ -225,8 +225,16 @@ def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def key_of_audio(wav: str, start: float = 0.0) -> str:
-    """The key of a line without one: the file name without suffix and, except at 0, the start in seconds."""
-    return Path(wav).stem + (f"_{start:g}" if start else "")
+    """The key of a line without one: the file name without suffix and, except at 0, the start in seconds.
+
+    The signature of a URI is no part of its key.
+    """
+    return Path(_without_query(wav)).stem + (f"_{start:g}" if start else "")
+
+
+def _without_query(uri: str) -> str:
+    """A URI without its query, which may be a signature; a local path stays as it is."""
+    return uri.partition("?")[0] if objects.is_remote(uri) else uri
 
 
 def locate(wav: str, data_list: str | Path) -> str:
