@@ -68,15 +68,18 @@ class Rows:
     keys: np.ndarray
     """uint8: all keys of the file, concatenated."""
     records: np.ndarray | None = None
-    """uint8: a JSON array [text, start, end, other fields] of each sample, if the tar does not hold all of these
-    plainly. `text_offset` and `text_size` then point into this column, not into the tar."""
+    """uint8: a JSON array [text, start, end, other fields, member with the audio] of each sample, if the tar does not
+    hold all of these plainly. `text_offset` and `text_size` then point into this column, not into the tar. Records of
+    earlier versions do not name the member."""
     key_start: int = 0
     """Start of the first key of these rows in `keys`."""
+    tar_pages: str = ""
+    """Digest of some pages of the tar (`digest_of_pages`); empty in indexes of earlier versions."""
 
     @classmethod
-    def of_columns(cls, columns: Mapping[str, np.ndarray]) -> Rows:
+    def of_columns(cls, columns: Mapping[str, np.ndarray], tar_pages: str = "") -> Rows:
         """Rows of the columns of an index file."""
-        return cls(**columns, key_start=0)
+        return cls(**columns, key_start=0, tar_pages=tar_pages)
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -84,7 +87,7 @@ class Rows:
     def slice(self, first: int, last: int) -> Rows:
         """Rows `first` up to `last`, without copying."""
         start = int(self.key_end[first - 1]) if first else self.key_start
-        columns = {name: getattr(self, name)[first:last] for name in COLUMNS}
+        columns: dict[str, Any] = {name: getattr(self, name)[first:last] for name in COLUMNS}
         return Rows(**columns, keys=self.keys, records=self.records, key_start=start)
 
     def with_text_length(self, text_length: np.ndarray) -> Rows:
@@ -126,11 +129,8 @@ def rows_of(entries: Sequence[Entry]) -> Rows:
     }
     values["key_hash"] = [hash_key(key) for key in encoded]
     values["key_end"] = np.cumsum([len(key) for key in encoded], dtype=np.uint64)
-    return Rows(
-        **{name: np.asarray(values[name], dtype=dtype) for name, dtype in COLUMNS.items()},
-        keys=np.frombuffer(b"".join(encoded), dtype=np.uint8),
-        key_start=0,
-    )
+    columns: dict[str, Any] = {name: np.asarray(values[name], dtype=dtype) for name, dtype in COLUMNS.items()}
+    return Rows(**columns, keys=np.frombuffer(b"".join(encoded), dtype=np.uint8))
 
 
 def hash_key(key: bytes) -> int:
@@ -172,13 +172,13 @@ def read_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex:
     """
     columns, meta = read_columns(path, one_of_many=one_of_many)
     bad = [(key, reason) for key, reason in meta.pop("bad")]
-    return StoredIndex(Rows.of_columns(columns), bad, meta)
+    return StoredIndex(Rows.of_columns(columns, meta.pop("tar_pages", "")), bad, meta)
 
 
 def write_index(path: str | Path, rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
     """Write the index of one shard; `meta` is the state of the files that were indexed."""
     with written_aside(path) as file:
-        write_columns(file, rows.columns(), {**meta, "bad": bad})
+        write_columns(file, rows.columns(), {**meta, "tar_pages": rows.tar_pages, "bad": bad})
 
 
 @dataclass(frozen=True)

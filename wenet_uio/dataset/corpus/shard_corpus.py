@@ -15,9 +15,10 @@ from wenet_uio.dataset.corpus.index import Rows, Summary
 from wenet_uio.dataset.corpus.indexing import index_of, kept_folder
 from wenet_uio.dataset.corpus.recent import Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
-from wenet_uio.dataset.corpus.shard_index import shard_index
+from wenet_uio.dataset.corpus.shard_index import digest_of_pages, shard_index
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of, keys_of
+from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, member_before
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -57,6 +58,7 @@ class ShardCorpus(Corpus):
         self._is_remote = meta.get("remote", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
         self._open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
+        self._compared: set[int] = set()
         bad = [(key, reason) for key, reason in meta["bad"]]
         super().__init__(data_list, columns, bad, Summary(**meta["summary"]))
 
@@ -89,26 +91,44 @@ class ShardCorpus(Corpus):
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read audio and text of a sample: from the open tar, or by range from a remote store."""
-        rows, tar = self.rows(ref.shard), self._tar(ref.shard)
+        rows, key = self.rows(ref.shard), self.key(ref)
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
-        first, last = audio_at
         if rows.records is None:  # audio and text are neighbours in the tar: one read
-            first, last = min(first, text_at[0]), max(last, text_at[1])
+            data, first = self._bytes(ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1]))
+            for start, end in (audio_at, text_at):
+                if not is_member_of(key, data, start - first, end - first):
+                    raise self._changed(ref.shard, start, f"of {key}")
+            try:
+                return Utterance(
+                    key,
+                    data[audio_at[0] - first : audio_at[1] - first],
+                    str(data[text_at[0] - first : text_at[1] - first], "utf-8"),
+                )
+            except UnicodeDecodeError:
+                raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
+        data, first = self._bytes(ref.shard, *audio_at)
+        text, start, end, extra, *name = json.loads(bytes(rows.records[slice(*text_at)]))
+        found, size = member_before(data[: audio_at[0] - first])
+        is_own = found == name[0] if name else bool(self.files(ref.shard).manifest) or key in keys_of(found)
+        if not is_own or size != audio_at[1] - audio_at[0]:
+            raise self._changed(ref.shard, audio_at[0], f"with the audio of {key}")
+        return Utterance(key, data[audio_at[0] - first :], text, start, end, extra=extra)
+
+    def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:
+        """Bytes of a tar, with the headers before them; and the place of the first byte."""
+        first, tar = max(0, start - LOOK_BACK), self._tar(shard)
         if tar is not None:
-            data = tar.read(first, last)
-        else:  # not in the cache yet
-            data = objects.read_range(self.files(ref.shard).tar, first, last, self._version(ref.shard))
-        data = memoryview(data)
-        audio = data[audio_at[0] - first : audio_at[1] - first]
-        key = rows.key(ref.row)
-        if rows.records is not None:
-            text, start, end, extra = json.loads(bytes(rows.records[slice(*text_at)]))
-            return Utterance(key, audio, text, start, end, extra=extra)
-        try:
-            return Utterance(key, audio, bytes(data[text_at[0] - first : text_at[1] - first]).decode())
-        except UnicodeDecodeError:
-            raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
+            return memoryview(tar.read(first, end)), first
+        data = objects.read_range(self.files(shard).tar, first, end, self._version(shard))  # not in the cache yet
+        return memoryview(data), first
+
+    def _changed(self, shard: int, offset: int, wanted: str) -> ListError:
+        """The error for a member that is not the one that was indexed."""
+        return ListError(
+            f"{self.files(shard).tar}: byte {offset} does not begin the member {wanted}: the tar or its index was "
+            "changed; check_data.py makes the index again"
+        )
 
     def _version(self, shard: int) -> Version:
         """The version of a remote or packed tar that was indexed."""
@@ -117,7 +137,7 @@ class ShardCorpus(Corpus):
     def _read_rows(self, shard: int) -> Rows:
         files = self.files(shard)
         if files.is_plain:
-            rows, _ = shard_index(str(files), self._layout)
+            rows, _ = shard_index(str(files), self._layout, "size")
         else:
             rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))
         if rows.digest() != int(self._digest[shard]):
@@ -143,6 +163,11 @@ class ShardCorpus(Corpus):
         if file is None:
             return None
         with file:
+            if shard not in self._compared and self.rows(shard).tar_pages not in ("", digest_of_pages(file)):
+                raise ListError(
+                    f"{path}: changed since it was indexed; delete the indexes of tar and list to redo them"
+                )
+            self._compared.add(shard)
             return _Tar(file)
 
     def __reduce__(self) -> tuple[Callable, tuple]:

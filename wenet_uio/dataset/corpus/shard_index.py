@@ -1,25 +1,28 @@
 """The index of one local shard: found by scanning the tar, kept beside the tar as `x.tar.idx`.
 
 A shard is a tar in which consecutive members with one key are a sample; see `formats/`. An index is made again if the
-size of the tar differs, if the tar is more than a minute newer than the index, or if the manifest has changed.
+size or some pages of the tar differ, if the tar is more than a minute newer than the index, or if the manifest has
+changed. Planning compares no pages, so that it opens no tar.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.dataset.corpus.columns import is_index
-from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, read_index, rows_of, write_index
+from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, StoredIndex, read_index, rows_of, write_index
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, folder_beside_shar, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
@@ -32,7 +35,16 @@ COPY_SECONDS = 60.0
 is not enough to tell two tars apart, because tars are padded to multiples of 10 KB."""
 
 
-def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> Indexed:
+PAGE, PAGES = 4096, 4
+"""Bytes and number of the pages of a tar that are compared with its index."""
+LOST = "was in the tar when it was indexed before"
+"""Reason of a sample that an earlier index has and a damaged tar does not."""
+
+Comparison = Literal["size", "pages", "all"]
+"""What must be as it was indexed: size and time of a tar; some of its pages too; everything (the tar is scanned)."""
+
+
+def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT, compare: Comparison = "pages") -> Indexed:
     """Index of a local shard (`str(ShardFiles)`); made and kept beside the shard if it is missing or out of date.
 
     Returns:
@@ -42,13 +54,54 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> Indexed:
     tar, manifest = objects.without_scheme(files.tar), files.manifest and objects.without_scheme(files.manifest)
     files = files._replace(tar=tar, manifest=manifest)
     sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
-    if is_index(sidecar) and _mtime(tar) <= _mtime(sidecar) + COPY_SECONDS:
-        rows, bad, meta = read_index(sidecar, one_of_many=True)
-        if all(meta.get(name) == value for name, value in state.items()):
-            return rows, bad
+    before = read_index(sidecar, one_of_many=True) if is_index(sidecar) else None
+    if before is not None and compare != "all" and _mtime(tar) <= _mtime(sidecar) + COPY_SECONDS:
+        is_same = all(before.meta.get(name) == value for name, value in state.items())
+        if is_same and (compare == "size" or before.rows.tar_pages in ("", _pages_of(tar))):
+            return before.rows, before.bad
     rows, bad = scan_shard(files, layout, tar)
-    write_index(sidecar, rows, bad, state)
+    bad += lost_since(before, rows, bad, files.tar)
+    if before is None or before.meta != state or not same_rows(before.rows, rows) or before.bad != bad:
+        write_index(sidecar, rows, bad, state)
     return rows, bad
+
+
+def lost_since(before: StoredIndex | None, rows: Rows, bad: Sequence[Problem], tar: str) -> list[Problem]:
+    """Samples of an earlier index that are not in a damaged tar; none if the tar is not damaged.
+
+    Args:
+        rows: the samples that were found.
+        bad: the problems that were found; those with the name of the tar are damage.
+    """
+    if before is None or all(key != tar for key, _ in bad):
+        return []
+    known = {*_keys(rows), *(key for key, _ in bad)}
+    lost = (*_keys(before.rows), *(key for key, reason in before.bad if reason == LOST))
+    return [(key, LOST) for key in dict.fromkeys(lost) if key not in known]
+
+
+def same_rows(first: Rows, second: Rows) -> bool:
+    """Whether two indexes have the same samples at the same places."""
+    one, other = first.columns(), second.columns()
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def digest_of_pages(file: BinaryIO) -> str:
+    """Digest of pages at the start and at each quarter of a tar: a tar with other data differs in almost any page."""
+    size = os.fstat(file.fileno()).st_size
+    digest = hashlib.blake2b(digest_size=8)
+    for number in range(PAGES):
+        digest.update(os.pread(file.fileno(), PAGE, size * number // PAGES))
+    return digest.hexdigest()
+
+
+def _pages_of(tar: str | Path) -> str:
+    with open(tar, "rb") as file:
+        return digest_of_pages(file)
+
+
+def _keys(rows: Rows) -> list[str]:
+    return [rows.key(row) for row in range(len(rows))]
 
 
 def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
@@ -63,9 +116,9 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         of each damaged place of the tar.
     """
     members, bad = read_members(tar, files.tar)
-    if not members:
-        return rows_of([]), bad
-    with open(tar, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    if not members and not files.manifest:
+        return replace(rows_of([]), tar_pages=_pages_of(tar)), bad
+    with _mapped(tar) as data:
 
         def read(member: Member) -> bytes:
             return data[member.offset : member.offset + member.size]
@@ -81,7 +134,19 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         else:
             samples, problems = find_entries(members, files.manifest, files.shard_id, layout, info_of)
         bad.extend(problems)
-        return _rows_of_samples(samples, info_of, bad), bad
+        rows = _rows_of_samples(samples, info_of, bad)
+        return replace(rows, tar_pages=_pages_of(tar)), bad
+
+
+@contextmanager
+def _mapped(path: str) -> Iterator[mmap.mmap | bytes]:
+    """Map a file; an empty file cannot be mapped, and is no bytes."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
 
 
 def sidecar_of(tar: str | Path, manifest: str | None = None, layout: Layout = DEFAULT_LAYOUT) -> Path:
@@ -101,9 +166,13 @@ def _rows_of_samples(
 ) -> Rows:
     """Rows of the samples with readable audio; the other samples are added to `bad`.
 
-    If the tar does not hold all texts plainly, or a sample has a segment or other fields, the rows carry records.
+    If the tar does not hold all texts plainly, or a sample has a segment, a link or other fields, the rows carry
+    records.
     """
-    with_records = any(text is None or line.extra or line.start or line.end for line, _, text in samples)
+    with_records = any(
+        text is None or line.extra or line.start or line.end or audio.target or text.target
+        for line, audio, text in samples
+    )
     entries: list[Entry] = []
     records = bytearray()
     for line, audio, text in samples:
@@ -114,7 +183,8 @@ def _rows_of_samples(
             continue
         text_at = (text.offset, text.size) if text else (0, 0)
         if with_records:
-            record = json.dumps([line.text, line.start, line.end, line.extra], ensure_ascii=False).encode()
+            values = [line.text, line.start, line.end, line.extra, audio.target or audio.name]
+            record = json.dumps(values, ensure_ascii=False).encode()
             text_at = len(records), len(record)
             records += record
         entries.append(Entry(line.key, count, rate, len(line.text.strip()), audio.offset, audio.size, *text_at))

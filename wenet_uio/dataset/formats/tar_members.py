@@ -98,9 +98,9 @@ def _take(header: Header, found: list[Member | Header], bad: list[tuple[str, str
     """Add one member to `found` or to `bad`; folders belong to neither."""
     problem = _problem(header)
     if problem:
-        bad.append((_printable(_plain(header.name)), problem))
+        bad.append((_printable(plain_name(header.name)), problem))
     elif header.kind in FILES:
-        found.append(Member(_plain(header.name), header.offset, header.size))
+        found.append(Member(plain_name(header.name), header.offset, header.size))
     elif header.kind in LINKS:
         found.append(header)
 
@@ -119,7 +119,7 @@ def _problem(header: Header) -> str:
         return f"larger than 4 GiB ({header.size} bytes)"
     if _printable(header.name) != header.name:
         return "its name is not UTF-8"
-    return "" if _plain(header.name) and "\0" not in header.name else "its name is empty or holds a zero byte"
+    return "" if plain_name(header.name) and "\0" not in header.name else "its name is empty or holds a zero byte"
 
 
 def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) -> str:
@@ -158,7 +158,7 @@ def _damage_behind(data: mmap.mmap, end: int) -> str:
 
 def _without_links(found: list[Member | Header], bad: list[tuple[str, str]]) -> list[Member]:
     """The members, with each link as a member that has the place of its target; links without a target go to `bad`."""
-    by_name = {_plain(item.name): item for item in found}
+    by_name = {plain_name(item.name): item for item in found}
     members = []
     for item in found:
         if isinstance(item, Member):
@@ -166,9 +166,9 @@ def _without_links(found: list[Member | Header], bad: list[tuple[str, str]]) -> 
             continue
         target = _target(item, by_name)
         if target is None:
-            bad.append((_plain(item.name), f"a link to {_printable(item.link)}, which is not in the tar"))
+            bad.append((plain_name(item.name), f"a link to {_printable(item.link)}, which is not in the tar"))
         else:
-            members.append(target._replace(name=_plain(item.name), target=target.name))
+            members.append(target._replace(name=plain_name(item.name), target=target.name))
     return members
 
 
@@ -179,11 +179,12 @@ def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | None:
         if not isinstance(item, Header):
             break
         folder = posixpath.dirname(item.name) if item.kind == LINKS[1:] else ""
-        item = by_name.get(_plain(posixpath.normpath(posixpath.join(folder, item.link))))
+        item = by_name.get(plain_name(posixpath.normpath(posixpath.join(folder, item.link))))
     return item if isinstance(item, Member) else None
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """The name of a member without a leading `./`."""
     return name.removeprefix("./")
 
 
