@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wenet_uio.dataset.corpus.columns import is_index
 from wenet_uio.dataset.corpus.index import Indexed, Rows, read_index, write_index
-from wenet_uio.dataset.corpus.shard_index import scan_shard
+from wenet_uio.dataset.corpus.shard_index import Comparison, lost_since, scan_shard, stale
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
@@ -25,21 +25,30 @@ def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, V
     return rows, Version(*meta["version"])
 
 
-def update_kept_index(files: ShardFiles, layout: Layout, folder: Path) -> Indexed:
+def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: Comparison = "pages") -> Indexed:
     """Index a remote or compressed shard, unless `folder` has an index of its current version.
+
+    Args:
+        compare: "all" fetches and scans the shard in any case.
 
     Raises:
         OSError: the shard cannot be fetched.
     """
     version, path = objects.current_version(files.tar, kept=0.0), _path(files, layout, folder)
     manifest = astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
-    if is_index(path):
-        rows, bad, meta = read_index(path)
-        if Version(*meta["version"]) == version and (manifest is None or tuple(meta["manifest"]) == manifest):
-            return rows, bad
-    rows, bad = _from_sidecar(files, layout, version) or _scanned(files, layout, version)
+    before = read_index(path) if is_index(path) else None
+    is_current = (
+        before is not None
+        and Version(*before.meta["version"]) == version
+        and (manifest is None or tuple(before.meta["manifest"]) == manifest)
+    )
+    if before is not None and is_current and compare != "all":
+        return before.rows, before.bad
+    beside = None if compare == "all" else _from_sidecar(files, layout, version)
+    rows, bad = beside or _scanned(files, layout, version)
+    bad += lost_since(before, rows, bad, files.tar)
     write_index(path, rows, bad, {"version": astuple(version), "manifest": manifest})
-    return rows, bad
+    return rows, bad + (stale(before, rows, files.tar) if is_current and compare == "all" else [])
 
 
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:

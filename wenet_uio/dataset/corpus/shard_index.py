@@ -39,6 +39,8 @@ PAGE, PAGES = 4096, 4
 """Bytes and number of the pages of a tar that are compared with its index."""
 LOST = "was in the tar when it was indexed before"
 """Reason of a sample that an earlier index has and a damaged tar does not."""
+STALE = "its index had other samples than the tar, and was made again"
+"""Reason that names a tar whose index counted as up to date."""
 
 Comparison = Literal["size", "pages", "all"]
 """What must be as it was indexed: size and time of a tar; some of its pages too; everything (the tar is scanned)."""
@@ -55,15 +57,25 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT, compare: Comparison
     files = files._replace(tar=tar, manifest=manifest)
     sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
     before = read_index(sidecar, one_of_many=True) if is_index(sidecar) else None
-    if before is not None and compare != "all" and _mtime(tar) <= _mtime(sidecar) + COPY_SECONDS:
-        is_same = all(before.meta.get(name) == value for name, value in state.items())
-        if is_same and (compare == "size" or before.rows.tar_pages in ("", _pages_of(tar))):
-            return before.rows, before.bad
+    is_current = (
+        before is not None
+        and _mtime(tar) <= _mtime(sidecar) + COPY_SECONDS
+        and all(before.meta.get(name) == value for name, value in state.items())
+    )
+    if before is not None and is_current and _has_pages(before.rows, tar, compare):
+        return before.rows, before.bad
     rows, bad = scan_shard(files, layout, tar)
     bad += lost_since(before, rows, bad, files.tar)
-    if before is None or before.meta != state or not same_rows(before.rows, rows) or before.bad != bad:
+    if before is None or (before.meta, before.bad) != (state, bad) or not same_rows(before.rows, rows):
         write_index(sidecar, rows, bad, state)
-    return rows, bad
+    return rows, bad + (stale(before, rows, files.tar) if is_current and compare == "all" else [])
+
+
+def stale(before: StoredIndex | None, rows: Rows, tar: str) -> list[Problem]:
+    """The problem of a tar that has other samples than its index."""
+    if before is None or same_rows(before.rows, replace(rows, tar_pages=before.rows.tar_pages)):
+        return []
+    return [(tar, STALE)]
 
 
 def lost_since(before: StoredIndex | None, rows: Rows, bad: Sequence[Problem], tar: str) -> list[Problem]:
@@ -76,14 +88,15 @@ def lost_since(before: StoredIndex | None, rows: Rows, bad: Sequence[Problem], t
     if before is None or all(key != tar for key, _ in bad):
         return []
     known = {*_keys(rows), *(key for key, _ in bad)}
-    lost = (*_keys(before.rows), *(key for key, reason in before.bad if reason == LOST))
-    return [(key, LOST) for key in dict.fromkeys(lost) if key not in known]
+    lost = (*_keys(before.rows), *(key for key, reason in before.bad if reason.startswith(LOST)))
+    return _in_tar([(key, LOST) for key in dict.fromkeys(lost) if key not in known], tar)
 
 
 def same_rows(first: Rows, second: Rows) -> bool:
-    """Whether two indexes have the same samples at the same places."""
+    """Whether two indexes have the same samples at the same places, and are of the same tar."""
     one, other = first.columns(), second.columns()
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    is_same = one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    return is_same and first.tar_pages == second.tar_pages
 
 
 def digest_of_pages(file: BinaryIO) -> str:
@@ -95,9 +108,15 @@ def digest_of_pages(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _pages_of(tar: str | Path) -> str:
+def pages_of(tar: str | Path) -> str:
+    """`digest_of_pages` of a file."""
     with open(tar, "rb") as file:
         return digest_of_pages(file)
+
+
+def _has_pages(rows: Rows, tar: str, compare: Comparison) -> bool:
+    """Whether a tar has the pages that were indexed, as far as they are to be compared."""
+    return compare == "size" or (compare == "pages" and rows.tar_pages in ("", pages_of(tar)))
 
 
 def _keys(rows: Rows) -> list[str]:
@@ -115,9 +134,10 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         the rows, and (key, reason) of each sample without audio, without text, or with audio that cannot be read, and
         of each damaged place of the tar.
     """
-    members, bad = read_members(tar, files.tar)
+    members, found = read_members(tar, files.tar)
+    bad = _in_tar(found, files.tar)
     if not members and not files.manifest:
-        return replace(rows_of([]), tar_pages=_pages_of(tar)), bad
+        return replace(rows_of([]), tar_pages=pages_of(tar)), bad
     with _mapped(tar) as data:
 
         def read(member: Member) -> bytes:
@@ -133,9 +153,15 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
             samples, problems = find_cuts(members, files.manifest, info_of)
         else:
             samples, problems = find_entries(members, files.manifest, files.shard_id, layout, info_of)
-        bad.extend(problems)
-        rows = _rows_of_samples(samples, info_of, bad)
-        return replace(rows, tar_pages=_pages_of(tar)), bad
+        rows = _rows_of_samples(samples, info_of, problems)
+        bad += problems if files.manifest else _in_tar(problems, files.tar)
+        return replace(rows, tar_pages=pages_of(tar)), bad
+
+
+def _in_tar(bad: Sequence[Problem], tar: str) -> list[Problem]:
+    """The problems, each with the name of the tar."""
+    name = tar.partition("?")[0].rpartition("/")[2]
+    return [(key, reason if key == tar else f"{reason} (in {name})") for key, reason in bad]
 
 
 @contextmanager
