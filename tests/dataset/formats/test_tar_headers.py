@@ -167,4 +167,4 @@ def test_the_name_before_data_is_found_behind_headers_of_any_format(tmp_path):
         with open(tmp_path / "a.tar", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             for item in read_members(str(tmp_path / "a.tar"))[0]:
                 assert member_before(data[max(0, item.offset - LOOK_BACK) : item.offset]) == (item.name, item.size)
-    assert member_before(b"") == ("", 0)
+    assert member_before(b"x" * 511) == ("", -1)

@@ -68,9 +68,9 @@ class Rows:
     keys: np.ndarray
     """uint8: all keys of the file, concatenated."""
     records: np.ndarray | None = None
-    """uint8: a JSON array [text, start, end, other fields, member with the audio] of each sample, if the tar does not
-    hold all of these plainly. `text_offset` and `text_size` then point into this column, not into the tar. Records of
-    earlier versions do not name the member."""
+    """uint8: a JSON array [text, start, end, other fields, key, audio member] of each sample, if the tar does not hold
+    all of these plainly. `text_offset` and `text_size` then point into this column, not into the tar. Earlier versions
+    wrote no key and no member."""
     key_start: int = 0
     """Start of the first key of these rows in `keys`."""
     tar_pages: str = ""

@@ -19,6 +19,7 @@ from wenet_uio.dataset.corpus.shard_index import digest_of_pages, shard_index
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of, keys_of
 from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, member_before
+from wenet_uio.dataset.formats.tar_members import plain_name
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -39,6 +40,7 @@ class _Tar:
 
     def __init__(self, file: BinaryIO) -> None:
         self._descriptor = os.dup(file.fileno())
+        self.size = os.fstat(self._descriptor).st_size
 
     def read(self, start: int, end: int) -> bytes:
         return os.pread(self._descriptor, end - start, start)
@@ -91,43 +93,57 @@ class ShardCorpus(Corpus):
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read audio and text of a sample: from the open tar, or by range from a remote store."""
-        rows, key = self.rows(ref.shard), self.key(ref)
+        rows = self.rows(ref.shard)
+        if rows.records is not None:
+            return self._read_recorded(ref, rows, rows.records)
+        key = rows.key(ref.row)
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
-        if rows.records is None:  # audio and text are neighbours in the tar: one read
-            data, first = self._bytes(ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1]))
-            for start, end in (audio_at, text_at):
-                if not is_member_of(key, data, start - first, end - first):
-                    raise self._changed(ref.shard, start, f"of {key}")
-            try:
-                return Utterance(
-                    key,
-                    data[audio_at[0] - first : audio_at[1] - first],
-                    str(data[text_at[0] - first : text_at[1] - first], "utf-8"),
-                )
-            except UnicodeDecodeError:
-                raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
-        data, first = self._bytes(ref.shard, *audio_at)
-        text, start, end, extra, *name = json.loads(bytes(rows.records[slice(*text_at)]))
-        found, size = member_before(data[: audio_at[0] - first])
-        is_own = found == name[0] if name else bool(self.files(ref.shard).manifest) or key in keys_of(found)
-        if not is_own or size != audio_at[1] - audio_at[0]:
-            raise self._changed(ref.shard, audio_at[0], f"with the audio of {key}")
-        return Utterance(key, data[audio_at[0] - first :], text, start, end, extra=extra)
+        # Audio and text are neighbours in the tar: one read.
+        data, first = self._bytes(ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1]))
+        audio, text = ((start - first, end - first) for start, end in (audio_at, text_at))
+        if not is_member_of(key, data, *audio) or not is_member_of(key, data, *text):
+            raise self._changed(ref)
+        try:
+            return Utterance(key, data[slice(*audio)], str(data[slice(*text)], "utf-8"))
+        except UnicodeDecodeError:
+            raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
+
+    def _read_recorded(self, ref: SampleRef, rows: Rows, records: np.ndarray) -> Utterance:
+        """Read the audio of a sample whose text is in the index."""
+        key = rows.key(ref.row)
+        start, end = _place(rows.audio_offset, rows.audio_size, ref.row)
+        data, first = self._bytes(ref.shard, start, end)
+        found, size = member_before(data[: start - first])
+        try:
+            record = json.loads(bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))]))
+            text, *segment, extra = record[:4]
+        except ValueError:
+            raise self._changed(ref) from None
+        if len(record) > 4:
+            is_own = record[4:] == [key, plain_name(found)]
+        else:  # of an earlier version; a manifest may use other names than the tar
+            is_own = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(found))
+        if not is_own or size != end - start:
+            raise self._changed(ref)
+        return Utterance(key, data[start - first :], text, *segment, extra=extra)
 
     def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:
         """Bytes of a tar, with the headers before them; and the place of the first byte."""
         first, tar = max(0, start - LOOK_BACK), self._tar(shard)
         if tar is not None:
+            if end > tar.size:
+                raise ListError(f"{self.files(shard).tar}: ends at byte {tar.size}, changed since it was indexed")
             return memoryview(tar.read(first, end)), first
         data = objects.read_range(self.files(shard).tar, first, end, self._version(shard))  # not in the cache yet
         return memoryview(data), first
 
-    def _changed(self, shard: int, offset: int, wanted: str) -> ListError:
-        """The error for a member that is not the one that was indexed."""
+    def _changed(self, ref: SampleRef) -> ListError:
+        """The error for a sample that is not at its place in the tar."""
+        rows = self.rows(ref.shard)
         return ListError(
-            f"{self.files(shard).tar}: byte {offset} does not begin the member {wanted}: the tar or its index was "
-            "changed; check_data.py makes the index again"
+            f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte {rows.audio_offset[ref.row]}, because the "
+            "tar or its index was changed; check_data.py makes the index again"
         )
 
     def _version(self, shard: int) -> Version:

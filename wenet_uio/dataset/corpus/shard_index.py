@@ -209,8 +209,12 @@ def _rows_of_samples(
             continue
         text_at = (text.offset, text.size) if text else (0, 0)
         if with_records:
-            values = [line.text, line.start, line.end, line.extra, audio.target or audio.name]
-            record = json.dumps(values, ensure_ascii=False).encode()
+            values = [line.text, line.start, line.end, line.extra, line.key, audio.target or audio.name]
+            try:
+                record = json.dumps(values, ensure_ascii=False).encode()
+            except (UnicodeEncodeError, RecursionError) as error:
+                bad.append((line.key, f"its text or other fields cannot be stored ({error})"))
+                continue
             text_at = len(records), len(record)
             records += record
         entries.append(Entry(line.key, count, rate, len(line.text.strip()), audio.offset, audio.size, *text_at))

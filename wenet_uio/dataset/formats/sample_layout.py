@@ -212,7 +212,7 @@ def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
 def _parsed(field: str, member: Member, read: ReadMember) -> Any:
     try:
         return json.loads(_decoded(member, read))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ListError(f"member {field} is not JSON ({error})") from None
 
 

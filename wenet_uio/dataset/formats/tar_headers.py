@@ -188,9 +188,14 @@ def member_before(before: bytes | memoryview) -> tuple[str, int]:
 
     Args:
         before: the LOOK_BACK bytes before the data; fewer at the start of a tar.
+
+    Returns:
+        "" and -1 if there is no room for a header.
     """
     before = bytes(before)
-    header = _values(before[-BLOCK:].ljust(BLOCK, b"\0"))
+    if len(before) < BLOCK:
+        return "", -1
+    header = _values(before[-BLOCK:])
     for at in range(len(before) - 3 * BLOCK, -1, -BLOCK):
         if before[at + 156] not in LONG_NAME + PAX or before[at + MAGIC_AT : at + MAGIC_AT + 5] != MAGIC:
             continue
