@@ -94,4 +94,4 @@ def faulty_shard_list(planted, tmp_path):
         "empty_shard": [whole[2]],
         "stale_index": [whole[3]],
     }
-    return tmp_path / "shard.list", {**expected, **found, "broken_shard": broken}
+    return tmp_path / "shard.list", {**expected, **found, "broken_shard": sorted([*broken, whole[0]])}

@@ -142,8 +142,8 @@ class ShardCorpus(Corpus):
         """The error for a sample that is not at its place in the tar."""
         rows = self.rows(ref.shard)
         return ListError(
-            f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte {rows.audio_offset[ref.row]}, because the "
-            "tar or its index was changed; check_data.py makes the index again"
+            f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte {rows.audio_offset[ref.row]}: the tar or "
+            "its index was changed; check_data.py makes the index again"
         )
 
     def _version(self, shard: int) -> Version:

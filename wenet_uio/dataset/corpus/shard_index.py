@@ -11,10 +11,12 @@ import hashlib
 import json
 import mmap
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -22,7 +24,17 @@ import numpy as np
 
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.dataset.corpus.columns import is_index
-from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, StoredIndex, read_index, rows_of, write_index
+from wenet_uio.dataset.corpus.index import (
+    COLUMNS,
+    Entry,
+    Indexed,
+    Problem,
+    Rows,
+    StoredIndex,
+    read_index,
+    rows_of,
+    write_index,
+)
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, folder_beside_shar, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
@@ -59,6 +71,7 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT, compare: Comparison
     before = read_index(sidecar, one_of_many=True) if is_index(sidecar) else None
     is_current = (
         before is not None
+        and (compare == "size" or _is_sound(before.rows))
         and _mtime(tar) <= _mtime(sidecar) + COPY_SECONDS
         and all(before.meta.get(name) == value for name, value in state.items())
     )
@@ -119,8 +132,23 @@ def _has_pages(rows: Rows, tar: str, compare: Comparison) -> bool:
     return compare == "size" or (compare == "pages" and rows.tar_pages in ("", pages_of(tar)))
 
 
+def _is_sound(rows: Rows) -> bool:
+    """Whether the columns of an index, which anybody may have written, fit each other."""
+    columns = [(getattr(rows, name), dtype) for name, dtype in COLUMNS.items()]
+    ends = rows.key_end
+    return (
+        all(len(column) == len(rows) and column.dtype == dtype for column, dtype in columns)
+        and bool(np.all(ends[1:] >= ends[:-1]))
+        and (not len(rows) or int(ends[-1]) <= len(rows.keys))
+    )
+
+
 def _keys(rows: Rows) -> list[str]:
-    return [rows.key(row) for row in range(len(rows))]
+    if not _is_sound(rows):
+        return []
+    starts = [0, *rows.key_end.tolist()]
+    keys = rows.keys.tobytes()
+    return [keys[start:end].decode(errors="backslashreplace") for start, end in pairwise(starts)]
 
 
 def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
@@ -135,6 +163,13 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         of each damaged place of the tar.
     """
     members, found = read_members(tar, files.tar)
+    if files.manifest:
+        names = Counter(member.name for member in members)
+        found += [
+            (name, f"{count} members have this name, and only the last is used")
+            for name, count in names.items()
+            if count > 1
+        ]
     bad = _in_tar(found, files.tar)
     if not members and not files.manifest:
         return replace(rows_of([]), tar_pages=pages_of(tar)), bad

@@ -130,7 +130,7 @@ def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) 
     if lost:
         return f"an end mark at byte {stopped}, and members behind it{lost}"
     if stopped >= len(data) + BLOCK:
-        return ""  # the last member is cut short, which is reported for the member itself
+        return f"ends at byte {len(data)}, in its last member: it may be cut short"
     if stopped > len(data):
         return f"ends at byte {len(data)}, in the padding of its last member: it may be cut short"
     if stopped == len(data):
