@@ -177,11 +177,16 @@ def test_a_shard_that_was_replaced_within_a_minute_is_named_and_its_index_made_a
     assert not check(shards, "shard", processes=1, tokenizer=None, filters=False).findings
 
 
-def test_an_index_in_another_order_is_named_and_made_again(shards):
+@pytest.mark.parametrize("mixed", [False, True])
+def test_an_index_in_another_order_is_named_and_made_again(shards, mixed):
+    checked = shards
+    if mixed:
+        checked = shards.parent / "mixture.yaml"
+        checked.write_text(f"- {{type: shard, data_list: {shards}}}\n")
     sidecar = sidecar_of(shards.parent / "zeros.tar")
     rows, bad, meta = read_index(sidecar)
     write_index(sidecar, replace(rows, audio_offset=rows.audio_offset[::-1]), bad, meta)
-    report = check(shards, "shard", processes=1, tokenizer=None, filters=False)
+    report = check(checked, "shard", processes=1, tokenizer=None, filters=False)
     assert [(f.kind, f.key) for f in report.findings] == [("stale_index", str(shards.parent / "zeros.tar"))]
     assert len(everything(open_list(str(shards), "shard"))) == report.utterances == SAMPLES * (len(DAMAGES) + 2)
 

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import is_index, read_columns
 from wenet_uio.dataset.corpus.index import Problem, read_index
 from wenet_uio.dataset.corpus.indexing import build_index, check_type, index_of, index_shard
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
+from wenet_uio.dataset.corpus.sources import lists_of_sources
 from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, read_shard_list
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
 from wenet_uio.dataset.storage import objects
@@ -38,11 +40,12 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         ListError: there is no such list, or no shard of the list can be read.
     """
     if data_type == "raw" or Path(data_list).suffix in MIXTURE_SUFFIXES:
+        findings = _check_mixture(data_list) if Path(data_list).suffix in MIXTURE_SUFFIXES else []
         corpus = open_corpus(data_list, data_type)
-        yield corpus, [Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad]
+        yield corpus, [*findings, *(Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad)]
         return
     shards = _shards_of(data_list)
-    checked = _check_shards(shards, data_list)
+    checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
     findings = [finding for shard in checked for finding in shard.findings]
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
@@ -54,9 +57,8 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
                     f"{data_list}: none of its shards can be read ({findings[0].key}: {findings[0].detail})"
                 )
             Path(opened).write_text(whole, encoding="utf-8")
-        elif _is_stale(data_list, checked):
-            with locked(data_list):
-                build_index(data_list, "shard")
+        else:
+            _update_index(data_list, DEFAULT_LAYOUT, checked)
         corpus = open_corpus(opened, data_type)
         tars = {ShardFiles.parse(shard).tar for shard in shards}
         kinds = ("broken_shard" if key in tars else NOT_INDEXED for key, _ in corpus.bad)
@@ -83,17 +85,28 @@ class _Checked(NamedTuple):
     """Samples that cannot be used, as in the index."""
 
 
-def _check_shards(shards: list[str], data_list: str) -> list[_Checked]:
+def _check_mixture(path: str) -> list[Finding]:
+    """Scan the shards of all sources of a mixture; findings for missing shards and for wrong indexes."""
+    findings: list[Finding] = []
+    for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
+        if data_type == "shard":
+            checked = _check_shards(read_shard_list(data_list), data_list, layout)
+            findings += [finding for shard in checked for finding in shard.findings]
+            _update_index(data_list, layout, checked)
+    return findings
+
+
+def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Checked]:
     """Scan all shards, and compare them with their indexes."""
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda shard: _check_shard(shard, data_list), shards))
+        return list(pool.map(lambda shard: _check_shard(shard, data_list, layout), shards))
 
 
-def _check_shard(shard: str, data_list: str) -> _Checked:
+def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
     """Report a shard that is missing, unreadable, empty or not as indexed; a wrong index is made again."""
     files = ShardFiles.parse(shard)
     try:
-        rows, bad = index_shard(shard, data_list, DEFAULT_LAYOUT, "all")
+        rows, bad = index_shard(shard, data_list, layout, "all")
     except OSError as error:
         broken = Finding("broken_shard", files.tar, error.strerror or str(error))
         return _Checked([broken, *(Finding(NOT_INDEXED, key, MISSING) for key in _known_keys(files))], is_broken=True)
@@ -113,12 +126,14 @@ def _known_keys(files: ShardFiles) -> list[str]:
     return [rows.key(row) for row in range(len(rows))]
 
 
-def _is_stale(data_list: str, checked: list[_Checked]) -> bool:
-    """Whether the list has an index with other samples, or with fewer bad samples, than its shards."""
-    if not is_index(index_of(data_list)):
-        return False
-    columns, meta = read_columns(index_of(data_list))
+def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:
+    """Make the index of a list again if it has other samples, or fewer bad samples, than the shards of the list."""
+    index = index_of(data_list, layout)
+    if any(shard.is_broken for shard in checked) or not is_index(index):
+        return
+    columns, meta = read_columns(index)
     known = {(key, reason) for key, reason in meta["bad"]}
-    return columns["digest"].tolist() != [shard.digest for shard in checked if shard.digest is not None] or any(
-        problem not in known for shard in checked for problem in shard.bad
-    )
+    is_same = columns["digest"].tolist() == [shard.digest for shard in checked if shard.digest is not None]
+    if not is_same or any(problem not in known for shard in checked for problem in shard.bad):
+        with locked(data_list):
+            build_index(data_list, "shard", layout=layout)

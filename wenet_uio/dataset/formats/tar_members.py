@@ -1,8 +1,8 @@
 """Reading the members of a tar: all that are intact, past damage and through links.
 
-GNU's long names and pax headers are read. A link stands for its target in the same tar. Sparse members, and links to
-files outside the tar, are refused by name. Only damaged samples are lost; scanning resumes at the next valid header. A
-tar without an end mark is reported too, because it may be cut short.
+A link stands for its target in the same tar. Sparse members, devices, and links to files outside the tar are refused by
+name. Only damaged samples are lost; scanning resumes at the next valid header. A tar without an end mark, or with more
+zeros behind it than a record, is reported too, because it may be cut short or downloaded in part.
 """
 
 from __future__ import annotations
