@@ -68,7 +68,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
             )
         tar.write(b"\0" * END_BYTES)
     rows = rows_of(entries)
-    write_index(sidecar_of(path), rows, [], {"tar_bytes": tar.size})
+    write_index([sidecar_of(path)], rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
 

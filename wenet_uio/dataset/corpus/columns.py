@@ -37,12 +37,17 @@ def write_columns(file: IO[bytes], columns: Mapping[str, np.ndarray], meta: Mapp
         position = entries[name][2] + array.nbytes
 
 
-def is_index(path: str | Path) -> bool:
-    """Whether `path` is a file with an index of this version."""
+def find_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """Like `read_columns`; None if there is no such file, or it is damaged, unreadable or of another version.
+
+    The caller makes the file again.
+    """
     if not os.path.isfile(path):  # noqa: PTH113 - runs for every shard; pathlib is slower
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return None
+    try:
+        return read_columns(path, one_of_many=one_of_many)
+    except (FileNotFoundError, PermissionError, ValueError):
+        return None
 
 
 def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -53,29 +58,37 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
             effect on these columns.
 
     Raises:
-        ValueError: the file is no index, or is shorter than its header says.
+        ValueError: the file is no index, or is damaged: its header cannot be read, or names more than the file holds.
     """
     with open(path, "rb") as file:
         prefix = file.read(16)
         if prefix[:8] != MAGIC:
             raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
-        header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(prefix[8:], "little")
+        if len(prefix) < 16 or 16 + length > size:
+            raise ValueError(f"{path}: cut short inside its header ({size} bytes); delete it to have it rebuilt")
+        try:
+            entries, meta = _parse_header(file.read(length))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: its header is damaged ({error}); delete it to have it rebuilt") from None
+        for name, (dtype, count, offset) in entries.items():
+            end = offset + count * dtype.itemsize
+            if end > size:
+                raise ValueError(
+                    f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt"
+                )
         if one_of_many:  # Python's own mmap keeps a descriptor
             import torch  # not at the top: torch would double the memory of a process that only plans
 
             data = torch.from_file(str(path), size=size, dtype=torch.uint8).numpy()
         else:
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    columns = {}
-    for name, (dtype, count, offset) in header["columns"].items():
-        end = offset + count * np.dtype(dtype).itemsize
-        if end > size:
-            raise ValueError(
-                f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt"
-            )
-        columns[name] = data[offset:end].view(dtype)
-    return columns, header["meta"]
+    columns = {
+        name: data[offset : offset + count * dtype.itemsize].view(dtype)
+        for name, (dtype, count, offset) in entries.items()
+    }
+    return columns, meta
 
 
 def map_file(path: str | Path) -> np.ndarray:
@@ -109,6 +122,22 @@ def release_pages(array: np.ndarray) -> None:
         base = base.obj
     if isinstance(base, mmap.mmap):
         base.madvise(mmap.MADV_DONTNEED)
+
+
+def _parse_header(text: bytes) -> tuple[dict[str, tuple[np.dtype, int, int]], dict[str, Any]]:
+    """{column: (dtype, count, offset)} and meta.
+
+    Raises:
+        ValueError, KeyError, TypeError: this is no header.
+    """
+    header = json.loads(text)
+    entries = {}
+    for name, (code, count, offset) in dict(header["columns"]).items():
+        dtype = np.dtype(code)
+        if dtype.hasobject or not (isinstance(count, int) and isinstance(offset, int)) or min(count, offset) < 0:
+            raise ValueError(f"column {name}: {code}, {count}, {offset}")
+        entries[name] = (dtype, count, offset)
+    return entries, dict(header["meta"])
 
 
 def _header(entries: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.columns import read_columns, write_columns
-from wenet_uio.files import written_aside
+from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
+from wenet_uio.dataset.storage.kept_files import write_kept
 
 COLUMNS = {
     "key_hash": np.uint64,
@@ -168,17 +168,29 @@ def read_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex:
     """Map the index of one shard; `one_of_many` as in `read_columns`.
 
     Raises:
-        ValueError: the file is no index, or is cut short.
+        ValueError: the file is no index, or is damaged.
     """
-    columns, meta = read_columns(path, one_of_many=one_of_many)
+    return _stored(*read_columns(path, one_of_many=one_of_many))
+
+
+def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | None:
+    """Like `read_index`; None if there is no such file, or it is damaged, unreadable or of another version."""
+    found = find_columns(path, one_of_many=one_of_many)
+    return None if found is None else _stored(*found)
+
+
+def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
     bad = [(key, reason) for key, reason in meta.pop("bad")]
     return StoredIndex(Rows.of_columns(columns), bad, meta)
 
 
-def write_index(path: str | Path, rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
-    """Write the index of one shard; `meta` is the state of the files that were indexed."""
-    with written_aside(path) as file:
-        write_columns(file, rows.columns(), {**meta, "bad": bad})
+def write_index(places: Iterable[Path], rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
+    """Write the index of one shard at the first of `places` that can be written.
+
+    Args:
+        meta: the state of the files that were indexed.
+    """
+    write_kept(places, lambda file: write_columns(file, rows.columns(), {**meta, "bad": bad}))
 
 
 @dataclass(frozen=True)

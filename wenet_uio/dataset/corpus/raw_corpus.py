@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import Visits, map_file, read_columns
 from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Summary
-from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
@@ -43,11 +43,11 @@ class LineCorpus(Corpus):
 
 
 class RawCorpus(LineCorpus):
-    """A raw list. The list must have an index (`ensure_index`)."""
+    """A raw list. `index` is made by `ensure_index`."""
 
-    def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
-        columns, meta = read_columns(index_of(data_list, layout))
-        self._layout = layout
+    def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
+        columns, meta = read_columns(index)
+        self._index, self._layout = index, layout
         self._is_remote = meta.get("remote", False)
         self._copies = objects.shared_paths()
         super().__init__(data_list, columns, meta)
@@ -85,4 +85,4 @@ class RawCorpus(LineCorpus):
         return parse_raw_line(line.tobytes(), self._layout.text_field)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return RawCorpus, (self.data_list, self._layout)
+        return RawCorpus, (self.data_list, self._index, self._layout)

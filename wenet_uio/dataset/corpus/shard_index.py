@@ -1,15 +1,18 @@
 """The index of one local shard: found by scanning the tar, kept beside the tar as `x.tar.idx`.
 
+If the folder of the tar cannot be written, the index is in `data.list.idx.d/` beside the list, or in the cache.
+
 A shard is a tar in which consecutive members with one key are a sample; see `formats/`. An index is made again if the
 size of the tar differs, if the tar is more than a minute newer than the index, or if the manifest has changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,22 +21,25 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
-from wenet_uio.dataset.corpus.columns import is_index
-from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, read_index, rows_of, write_index
+from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, find_index, rows_of, write_index
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, folder_beside_shar, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, FoundSample, Layout, find_samples
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.kept_files import places_of
 
 COPY_SECONDS = 60.0
 """Seconds by which a tar may be newer than its index: copying both files gives them new times. The size of a tar alone
 is not enough to tell two tars apart, because tars are padded to multiples of 10 KB."""
 
 
-def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> Indexed:
-    """Index of a local shard (`str(ShardFiles)`); made and kept beside the shard if it is missing or out of date.
+def shard_index(shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT) -> Indexed:
+    """Index of a local shard (`str(ShardFiles)`); made and kept if it is missing or out of date.
+
+    Args:
+        folder: the folder `data.list.idx.d` of the list, used if the folder of the shard cannot be written.
 
     Returns:
         the rows, and (key, reason) of each sample that cannot be used.
@@ -41,14 +47,29 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT) -> Indexed:
     files = ShardFiles.parse(shard)
     tar, manifest = objects.without_scheme(files.tar), files.manifest and objects.without_scheme(files.manifest)
     files = files._replace(tar=tar, manifest=manifest)
-    sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
-    if is_index(sidecar) and _mtime(tar) <= _mtime(sidecar) + COPY_SECONDS:
-        rows, bad, meta = read_index(sidecar, one_of_many=True)
-        if all(meta.get(name) == value for name, value in state.items()):
-            return rows, bad
+    state = _state_of(files)
+    for place in _places(files, folder, layout):
+        found = find_index(place, one_of_many=True)
+        if found is not None and _mtime(tar) <= _mtime(place) + COPY_SECONDS:
+            rows, bad, meta = found
+            if all(meta.get(name) == value for name, value in state.items()):
+                return rows, bad
     rows, bad = scan_shard(files, layout, tar)
-    write_index(sidecar, rows, bad, state)
+    write_index(_places(files, folder, layout), rows, bad, state)
     return rows, bad
+
+
+def kept_path(files: ShardFiles, folder: Path, layout: Layout) -> Path:
+    """Path of the index of a shard in the folder `data.list.idx.d` of its list."""
+    name = hashlib.blake2b(f"{files}{layout.suffix}".encode(), digest_size=16).hexdigest()
+    return folder / name[:2] / f"{name}.idx"
+
+
+def _places(files: ShardFiles, folder: Path, layout: Layout) -> Iterator[Path]:
+    """Where the index of a local shard may be: beside the shard, in the folder of the list, in the cache."""
+    yield sidecar_of(files.tar, files.manifest, layout)
+    tar, manifest = (path and os.path.abspath(path) for path in files[:2])  # noqa: PTH100 - resolve() follows links
+    yield from places_of(kept_path(files._replace(tar=tar, manifest=manifest), folder, layout))
 
 
 def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:

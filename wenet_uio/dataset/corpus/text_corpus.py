@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.columns import is_index, map_file, read_columns, write_columns
+from wenet_uio.dataset.corpus.columns import find_columns, map_file, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.data_list import ListError, lines_of
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.files import digest_of, locked, written_aside
+from wenet_uio.files import digest_of, locked
 
 
 class TextCorpus(LineCorpus):
@@ -67,8 +68,8 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
     with locked(path):
         found = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
         fingerprint = [[name, status.st_size, status.st_mtime_ns] for name, status in found]
-        if is_index(index):
-            columns, meta = read_columns(index)
+        for place in places_of(index):
+            columns, meta = find_columns(place) or ({}, {})
             if meta.get("files") == fingerprint:
                 return columns, meta
         columns, bad = _index(path, source_path)
@@ -76,9 +77,7 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
         summary = summary_of(columns)
         texts = " ".join([summary.digest, *(digest_of(name) for name, _ in found)])
         meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": texts}}
-        with written_aside(index) as file:
-            write_columns(file, columns, meta)
-        return read_columns(index)
+        return read_columns(write_kept(places_of(index), lambda file: write_columns(file, columns, meta)))
 
 
 def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
