@@ -91,26 +91,17 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
     return columns, meta
 
 
-def map_file(path: str | Path) -> np.ndarray:
-    """Map a file as a uint8 array."""
-    with open(path, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return np.empty(0, np.uint8)
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-
-
 class Visits:
-    """Counts visits to mapped files, and drops their pages every VISITS visits to bound the memory of the process."""
+    """Counts visits to a mapped file, and drops its pages every VISITS visits to bound the memory of the process."""
 
-    def __init__(self, *arrays: np.ndarray) -> None:
-        self._arrays, self._count = arrays, 0
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self._count = array, 0
 
     def add(self) -> None:
         """Count one visit."""
         self._count += 1
         if self._count % VISITS == 0:
-            for array in self._arrays:
-                release_pages(array)
+            release_pages(self._array)
 
 
 def release_pages(array: np.ndarray) -> None:
