@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.index import Problem, Rows, Summary
+from wenet_uio.dataset.corpus.index import Problem, Rows, Stored, Summary
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -55,6 +55,11 @@ class Corpus(ABC):
     @abstractmethod
     def rows(self, shard: int) -> Rows:
         """Index of one shard."""
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of one or more shards, one shard after the other."""
+        rows = [self.rows(int(shard)) for shard in shards]
+        return Stored(*(np.concatenate([getattr(each, name) for each in rows]) for name in Stored._fields))
 
     @abstractmethod
     def read(self, ref: SampleRef) -> Utterance:

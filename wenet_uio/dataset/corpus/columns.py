@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -83,12 +84,38 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
 
             data = torch.from_file(str(path), size=size, dtype=torch.uint8).numpy()
         else:
-            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            data = map_file(file)
     columns = {
         name: data[offset : offset + count * dtype.itemsize].view(dtype)
         for name, (dtype, count, offset) in entries.items()
     }
     return columns, meta
+
+
+def map_file(file: IO[bytes]) -> np.ndarray:
+    """Map all bytes of an open file as a uint8 array, which may be used after the file is closed."""
+    file.flush()
+    if not os.fstat(file.fileno()).st_size:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+class GrowingColumns:
+    """Columns that grow in unnamed temporary files, so that the memory of indexing does not grow with the corpus."""
+
+    def __init__(self, dtypes: Mapping[str, type]) -> None:
+        """`dtypes` are the names and types of the columns."""
+        self._dtypes = dict(dtypes)
+        self._files = {name: tempfile.TemporaryFile() for name in dtypes}  # noqa: SIM115 - open as long as this object
+
+    def append(self, values: object) -> None:
+        """Append the attributes of `values` that are named as the columns."""
+        for name, file in self._files.items():
+            file.write(np.ascontiguousarray(getattr(values, name), self._dtypes[name]).data)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The columns, mapped from their files."""
+        return {name: map_file(file).view(self._dtypes[name]) for name, file in self._files.items()}
 
 
 class Visits:

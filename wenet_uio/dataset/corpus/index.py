@@ -118,6 +118,14 @@ class Rows:
         return int.from_bytes(state.digest(), "little")
 
 
+class Stored(NamedTuple):
+    """The columns of an index that lengths are computed from; `Rows` has the same columns."""
+
+    num_samples: np.ndarray
+    sample_rate: np.ndarray
+    text_length: np.ndarray
+
+
 def rows_of(entries: Sequence[Entry]) -> Rows:
     """Rows of a list of entries."""
     encoded = [entry.key.encode() for entry in entries]
@@ -131,6 +139,21 @@ def rows_of(entries: Sequence[Entry]) -> Rows:
         keys=np.frombuffer(b"".join(encoded), dtype=np.uint8),
         key_start=0,
     )
+
+
+def rows_of_shards(first_row: np.ndarray, samples: np.ndarray, shards: np.ndarray) -> slice | np.ndarray:
+    """Rows of all samples of one or more shards, one shard after the other, in columns of a whole corpus.
+
+    Args:
+        first_row: (all shards,) row of the first sample of each shard.
+        samples: (all shards,) number of samples of each shard.
+        shards: the wanted shards.
+    """
+    first, counts = (column[shards].astype(np.int64) for column in (first_row, samples))
+    if (np.diff(shards) == 1).all():
+        return slice(int(first[0]), int(first[-1] + counts[-1]))
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1]) + np.repeat(first - (ends - counts), counts)
 
 
 def hash_key(key: bytes) -> int:

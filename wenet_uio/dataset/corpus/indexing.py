@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from wenet_uio.dataset.corpus.columns import find_columns, write_columns
+from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns, write_columns
 from wenet_uio.dataset.corpus.index import (
+    COLUMNS,
     Indexed,
     Problem,
     Rows,
+    Stored,
     shard_table,
     summary_of,
 )
@@ -132,6 +134,7 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
     check_shard_files(data_list, shards)
     bad = entries_outside(shards)
     used: list[bytes] = []
+    lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
     def rows() -> Iterator[Rows]:
         with ThreadPoolExecutor(REMOTE_THREADS if _any_remote(shards) else min(8, os.cpu_count() or 1)) as pool:
@@ -141,10 +144,13 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
                 bad.extend(problems)
                 if len(found):
                     used.append(shard.encode())
+                    lengths.append(found)
                     yield found
 
     table = shard_table(rows())
     table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
+    table["first_row"] = np.cumsum(table["samples"], dtype=np.int64) - table["samples"]
+    table |= lengths.arrays()
     table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
     return table, bad
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
-from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Stored, Summary, shard_table
 from wenet_uio.dataset.corpus.shard_sources import ShardSources
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -80,6 +80,16 @@ class Mixture(Corpus):
         """Index of one shard."""
         number = int(self.source_of(shard))
         return self.sources[number].corpus.rows(shard - int(self._first_shard[number]))
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these shards."""
+        numbers = self.source_of(shards)
+        edges = np.flatnonzero(np.diff(numbers)) + 1
+        parts = [
+            self.sources[int(number[0])].corpus.lengths(some - self._first_shard[number[0]])
+            for number, some in zip(np.split(numbers, edges), np.split(shards, edges), strict=True)
+        ]
+        return Stored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of its source, and add the tags of the source."""
@@ -174,6 +184,14 @@ class MixedPass(Corpus):
             return rows
         # A pass may take an utterance twice; speed and augmentation must be drawn twice.
         return replace(rows, key_hash=draw(key_of(int(self.rounds[shard])), rows.key_hash))
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these runs."""
+        counts = self.mixture.samples[self.shards[shards]].astype(np.int64)
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        first, last = (np.repeat(edge[shards], counts) for edge in (self.first, self.last))
+        taken = (place >= first) & (place < last)
+        return Stored(*(column[taken] for column in self.mixture.lengths(self.shards[shards])))
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of the mixture."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import Visits, read_columns
-from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Summary
+from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
@@ -35,6 +35,11 @@ class LineCorpus(Corpus):
         self._visits.add()
         first = int(self._first[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these runs."""
+        rows = rows_of_shards(self._first, self.samples, shards)
+        return Stored(*(getattr(self._rows, name)[rows] for name in Stored._fields))
 
 
 class RawCorpus(LineCorpus):

@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.index import Rows, Summary
+from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.recent import Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
@@ -55,6 +55,8 @@ class ShardCorpus(Corpus):
         self._index, self._layout = index, layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
+        self._first = columns.get("first_row")  # indexes of earlier versions hold no lengths of samples
+        self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
         self._is_remote = meta.get("remote", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
         self._open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
@@ -77,6 +79,13 @@ class ShardCorpus(Corpus):
             rows = self._read_rows(shard)
             self._open_rows.put(shard, rows)
         return rows
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these shards, from the index of the list."""
+        if self._first is None:
+            return super().lengths(shards)
+        rows = rows_of_shards(self._first, self.samples, shards)
+        return Stored(*(column[rows] for column in self._lengths))
 
     @property
     def is_remote(self) -> bool:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import find_columns, write_columns
-from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Summary
+from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import locked
@@ -42,6 +42,11 @@ class TokenCounted(Corpus):
         end = int(self._ends[shard])
         counts = self._counts[end - int(self.samples[shard]) : end]
         return self.corpus.rows(shard).with_text_length(counts)
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these shards, with token counts."""
+        rows = rows_of_shards(self._ends - self.samples, self.samples, shards)
+        return self.corpus.lengths(shards)._replace(text_length=self._counts[rows])
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of the corpus."""
