@@ -6,13 +6,16 @@ Layout: 8 bytes of magic, 8 bytes length of the header (little endian), a JSON h
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import json
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -35,6 +38,7 @@ def write_columns(file: IO[bytes], columns: Mapping[str, np.ndarray], meta: Mapp
     for name, array in columns.items():
         file.write(b"\0" * (entries[name][2] - position))
         file.write(np.ascontiguousarray(array).data)
+        release_pages(array)
         position = entries[name][2] + array.nbytes
 
 
@@ -79,12 +83,7 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
                 raise ValueError(
                     f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt"
                 )
-        if one_of_many:  # Python's own mmap keeps a descriptor
-            import torch  # not at the top: torch would double the memory of a process that only plans
-
-            data = torch.from_file(str(path), size=size, dtype=torch.uint8).numpy()
-        else:
-            data = map_file(file)
+        data = _map_without_descriptor(file, size) if one_of_many else map_file(file)
     columns = {
         name: data[offset : offset + count * dtype.itemsize].view(dtype)
         for name, (dtype, count, offset) in entries.items()
@@ -116,6 +115,28 @@ class GrowingColumns:
     def arrays(self) -> dict[str, np.ndarray]:
         """The columns, mapped from their files."""
         return {name: map_file(file).view(self._dtypes[name]) for name, file in self._files.items()}
+
+
+def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
+    # Python's mmap keeps a descriptor open for each map (until `trackfd` of Python 3.13).
+    libc = _libc()
+    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), file.name)
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(memory, libc.munmap, address, size).atexit = False  # arrays may be used after it
+    data = np.frombuffer(memory, np.uint8)
+    data.flags.writeable = False
+    return data
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return libc
 
 
 class Visits:
