@@ -170,8 +170,17 @@ TABLE_COLUMNS = {
     "longest_text": np.uint32,
     "digest": np.uint64,
 }
-CORPUS_COLUMNS = [name for name in TABLE_COLUMNS if name != "digest"]
-"""Columns of the shard table that are attributes of `Corpus`."""
+
+
+class Extremes(NamedTuple):
+    """Columns of the shard table: the shortest and the longest utterances of shards."""
+
+    shortest: np.ndarray
+    longest: np.ndarray
+    """Seconds."""
+    shortest_text: np.ndarray
+    longest_text: np.ndarray
+    """Characters, or tokens if they are counted."""
 
 
 Indexed = tuple[Rows, list[Problem]]

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import find_columns, write_columns
-from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Stored, Summary, rows_of_shards
+from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import locked
@@ -30,9 +30,13 @@ class TokenCounted(Corpus):
         self._ends = np.cumsum(corpus.samples.astype(np.int64))
         self._counts = _read_or_count(corpus, tokenizer)
         starts = self._ends - corpus.samples
-        table = {name: getattr(corpus, name) for name in CORPUS_COLUMNS}
-        table["shortest_text"] = np.minimum.reduceat(self._counts, starts)
-        table["longest_text"] = np.maximum.reduceat(self._counts, starts)
+        table = {
+            "samples": corpus.samples,
+            "seconds": corpus.seconds,
+            **corpus.extremes(slice(None))._asdict(),
+            "shortest_text": np.minimum.reduceat(self._counts, starts),
+            "longest_text": np.maximum.reduceat(self._counts, starts),
+        }
         digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)

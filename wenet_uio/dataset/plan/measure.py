@@ -113,11 +113,10 @@ class Measure:
         Policies with `table_units` are monotone in length and text, and so are the filters. So it suffices to test the
         extremes: the shortest and the longest audio with the shortest and the longest text.
         """
-        columns = (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
-        shortest, longest, shortest_text, longest_text = (column[part] for column in columns)
         nothing = np.zeros(0)
         if self.policy.table_units(nothing, nothing, nothing) is None:
-            return np.ones(len(shortest), bool)
+            return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
+        shortest, longest, shortest_text, longest_text = corpus.extremes(part)
         text_only = longest == 0
         if not len(shortest):
             return text_only
