@@ -125,7 +125,7 @@ def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), file.name)
     memory = (ctypes.c_uint8 * size).from_address(address)
     weakref.finalize(memory, libc.munmap, address, size).atexit = False  # arrays may be used after it
-    data = np.frombuffer(memory, np.uint8)
+    data = np.frombuffer(memoryview(memory), np.uint8)
     data.flags.writeable = False
     return data
 
