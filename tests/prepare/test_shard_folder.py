@@ -71,7 +71,9 @@ def test_shards_of_another_list_are_not_replaced_and_the_list_is_named(make_utte
     make_shard_list(lines[:8], tmp_path / "s", str(tmp_path / "train.list"), ShardOptions(per_shard=2))
     before = contents(tmp_path)
     for other in (lines[8:], lines[:4]):
-        with pytest.raises(ValueError, match=r"4 shard\(s\) that .*dev.list would .* belong to the list .*/train.list;"):
+        with pytest.raises(
+            ValueError, match=r"4 shard\(s\) that .*dev.list would .* belong to the list .*/train.list;"
+        ):
             make_shard_list(other, tmp_path / "s", str(tmp_path / "dev.list"), ShardOptions(per_shard=5))
     assert contents(tmp_path) == before
     assert open_list(str(tmp_path / "train.list"), "shard").num_samples == 8

@@ -59,7 +59,11 @@ def take_over(folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob
         lost = [tar for tar in there if tar not in kept]
         # Earlier versions left no note. A list that names the shards is then their owner.
         if lost and not (owner is None and _names_any(data_list, lost)):
-            to = f"the list {os.path.normpath(folder / owner)}" if owner else "another list, or were made by another tool"
+            to = (
+                f"the list {os.path.normpath(folder / owner)}"
+                if owner
+                else "another list, or were made by another tool"
+            )
             raise ValueError(
                 f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to {to}; the first is "
                 f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose these shards"

@@ -17,6 +17,7 @@ from typing import Any
 
 from wenet_uio.audio.read import AudioError, AudioInfo
 from wenet_uio.dataset.formats.data_list import SKIP, ListError, RawLine
+from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
@@ -70,7 +71,7 @@ def utterance_of(cut: Any) -> RawLine:
     extra = _extra(cut, channel)
     extra |= {"duration": cut.duration, "sampling_rate": cut.sampling_rate}
     start, end = _span(cut, cut.recording.duration)
-    return RawLine(cut.id, source, _text(cut), start, end, extra)
+    return RawLine(one_word(cut.id), source, _text(cut), start, end, extra)
 
 
 def list_of_cuts(cuts_path: str) -> str:
@@ -118,7 +119,7 @@ def find_cuts(
             _check_plain(cut)
             info = info_of(member)
             start, end = _span(cut, info.num_samples / info.sample_rate)
-            line = RawLine(cut.id, member.name, _text(cut), start, end, _extra(cut, _channel(cut)))
+            line = RawLine(one_word(cut.id), member.name, _text(cut), start, end, _extra(cut, _channel(cut)))
             samples.append(FoundSample(line, member, None))
         except (ListError, AudioError) as error:
             bad.append((cut.id, str(error)))
