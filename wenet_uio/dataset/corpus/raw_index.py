@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,8 @@ UTTERANCES_PER_RUN = 1000
 LINES_PER_JOB = 64
 """Lines of a raw list in one job of a thread or a process."""
 
+BLANK = b" \t\v\f\r\n" + BOM_UTF8
+"""Bytes of a line without content; the first line may begin with a byte order mark."""
 RATE_LINES = 10
 """Lines at the beginning of a list that are searched for a sample rate."""
 
@@ -112,7 +115,7 @@ def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout
 
     Every `per_run` lines count as one shard; a run without a usable line is left out.
     """
-    lines = [each for each in enumerate(lines_of(data_list), 1) if each[1][1].strip()]
+    lines = [each for each in enumerate(lines_of(data_list), 1) if each[1][1].strip(BLANK)]
     rate = nominal_rate_of(data_list, layout)
     jobs = [_Job(data_list, layout, rate, part) for part in chunks(lines, LINES_PER_JOB)]
     results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job.lines))
