@@ -281,7 +281,10 @@ def _needs_length(line: RawLine) -> bool:
 def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
     if line.wav in infos:
         info = infos[line.wav]
-        return round(info.samples_between(line.start, line.end) / info.sample_rate, DIGITS)
+        try:
+            return round(info.samples_between(line.start, line.end) / info.sample_rate, DIGITS)
+        except AudioError as error:
+            raise ListError(f"{line.key}: {line.wav}: {error}") from None
     if line.end is not None:
         return round(line.end - line.start, DIGITS)
     return float(line.extra["duration"])

@@ -115,6 +115,7 @@ class Measure:
         nothing = np.zeros(0)
         if self.policy.table_units(nothing, nothing, nothing) is None:
             return np.ones(len(shortest), bool)
+        shortest = np.minimum(shortest, longest)  # infinite in a shard without samples
         text_only = longest == 0
         if not len(shortest):
             return text_only
