@@ -76,16 +76,25 @@ def _stated_rate(line: RawLine) -> int | None:
 
 
 def nominal_rate_of(data_list: str, layout: Layout) -> int:
-    """Sample rate of the lines that state a duration and no sampling_rate: that of the first line that tells a rate.
+    """Hz of the lines that state a duration and no sampling_rate: that of the first such line that tells a rate.
 
     A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of the first RATE_LINES lines does.
     """
     for _, text in itertools.islice(lines_of(data_list), RATE_LINES):
         try:
             line = parse_raw_line(text, layout.text_field)
-            return _stated_rate(line) or audio_info(_header_source(locate(line.wav, data_list))).sample_rate
-        except (ListError, AudioError):
-            continue  # a bad line, or a list whose audio is elsewhere
+            if line.extra.get("duration") is None:
+                continue
+            if rate := _stated_rate(line):
+                return rate
+        except ListError:  # will be among the bad lines
+            continue
+        path = locate(line.wav, data_list)
+        try:
+            return audio_info(_header_source(path)).sample_rate
+        except AudioError:  # the list may be indexed where its audio is not
+            if not objects.is_plain(path):
+                break  # each attempt may wait for a store
     return NOMINAL_RATE
 
 
