@@ -31,6 +31,7 @@ DataType = Literal["raw", "shard"]
 KEY, AUDIO, TEXT = ("key",), ("wav", "audio_filepath"), ("txt", "text")
 SKIP = "_skipme"
 """NeMo's mark of a line that is to be left out: true, or the reason as a string."""
+BYTE_ORDER_MARK = "\ufeff"
 UNUSABLE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 """Escapes in JSON of NUL and of halves of surrogate pairs; two halves together are a character."""
 
@@ -121,16 +122,19 @@ def _values_of(line: bytes | str) -> dict[str, Any]:
     """The fields of a line of JSON; their strings can be written to files."""
     try:
         text = line if isinstance(line, str) else line.decode()
-        values = json.loads(text.removeprefix("\ufeff"))  # a byte order mark, before the first line of a file
+        values = json.loads(text)
     except UnicodeDecodeError as error:
         raise ListError(f"not UTF-8 ({error.reason} at byte {error.start}); convert the list with iconv") from None
     except ValueError as error:
+        if text.startswith(BYTE_ORDER_MARK):  # before the first line of a file
+            return _values_of(text.removeprefix(BYTE_ORDER_MARK))
         raise ListError(f"not JSON ({error})") from None
     except RecursionError:
         raise ListError("not usable: its values are nested too deeply") from None
     if not isinstance(values, dict):
         raise ListError(f"expected an object with key, wav and txt, found {type(values).__name__}")
-    if "\\u" in text and UNUSABLE.search(text):
+    # Searching strings first is faster: lists may have all characters beyond ASCII as escapes.
+    if ("\\u0000" in text or "\\ud" in text or "\\uD" in text) and UNUSABLE.search(text):
         _check_characters(values)
     return values
 
@@ -149,6 +153,8 @@ def _check_characters(values: dict[str, Any]) -> None:
 def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
     """Start and end in seconds. With a start or offset (0 too), the end is start plus duration if there is no `end`."""
     first, end, duration = _take(values, ("start", "offset")), values.pop("end", None), values.get("duration")
+    if first is None and end is None and duration is None:
+        return 0.0, None
     duration = None if duration is None else float(duration)
     start = float(first or 0.0)
     if end is None and first is not None and duration is not None:
