@@ -99,7 +99,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     Raises:
         ListError: not JSON, or audio or text is missing; callers add the list and the line number.
     """
-    values = _values_of(line)
+    values = values_of(line)
     text_names = (text_field,) if text_field else TEXT
     wav, text = (_take(values, names) for names in (AUDIO, text_names))
     if not isinstance(wav, str) or not isinstance(text, str):
@@ -118,8 +118,12 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     return RawLine(one_word(str(key)), wav, text, start, end, values)
 
 
-def _values_of(line: bytes | str) -> dict[str, Any]:
-    """The fields of a line of JSON; their strings can be written to files."""
+def values_of(line: bytes | str) -> dict[str, Any]:
+    """The fields of a line of JSON.
+
+    Raises:
+        ListError: the line is not a JSON object in UTF-8, or holds characters that no file can hold.
+    """
     try:
         text = line if isinstance(line, str) else line.decode()
         values = json.loads(text)
@@ -127,12 +131,12 @@ def _values_of(line: bytes | str) -> dict[str, Any]:
         raise ListError(f"not UTF-8 ({error.reason} at byte {error.start}); convert the list with iconv") from None
     except ValueError as error:
         if text.startswith(BYTE_ORDER_MARK):  # before the first line of a file
-            return _values_of(text.removeprefix(BYTE_ORDER_MARK))
+            return values_of(text.removeprefix(BYTE_ORDER_MARK))
         raise ListError(f"not JSON ({error})") from None
     except RecursionError:
         raise ListError("not usable: its values are nested too deeply") from None
     if not isinstance(values, dict):
-        raise ListError(f"expected an object with key, wav and txt, found {type(values).__name__}")
+        raise ListError(f"expected an object of JSON, found {type(values).__name__}")
     # Searching strings first is faster: lists may have all characters beyond ASCII as escapes.
     if ("\\u0000" in text or "\\ud" in text or "\\uD" in text) and UNUSABLE.search(text):
         _check_characters(values)
