@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.support.hostile_lists import RAW, SHARD, as_bytes
+from tests.dataset.support.tars import write_tar
 from tests.diagnose.support.checking import check
 from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
 from wenet_uio.dataset.ledger import NOT_INDEXED
@@ -105,3 +106,14 @@ def test_a_fix_of_the_list_itself_or_into_another_folder_is_refused(out, message
         fix(raw, "raw", tmp_path / out)
     assert raw.read_bytes() == before
     assert not (tmp_path / "other").exists()
+
+
+def test_samples_whose_names_have_blanks_are_copied_one_by_one(tmp_path, make_utterances):
+    audio = Path(make_utterances(1)[0].wav).read_bytes()
+    members = [(f"my {n}.x.{kind}", b"a" if kind == "txt" else audio) for n in ("a", "b") for kind in ("txt", "wav")]
+    members += [("my a.x.txt", b"a"), ("my a.x.wav", audio)]  # the key a second time
+    (tmp_path / "list").write_text(write_tar(tmp_path / "a.tar", members) + "\n")
+    assert fix(tmp_path / "list", "shard", tmp_path / "clean") == 2
+    (copied,) = (tmp_path / "clean").read_text().split()
+    with tarfile.open(copied) as tar:
+        assert tar.getnames() == [name for name, _ in members[:4]]

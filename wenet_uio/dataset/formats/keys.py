@@ -28,8 +28,13 @@ Audio = tuple[str, float]
 """Path of the audio, and the start of the utterance in seconds."""
 
 
+def as_word(key: str) -> str:
+    """The key by rule 1; indexes of earlier versions and of others may hold keys that are no words."""
+    return key if key.isprintable() and " " not in key else NOT_OF_A_WORD.sub("_", key.strip())
+
+
 def one_word(key: str) -> str:
-    """The key as one word.
+    """The key by rule 1.
 
     Raises:
         ListError: the key is empty, or holds half of a surrogate pair.
@@ -40,10 +45,10 @@ def one_word(key: str) -> str:
         key.encode()
     except UnicodeEncodeError:
         raise ListError(f"the key {key!r} holds half of a surrogate pair, which is no character") from None
-    key = NOT_OF_A_WORD.sub("_", key.strip())
-    if not key:
+    word = as_word(key)
+    if not word:
         raise ListError("the key is empty")
-    return key
+    return word
 
 
 def key_of_audio(wav: str, start: float = 0.0, digits: int = DIGITS) -> str:
