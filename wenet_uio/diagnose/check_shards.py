@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import check_type, index_shard
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, read_shard_list
+from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, split_shard_list
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
@@ -32,7 +32,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         corpus = open_corpus(data_list, data_type)
         yield corpus, [Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad]
         return
-    shards = _shards_of(data_list)
+    shards, bad_lines = _shards_of(data_list)
     found = _check_shards(shards, data_list)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
@@ -46,14 +46,18 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         corpus = open_corpus(opened, data_type)
         tars = {ShardFiles.parse(shard).tar for shard in shards}
         kinds = ("broken_shard" if key in tars else NOT_INDEXED for key, _ in corpus.bad)
-        yield corpus, [*found.values(), *(Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True))]
+        not_indexed = [Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True)]
+        if opened != data_list:
+            not_indexed += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
+        yield corpus, [*found.values(), *not_indexed]
 
 
-def _shards_of(data_list: str) -> list[str]:
+def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """The shards of a list, and (place, reason) of its bad lines."""
     if not Path(data_list).is_file():
         raise ListError(f"{data_list}: no such data list")
     check_type(data_list, "shard")
-    return read_shard_list(data_list)
+    return split_shard_list(data_list)
 
 
 def _check_shards(shards: list[str], data_list: str) -> dict[str, Finding]:

@@ -14,7 +14,7 @@ from wenet_uio.dataset.corpus.indexing import (
     index_shard,
 )
 from wenet_uio.dataset.corpus.sources import SourceList
-from wenet_uio.dataset.formats.data_list import read_shard_list
+from wenet_uio.dataset.formats.data_list import split_shard_list
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.executor import Executor
 
@@ -37,7 +37,7 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
     data_list, data_type, layout = source
     if data_type == "shard":
         check_type(data_list, "shard")
-        shards = read_shard_list(data_list)
+        shards, _ = split_shard_list(data_list)
         check_shard_files(data_list, shards)
         entries_outside(shards)  # reads a manifest of many tars once, so that forked processes inherit its entries
         jobs = [(shard, data_list, layout) for shard in shards]

@@ -92,3 +92,15 @@ def test_counting_reads_the_index_only_of_shards_that_a_filter_may_change(policy
     rule = measure(policy, min_length=10, max_length=1500)
     assert sum(rule.filtered(corpus).values()) > 0
     assert corpus.looked_into == long
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("batch_conf", POLICIES)
+@pytest.mark.parametrize("counts", [(), (0,), (0, 3, 0)])
+def test_shards_without_samples_give_no_units_and_no_warning(batch_conf, counts):
+    corpus = IndexOnlyCorpus(counts)
+    measure = measure_of(DatasetConf(batch_conf=batch_conf), training=True)
+    units = measure.shard_units(corpus)
+    assert len(units) == len(counts)
+    assert not any(units[np.asarray(counts) == 0])
+    assert measure.filtered(corpus).total() <= sum(counts)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
+from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.storage.kept_files import write_kept
 
 COLUMNS = {
@@ -92,9 +93,9 @@ class Rows:
         return replace(self, text_length=text_length)
 
     def key(self, row: int) -> str:
-        """Key of a sample."""
+        """Key of a sample, as one word."""
         start = int(self.key_end[row - 1]) if row else self.key_start
-        return self.keys[start : int(self.key_end[row])].tobytes().decode()
+        return as_word(self.keys[start : int(self.key_end[row])].tobytes().decode())
 
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays for `write_columns`; only for rows that include the first sample of their file."""

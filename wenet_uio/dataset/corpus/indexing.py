@@ -7,7 +7,9 @@ its own (`shard_index`, `remote_index`).
 
 from __future__ import annotations
 
+import itertools
 import os
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +37,8 @@ from wenet_uio.dataset.formats.data_list import (
     DataType,
     ListError,
     ShardFiles,
-    read_shard_list,
+    lines_of,
+    split_shard_list,
 )
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
@@ -46,6 +49,8 @@ from wenet_uio.files import digest_of, locked
 
 REMOTE_THREADS = 16
 """Remote objects that are indexed at the same time."""
+TYPE_LINES = 10
+"""Lines at the beginning of a list that tell its type."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 """Default executor that reads the headers of audio files."""
 
@@ -119,20 +124,20 @@ def check_type(data_list: str, data_type: DataType) -> None:
     Raises:
         ListError: the type of the list and the fitting `data_type`.
     """
-    with open(data_list, "rb") as file:
-        first = file.readline().strip()
+    lines = (line.removeprefix(BOM_UTF8).strip() for _, line in lines_of(data_list))
+    first = list(itertools.islice(filter(None, lines), TYPE_LINES))
     if not first:
         raise ListError(f"{data_list}: empty data list")
-    is_raw = first.startswith(b"{") and first.endswith(b"}")
-    if is_raw != (data_type == "raw"):
-        kind, fitting = ("JSON lines", "raw") if is_raw else ("paths of shards", "shard")
+    # Some of these lines may be bad: one line of the type is enough.
+    if not any((line.startswith(b"{") and line.endswith(b"}")) == (data_type == "raw") for line in first):
+        kind, fitting = ("paths of shards", "shard") if data_type == "raw" else ("JSON lines", "raw")
         raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
 
 
 def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Problem]]:
-    shards = read_shard_list(data_list)
+    shards, bad = split_shard_list(data_list)
     check_shard_files(data_list, shards)
-    bad = entries_outside(shards)
+    bad.extend(entries_outside(shards))
     used: list[bytes] = []
     lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
@@ -188,7 +193,7 @@ def _any_remote(shards: Iterable[str]) -> bool:
 def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
     """Whether any tar or audio file of the list is in a remote store."""
     if data_type == "shard":
-        return _any_remote(read_shard_list(data_list))
+        return _any_remote(split_shard_list(data_list)[0])
     return has_remote_audio(data_list, layout)
 
 

@@ -72,7 +72,9 @@ class RawCorpus(LineCorpus):
             audio = self._copies.path_of(path)
         else:
             audio = objects.read_bytes(path)
-        return Utterance(line.key, audio, line.text, line.start, line.end, extra=line.extra)
+        # The index may have put folders in front of the key, if other lines have audio of the same name.
+        key = self.key(ref) if line.is_named_by_audio else line.key
+        return Utterance(key, audio, line.text, line.start, line.end, extra=line.extra)
 
     def texts(self, ref: SampleRef) -> tuple[str, ...]:
         """The text of a sample; reads no audio."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.config.mixture import SourceConf
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, expand, pair_manifests
+from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, pair_manifests
 from wenet_uio.dataset.formats.lhotse_cuts import folder_beside_shar, list_of_cuts
+from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import cache, objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept

@@ -23,6 +23,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import TEXT, ListError, RawLine
+from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.formats.tar_members import Member
 
 AUDIO_SUFFIXES = frozenset(
@@ -138,7 +139,7 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     text, member = _text(fields, extra, layout, read)
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
-    return FoundSample(RawLine(key, fields[audio].name, text, extra=extra), fields[audio], member)
+    return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
 
 
 def _audio_field(fields: Fields, layout: Layout) -> str:

@@ -117,6 +117,7 @@ class Measure:
         if self.policy.table_units(nothing, nothing, nothing) is None:
             return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
         shortest, longest, shortest_text, longest_text = corpus.extremes(part)
+        shortest = np.minimum(shortest, longest)  # infinite in a shard without samples
         text_only = longest == 0
         if not len(shortest):
             return text_only
