@@ -82,7 +82,7 @@ def faulty_shard_list(planted, tmp_path):
     stale = [encode_sample(replace(lines[0], key=key), Storing()) for key in ("stale0", "stale1")]
     rows = write_shard(shards / "stale.tar", stale).rows
     swapped = replace(rows, audio_offset=rows.audio_offset[::-1])
-    write_index(shards / "stale.tar.idx", swapped, [], {"tar_bytes": (shards / "stale.tar").stat().st_size})
+    write_index([shards / "stale.tar.idx"], swapped, [], {"tar_bytes": (shards / "stale.tar").stat().st_size})
     (shards / "noise.tar").write_bytes(np.random.default_rng(0).bytes(20_000))
     (shards / "nothing.tar").write_bytes(b"")
     tarfile.open(shards / "hollow.tar", "w").close()

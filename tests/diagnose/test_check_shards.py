@@ -185,7 +185,7 @@ def test_an_index_in_another_order_is_named_and_made_again(shards, mixed):
         checked.write_text(f"- {{type: shard, data_list: {shards}}}\n")
     sidecar = sidecar_of(shards.parent / "zeros.tar")
     rows, bad, meta = read_index(sidecar)
-    write_index(sidecar, replace(rows, audio_offset=rows.audio_offset[::-1]), bad, meta)
+    write_index([sidecar], replace(rows, audio_offset=rows.audio_offset[::-1]), bad, meta)
     report = check(checked, "shard", processes=1, tokenizer=None, filters=False)
     assert [(f.kind, f.key) for f in report.findings] == [("stale_index", str(shards.parent / "zeros.tar"))]
     assert len(everything(open_list(str(shards), "shard"))) == report.utterances == SAMPLES * (len(DAMAGES) + 2)
@@ -196,7 +196,7 @@ def test_damage_that_an_earlier_version_did_not_see_is_named_by_the_check(shards
     shard = Shard(tar)
     shard.data += bytes(50_000)
     tar.write_bytes(shard.data)
-    write_index(sidecar_of(tar), replace(shard.rows, tar_pages=""), [], {"tar_bytes": len(shard.data)})
+    write_index([sidecar_of(tar)], replace(shard.rows, tar_pages=""), [], {"tar_bytes": len(shard.data)})
     build_index(str(shards), "shard")
     assert open_list(str(shards), "shard").bad == []
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)

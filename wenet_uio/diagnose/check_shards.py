@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.columns import is_index, read_columns
-from wenet_uio.dataset.corpus.index import Problem, read_index
-from wenet_uio.dataset.corpus.indexing import build_index, check_type, index_of, index_shard
+from wenet_uio.dataset.corpus.columns import read_columns
+from wenet_uio.dataset.corpus.index import Problem, find_index
+from wenet_uio.dataset.corpus.indexing import build_index, check_type, ensure_index, index_shard
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
 from wenet_uio.dataset.corpus.sources import lists_of_sources
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, read_shard_list
+from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, split_shard_list
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
@@ -44,7 +44,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         corpus = open_corpus(data_list, data_type)
         yield corpus, [*findings, *(Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad)]
         return
-    shards = _shards_of(data_list)
+    shards, bad_lines = _shards_of(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
     findings = [finding for shard in checked for finding in shard.findings]
     with tempfile.TemporaryDirectory() as folder:
@@ -62,14 +62,18 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         corpus = open_corpus(opened, data_type)
         tars = {ShardFiles.parse(shard).tar for shard in shards}
         kinds = ("broken_shard" if key in tars else NOT_INDEXED for key, _ in corpus.bad)
-        yield corpus, [*findings, *(Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True))]
+        findings += [Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True)]
+        if opened != data_list:
+            findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
+        yield corpus, findings
 
 
-def _shards_of(data_list: str) -> list[str]:
+def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """The shards of a list, and (place, reason) of its bad lines."""
     if not Path(data_list).is_file():
         raise ListError(f"{data_list}: no such data list")
     check_type(data_list, "shard")
-    return read_shard_list(data_list)
+    return split_shard_list(data_list)
 
 
 class _Checked(NamedTuple):
@@ -90,7 +94,7 @@ def _check_mixture(path: str) -> list[Finding]:
     findings: list[Finding] = []
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
         if data_type == "shard":
-            checked = _check_shards(read_shard_list(data_list), data_list, layout)
+            checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
             findings += [finding for shard in checked for finding in shard.findings]
             _update_index(data_list, layout, checked)
     return findings
@@ -119,19 +123,17 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
 
 def _known_keys(files: ShardFiles) -> list[str]:
     """Keys in the index of a local shard that is missing."""
-    sidecar = sidecar_of(objects.without_scheme(files.tar), files.manifest)
-    if objects.is_remote(files.tar) or not is_index(sidecar):
+    found = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
+    if objects.is_remote(files.tar) or found is None:
         return []
-    rows = read_index(sidecar).rows
-    return [rows.key(row) for row in range(len(rows))]
+    return [found.rows.key(row) for row in range(len(found.rows))]
 
 
 def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:
     """Make the index of a list again if it has other samples, or fewer bad samples, than the shards of the list."""
-    index = index_of(data_list, layout)
-    if any(shard.is_broken for shard in checked) or not is_index(index):
+    if any(shard.is_broken for shard in checked):
         return
-    columns, meta = read_columns(index)
+    columns, meta = read_columns(ensure_index(data_list, "shard", layout))
     known = {(key, reason) for key, reason in meta["bad"]}
     is_same = columns["digest"].tolist() == [shard.digest for shard in checked if shard.digest is not None]
     if not is_same or any(problem not in known for shard in checked for problem in shard.bad):

@@ -67,7 +67,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
             )
         tar.write(b"\0" * END_BYTES)
     rows = replace(rows_of(entries), tar_pages=pages_of(path))
-    write_index(sidecar_of(path), rows, [], {"tar_bytes": tar.size})
+    write_index([sidecar_of(path)], rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
 

@@ -97,7 +97,7 @@ def test_a_tar_that_is_replaced_while_it_is_read_is_refused_by_its_headers(tmp_p
 def without_pages(tar):
     """Make the index of a tar as earlier versions wrote it."""
     rows, bad, meta = read_index(sidecar_of(tar))
-    write_index(sidecar_of(tar), replace(rows, tar_pages=""), bad, meta)
+    write_index([sidecar_of(tar)], replace(rows, tar_pages=""), bad, meta)
 
 
 def test_an_index_without_a_digest_is_read_and_compared_with_the_headers(tmp_path):
@@ -125,9 +125,9 @@ def test_records_without_the_name_of_their_member_are_read(tmp_path):
         text_offset=(np.cumsum(sizes) - sizes).astype(np.uint64),
         text_size=sizes.astype(np.uint32),
     )
-    write_index(sidecar_of(tmp_path / "x.tar"), old, bad, meta)
+    write_index([sidecar_of(tmp_path / "x.tar")], old, bad, meta)
     assert checked(open_list(data_list, "shard")) == []
-    write_index(sidecar_of(tmp_path / "x.tar"), replace(old, audio_offset=old.audio_offset[::-1]), bad, meta)
+    write_index([sidecar_of(tmp_path / "x.tar")], replace(old, audio_offset=old.audio_offset[::-1]), bad, meta)
     assert checked(open_list(data_list, "shard")) == KEYS
 
 
@@ -139,7 +139,7 @@ PLACES = ("audio_offset", "audio_size", "text_offset", "text_size")
 
 
 @pytest.mark.parametrize("suffix", ["txt", "json"])
-@pytest.mark.parametrize("name", ["{}", "é{}", "{}" + "n" * 120, "d/./{}", "./{}"])
+@pytest.mark.parametrize("name", ["{}", "é{}", "{}" + "n" * 120, "d/./{}", "./{}", "a {}"])
 def test_an_index_in_any_order_exchanges_no_audio(tmp_path, suffix, name):
     text = "text of {}" if suffix == "txt" else '{{"text": "text of {}"}}'
     data_list = write_list(tmp_path, text=text, suffix=suffix, name=name)
@@ -150,7 +150,7 @@ def test_an_index_in_any_order_exchanges_no_audio(tmp_path, suffix, name):
     for moved in product([False, True], repeat=len(PLACES)):
         order = generator.sample(range(len(KEYS)), len(KEYS))
         changed = {name: getattr(rows, name)[order] for name, is_moved in zip(PLACES, moved, strict=True) if is_moved}
-        write_index(sidecar_of(tmp_path / "x.tar"), replace(rows, **changed), bad, meta)
+        write_index([sidecar_of(tmp_path / "x.tar")], replace(rows, **changed), bad, meta)
         refused = checked(open_list(data_list, "shard"), stem.get)
         assert refused or not {"audio_offset", "text_offset"} & changed.keys()
 
@@ -165,7 +165,7 @@ def test_an_index_with_places_outside_the_tar_is_refused(tmp_path, suffix, colum
     open_list(data_list, "shard")
     rows, bad, meta = read_index(sidecar_of(tmp_path / "x.tar"))
     values = np.full(len(rows), min(value, np.iinfo(COLUMNS[column]).max), COLUMNS[column])
-    write_index(sidecar_of(tmp_path / "x.tar"), replace(rows, **{column: values}), bad, meta)
+    write_index([sidecar_of(tmp_path / "x.tar")], replace(rows, **{column: values}), bad, meta)
     right = suffix == "json" and column.startswith("text")  # of the first or last sample, a record stays at its place
     assert len(checked(open_list(data_list, "shard"))) >= len(KEYS) - right
 
@@ -185,7 +185,7 @@ def test_links_and_manifests_are_read_and_an_index_in_another_order_is_refused(t
     assert checked(corpus, lambda key: key.removeprefix("linked/")) == []
     rows, bad, meta = read_index(sidecar_of(tmp_path / "x.tar"))
     moved = replace(rows, audio_offset=rows.audio_offset[::-1])
-    write_index(sidecar_of(tmp_path / "x.tar"), moved, bad, meta)
+    write_index([sidecar_of(tmp_path / "x.tar")], moved, bad, meta)
     assert len(checked(open_list(str(tmp_path / "data.list"), "shard"))) == len(KEYS)
 
 
@@ -198,7 +198,7 @@ def test_a_tar_with_a_manifest_that_was_replaced_is_refused(tmp_path):
     rows, bad, meta = read_index(sidecar_of(tar, str(manifest)))
     for names in [PLACES[:1], PLACES[:2], PLACES[2:], PLACES]:
         moved = replace(rows, **{name: getattr(rows, name)[::-1] for name in names})
-        write_index(sidecar_of(tar, str(manifest)), moved, bad, meta)
+        write_index([sidecar_of(tar, str(manifest))], moved, bad, meta)
         for row in range(len(rows)):
             with pytest.raises(ListError, match="changed"):
                 open_list(str(data_list), "shard").read(SampleRef(0, row))
@@ -210,7 +210,7 @@ def test_an_index_in_another_order_beside_a_remote_tar_exchanges_no_audio(tmp_pa
     open_list(write_list(tmp_path / "store"), "shard")
     sidecar = sidecar_of(tmp_path / "store" / "x.tar")
     rows, bad, meta = read_index(sidecar)
-    write_index(sidecar, replace(rows, audio_offset=rows.audio_offset[::-1]), bad, meta)
+    write_index([sidecar], replace(rows, audio_offset=rows.audio_offset[::-1]), bad, meta)
     with serving(tmp_path / "store") as server:
         (tmp_path / "remote.list").write_text(f"{server.url}/x.tar\n")
         assert checked(open_list(str(tmp_path / "remote.list"), "shard")) == KEYS

@@ -1,6 +1,7 @@
 import random
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,10 @@ from wenet_uio.dataset.corpus.shard_index import LOST, STALE, shard_index, sidec
 from wenet_uio.dataset.types import SampleRef
 
 
+def indexed(shard, compare="pages"):
+    return shard_index(shard, Path("no folder"), compare=compare)
+
+
 def keys(rows):
     return [rows.key(row) for row in range(len(rows))]
 
@@ -23,17 +28,17 @@ def keys(rows):
 def tar(tmp_path):
     """A tar with its index."""
     write_list(tmp_path)
-    shard_index(str(tmp_path / "x.tar"))
+    indexed(str(tmp_path / "x.tar"))
     return tmp_path / "x.tar"
 
 
 def test_an_index_is_made_once_and_again_for_a_tar_with_other_pages(tar, tmp_path):
     made = sidecar_of(tar).stat().st_mtime_ns
-    assert keys(shard_index(str(tar))[0]) == KEYS
+    assert keys(indexed(str(tar))[0]) == KEYS
     assert sidecar_of(tar).stat().st_mtime_ns == made
     write_list(tmp_path, KEYS[::-1])
-    assert keys(shard_index(str(tar), compare="size")[0]) == KEYS
-    assert keys(shard_index(str(tar))[0]) == KEYS[::-1]
+    assert keys(indexed(str(tar), compare="size")[0]) == KEYS
+    assert keys(indexed(str(tar))[0]) == KEYS[::-1]
 
 
 def test_a_copy_of_a_tar_and_its_index_is_not_indexed_again(tar, tmp_path):
@@ -41,39 +46,39 @@ def test_a_copy_of_a_tar_and_its_index_is_not_indexed_again(tar, tmp_path):
     shutil.copy(sidecar_of(tar), tmp_path / "copy" / "x.tar.idx")
     shutil.copy(tar, tmp_path / "copy" / "x.tar")
     made = (tmp_path / "copy" / "x.tar.idx").stat().st_mtime_ns
-    assert keys(shard_index(str(tmp_path / "copy" / "x.tar"))[0]) == KEYS
+    assert keys(indexed(str(tmp_path / "copy" / "x.tar"))[0]) == KEYS
     assert (tmp_path / "copy" / "x.tar.idx").stat().st_mtime_ns == made
 
 
 def test_a_full_comparison_finds_an_index_with_other_samples_and_makes_it_again(tar):
     rows, bad, meta = read_index(sidecar_of(tar))
-    assert shard_index(str(tar), compare="all")[1] == []
+    assert indexed(str(tar), compare="all")[1] == []
     changed = rows.num_samples.copy()
     changed[3] += 1
-    write_index(sidecar_of(tar), replace(rows, num_samples=changed), bad, meta)
-    assert shard_index(str(tar))[0].num_samples[3] == changed[3]
-    assert shard_index(str(tar), compare="all")[1] == [(str(tar), STALE)]
-    assert shard_index(str(tar), compare="all")[1] == []
-    assert shard_index(str(tar))[0].num_samples[3] == rows.num_samples[3]
+    write_index([sidecar_of(tar)], replace(rows, num_samples=changed), bad, meta)
+    assert indexed(str(tar))[0].num_samples[3] == changed[3]
+    assert indexed(str(tar), compare="all")[1] == [(str(tar), STALE)]
+    assert indexed(str(tar), compare="all")[1] == []
+    assert indexed(str(tar))[0].num_samples[3] == rows.num_samples[3]
 
 
 def test_samples_that_a_damaged_tar_has_lost_stay_named_when_it_is_indexed_again(tar):
     data = tar.read_bytes()
     tar.write_bytes(data[:20_000])
-    problems = shard_index(str(tar))[1]
+    problems = indexed(str(tar))[1]
     lost = [key for key, reason in problems if reason == f"{LOST} (in x.tar)"]
     assert lost == KEYS[len(KEYS) - len(lost) :]
     assert len(lost) > 10
     tar.write_bytes(data[:19_000])
-    assert [key for key, reason in shard_index(str(tar))[1] if LOST in reason][-len(lost) :] == lost
-    assert [key for key, reason in shard_index(str(tar), compare="all")[1] if LOST in reason][-len(lost) :] == lost
+    assert [key for key, reason in indexed(str(tar))[1] if LOST in reason][-len(lost) :] == lost
+    assert [key for key, reason in indexed(str(tar), compare="all")[1] if LOST in reason][-len(lost) :] == lost
     tar.write_bytes(data)
-    assert shard_index(str(tar))[1] == []
+    assert indexed(str(tar))[1] == []
 
 
 def test_samples_that_were_removed_from_a_sound_tar_are_not_reported(tar, tmp_path):
     write_list(tmp_path, KEYS[:3])
-    rows, bad = shard_index(str(tar))
+    rows, bad = indexed(str(tar))
     assert (keys(rows), bad) == (KEYS[:3], [])
 
 
@@ -82,11 +87,11 @@ def test_entries_of_a_manifest_are_named_if_their_tar_is_garbage(tmp_path):
     entries = [f'{{"audio_filepath": "{name}.wav", "text": "x"}}\n' for name in "ab"]
     (tmp_path / "manifest.json").write_text("".join(entries))
     shard = f"{tmp_path}/audio.tar\t{tmp_path}/manifest.json"
-    assert keys(shard_index(shard)[0]) == ["a", "b"]
+    assert keys(indexed(shard)[0]) == ["a", "b"]
     for content in (b"garbage" * 999, b""):
         (tmp_path / "audio.tar").write_bytes(content)
         sidecar_of(tmp_path / "audio.tar", str(tmp_path / "manifest.json")).unlink()
-        rows, bad = shard_index(shard)
+        rows, bad = indexed(shard)
         assert len(rows) == 0
         assert bad[1:] == [("a", "a.wav is not in the tar"), ("b", "b.wav is not in the tar")]
 
@@ -95,7 +100,7 @@ def test_a_name_that_occurs_twice_is_reported_for_a_tar_with_a_manifest(tmp_path
     members = [member("a.wav", wav(seed=1)), member("a.wav", wav(seed=2))]
     (tmp_path / "audio.tar").write_bytes(b"".join(members) + bytes(1024))
     (tmp_path / "manifest.json").write_text('{"audio_filepath": "a.wav", "text": "x"}\n')
-    _, bad = shard_index(f"{tmp_path}/audio.tar\t{tmp_path}/manifest.json")
+    _, bad = indexed(f"{tmp_path}/audio.tar\t{tmp_path}/manifest.json")
     assert bad == [("a.wav", "2 members have this name, and only the last is used (in audio.tar)")]
 
 
@@ -130,5 +135,5 @@ def test_an_index_whose_columns_do_not_fit_each_other_is_made_again(tar):
         "keys": rows.keys[:-1],
     }
     for name, column in unsound.items():
-        write_index(sidecar_of(tar), replace(rows, **{name: column}), bad, meta)
-        assert keys(shard_index(str(tar))[0]) == KEYS
+        write_index([sidecar_of(tar)], replace(rows, **{name: column}), bad, meta)
+        assert keys(indexed(str(tar))[0]) == KEYS

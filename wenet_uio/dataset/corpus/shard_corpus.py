@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.index import Rows, Summary
-from wenet_uio.dataset.corpus.indexing import index_of, kept_folder
+from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
+from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.recent import Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import digest_of_pages, shard_index
@@ -50,13 +51,15 @@ class _Tar:
 
 
 class ShardCorpus(Corpus):
-    """A shard list: samples are read from tars by offset. The list must have an index (`ensure_index`)."""
+    """A shard list: samples are read from tars by offset. `index` is made by `ensure_index`."""
 
-    def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
-        columns, meta = read_columns(index_of(data_list, layout))
-        self._layout = layout
+    def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
+        columns, meta = read_columns(index)
+        self._index, self._layout = index, layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
+        self._first = columns.get("first_row")  # indexes of earlier versions hold no lengths of samples
+        self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
         self._is_remote = meta.get("remote", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
         self._open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
@@ -80,6 +83,13 @@ class ShardCorpus(Corpus):
             rows = self._read_rows(shard)
             self._open_rows.put(shard, rows)
         return rows
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these shards, from the index of the list."""
+        if self._first is None:
+            return super().lengths(shards)
+        rows = rows_of_shards(self._first, self.samples, shards)
+        return Stored(*(column[rows] for column in self._lengths))
 
     @property
     def is_remote(self) -> bool:
@@ -153,12 +163,14 @@ class ShardCorpus(Corpus):
     def _read_rows(self, shard: int) -> Rows:
         files = self.files(shard)
         if files.is_plain:
-            rows, _ = shard_index(str(files), self._layout, "size")
+            rows, _ = shard_index(str(files), kept_folder(self.data_list), self._layout, "size")
         else:
             rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))
         if rows.digest() != int(self._digest[shard]):
-            index = index_of(self.data_list, self._layout)
-            raise ListError(f"{files.tar}: not the shard that was indexed; delete {index} to redo it")
+            raise ListError(
+                f"{files.tar}: not the shard that was indexed; delete {self._index} to redo it, or copy the list to "
+                "another folder"
+            )
         return rows
 
     def _tar(self, shard: int) -> _Tar | None:
@@ -187,7 +199,7 @@ class ShardCorpus(Corpus):
             return _Tar(file)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return ShardCorpus, (self.data_list, self._layout)
+        return ShardCorpus, (self.data_list, self._index, self._layout)
 
 
 def _place(offsets: np.ndarray, sizes: np.ndarray, row: int) -> tuple[int, int]:

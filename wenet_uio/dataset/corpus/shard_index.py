@@ -1,5 +1,7 @@
 """The index of one local shard: found by scanning the tar, kept beside the tar as `x.tar.idx`.
 
+If the folder of the tar cannot be written, the index is in `data.list.idx.d/` beside the list, or in the cache.
+
 A shard is a tar in which consecutive members with one key are a sample; see `formats/`. An index is made again if the
 size or some pages of the tar differ, if the tar is more than a minute newer than the index, or if the manifest has
 changed. Planning compares no pages, so that it opens no tar.
@@ -23,7 +25,6 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
-from wenet_uio.dataset.corpus.columns import is_index
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
     Entry,
@@ -31,16 +32,18 @@ from wenet_uio.dataset.corpus.index import (
     Problem,
     Rows,
     StoredIndex,
-    read_index,
+    find_index,
     rows_of,
     write_index,
 )
 from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, folder_beside_shar, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, FoundSample, Layout, find_samples
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.kept_files import places_of
 
 COPY_SECONDS = 60.0
 """Seconds by which a tar may be newer than its index: copying both files gives them new times. The size of a tar alone
@@ -58,8 +61,11 @@ Comparison = Literal["size", "pages", "all"]
 """What must be as it was indexed: size and time of a tar; some of its pages too; everything (the tar is scanned)."""
 
 
-def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT, compare: Comparison = "pages") -> Indexed:
-    """Index of a local shard (`str(ShardFiles)`); made and kept beside the shard if it is missing or out of date.
+def shard_index(shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT, compare: Comparison = "pages") -> Indexed:
+    """Index of a local shard (`str(ShardFiles)`); made and kept if it is missing or out of date.
+
+    Args:
+        folder: the folder `data.list.idx.d` of the list, used if the folder of the shard cannot be written.
 
     Returns:
         the rows, and (key, reason) of each sample that cannot be used.
@@ -67,21 +73,27 @@ def shard_index(shard: str, layout: Layout = DEFAULT_LAYOUT, compare: Comparison
     files = ShardFiles.parse(shard)
     tar, manifest = objects.without_scheme(files.tar), files.manifest and objects.without_scheme(files.manifest)
     files = files._replace(tar=tar, manifest=manifest)
-    sidecar, state = sidecar_of(tar, manifest, layout), _state_of(files)
-    before = read_index(sidecar, one_of_many=True) if is_index(sidecar) else None
-    is_current = (
-        before is not None
-        and (compare == "size" or _is_sound(before.rows))
-        and _mtime(tar) <= _mtime(sidecar) + COPY_SECONDS
-        and all(before.meta.get(name) == value for name, value in state.items())
-    )
-    if before is not None and is_current and _has_pages(before.rows, tar, compare):
-        return before.rows, before.bad
+    state = _state_of(files)
+    before: StoredIndex | None = None
+    was_current = False
+    for place in _places(files, folder, layout):
+        found = find_index(place, one_of_many=True)
+        if found is None:
+            continue
+        is_current = (
+            (compare == "size" or _is_sound(found.rows))
+            and _mtime(tar) <= _mtime(place) + COPY_SECONDS
+            and all(found.meta.get(name) == value for name, value in state.items())
+        )
+        if is_current and _has_pages(found.rows, tar, compare):
+            return found.rows, found.bad
+        if before is None or (is_current and not was_current):
+            before, was_current = found, is_current
     rows, bad = scan_shard(files, layout, tar)
     bad += lost_since(before, rows, bad, files.tar)
     if before is None or (before.meta, before.bad) != (state, bad) or not same_rows(before.rows, rows):
-        write_index(sidecar, rows, bad, state)
-    return rows, bad + (stale(before, rows, files.tar) if is_current and compare == "all" else [])
+        write_index(_places(files, folder, layout), rows, bad, state)
+    return rows, bad + (stale(before, rows, files.tar) if was_current and compare == "all" else [])
 
 
 def stale(before: StoredIndex | None, rows: Rows, tar: str) -> list[Problem]:
@@ -148,7 +160,20 @@ def _keys(rows: Rows) -> list[str]:
         return []
     starts = [0, *rows.key_end.tolist()]
     keys = rows.keys.tobytes()
-    return [keys[start:end].decode(errors="backslashreplace") for start, end in pairwise(starts)]
+    return [as_word(keys[start:end].decode(errors="backslashreplace")) for start, end in pairwise(starts)]
+
+
+def kept_path(files: ShardFiles, folder: Path, layout: Layout) -> Path:
+    """Path of the index of a shard in the folder `data.list.idx.d` of its list."""
+    name = hashlib.blake2b(f"{files}{layout.suffix}".encode(), digest_size=16).hexdigest()
+    return folder / name[:2] / f"{name}.idx"
+
+
+def _places(files: ShardFiles, folder: Path, layout: Layout) -> Iterator[Path]:
+    """Where the index of a local shard may be: beside the shard, in the folder of the list, in the cache."""
+    yield sidecar_of(files.tar, files.manifest, layout)
+    tar, manifest = (path and os.path.abspath(path) for path in files[:2])  # noqa: PTH100 - resolve() follows links
+    yield from places_of(kept_path(files._replace(tar=tar, manifest=manifest), folder, layout))
 
 
 def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:

@@ -23,6 +23,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import TEXT, ListError, RawLine
+from wenet_uio.dataset.formats.keys import as_word, one_word
 from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, member_before
 from wenet_uio.dataset.formats.tar_members import Member, plain_name
 
@@ -125,7 +126,7 @@ def split_name(name: str, way: str) -> tuple[str, str]:
 
 def keys_of(name: str) -> tuple[str, str]:
     """The keys that a member may belong to: up to the last dot of its name, and up to the first."""
-    return split_name(name, "last")[0], split_name(name, "first")[0]
+    return as_word(split_name(name, "last")[0]), as_word(split_name(name, "first")[0])
 
 
 def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
@@ -159,7 +160,7 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     text, member = _text(fields, extra, layout, read)
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
-    return FoundSample(RawLine(key, fields[audio].name, text, extra=extra), fields[audio], member)
+    return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
 
 
 def _audio_field(fields: Fields, layout: Layout) -> str:
