@@ -69,15 +69,18 @@ class Rows:
     keys: np.ndarray
     """uint8: all keys of the file, concatenated."""
     records: np.ndarray | None = None
-    """uint8: a JSON array [text, start, end, other fields] of each sample, if the tar does not hold all of these
-    plainly. `text_offset` and `text_size` then point into this column, not into the tar."""
+    """uint8: a JSON array [text, start, end, other fields, key, audio member] of each sample, if the tar does not hold
+    all of these plainly. `text_offset` and `text_size` then point into this column, not into the tar. Earlier versions
+    wrote no key and no member."""
     key_start: int = 0
     """Start of the first key of these rows in `keys`."""
+    tar_pages: str = ""
+    """Digest of some pages of the tar (`digest_of_pages`); empty in indexes of earlier versions."""
 
     @classmethod
-    def of_columns(cls, columns: Mapping[str, np.ndarray]) -> Rows:
+    def of_columns(cls, columns: Mapping[str, np.ndarray], tar_pages: str = "") -> Rows:
         """Rows of the columns of an index file."""
-        return cls(**columns, key_start=0)
+        return cls(**columns, key_start=0, tar_pages=tar_pages)
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -85,7 +88,7 @@ class Rows:
     def slice(self, first: int, last: int) -> Rows:
         """Rows `first` up to `last`, without copying."""
         start = int(self.key_end[first - 1]) if first else self.key_start
-        columns = {name: getattr(self, name)[first:last] for name in COLUMNS}
+        columns: dict[str, Any] = {name: getattr(self, name)[first:last] for name in COLUMNS}
         return Rows(**columns, keys=self.keys, records=self.records, key_start=start)
 
     def with_text_length(self, text_length: np.ndarray) -> Rows:
@@ -140,7 +143,7 @@ def rows_of(entries: Sequence[Entry]) -> Rows:
     return Rows(**columns, **_key_columns([entry.key for entry in entries]))
 
 
-def _key_columns(keys: Sequence[str]) -> dict[str, np.ndarray]:
+def _key_columns(keys: Sequence[str]) -> dict[str, Any]:
     encoded = [key.encode() for key in keys]
     return {
         "key_hash": np.asarray([hash_key(key) for key in encoded], np.uint64),
@@ -221,7 +224,7 @@ def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | 
 
 def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
     bad = [(key, reason) for key, reason in meta.pop("bad")]
-    return StoredIndex(Rows.of_columns(columns), bad, meta)
+    return StoredIndex(Rows.of_columns(columns, meta.pop("tar_pages", "")), bad, meta)
 
 
 def write_index(places: Iterable[Path], rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
@@ -230,7 +233,8 @@ def write_index(places: Iterable[Path], rows: Rows, bad: Sequence[Problem], meta
     Args:
         meta: the state of the files that were indexed.
     """
-    write_kept(places, lambda file: write_columns(file, rows.columns(), {**meta, "bad": bad}))
+    all_meta = {**meta, "tar_pages": rows.tar_pages, "bad": bad}
+    write_kept(places, lambda file: write_columns(file, rows.columns(), all_meta))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from wenet_uio.dataset.corpus.index import (
 )
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, has_remote_audio, raw_columns
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
-from wenet_uio.dataset.corpus.shard_index import shard_index
+from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
 from wenet_uio.dataset.formats.data_list import (
     DataType,
     ListError,
@@ -160,12 +160,16 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
     return table, bad
 
 
-def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
-    """Index of one shard of a list; made and kept if it is missing or out of date."""
+def index_shard(shard: str, data_list: str, layout: Layout, compare: Comparison = "pages") -> Indexed:
+    """Index of one shard of a list; made and kept if it is missing or out of date.
+
+    Args:
+        compare: "all" scans the shard and compares; a tar whose index was up to date and wrong is a problem (`STALE`).
+    """
     files = ShardFiles.parse(shard)
     if files.is_plain:
-        return shard_index(shard, kept_folder(data_list), layout)
-    return update_kept_index(files, layout, kept_folder(data_list))
+        return shard_index(shard, kept_folder(data_list), layout, compare)
+    return update_kept_index(files, layout, kept_folder(data_list), compare)
 
 
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from pathlib import Path
 
-from wenet_uio.dataset.corpus.index import Indexed, Rows, find_index, read_index, write_index
-from wenet_uio.dataset.corpus.shard_index import kept_path, scan_shard
+from wenet_uio.dataset.corpus.index import Indexed, Rows, StoredIndex, find_index, read_index, write_index
+from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, scan_shard, stale
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
@@ -33,24 +33,34 @@ def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, V
     return rows, Version(*meta["version"])
 
 
-def update_kept_index(files: ShardFiles, layout: Layout, folder: Path) -> Indexed:
+def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: Comparison = "pages") -> Indexed:
     """Index a remote or compressed shard, unless `folder` has an index of its current version.
+
+    Args:
+        compare: "all" fetches and scans the shard in any case.
 
     Raises:
         OSError: the shard cannot be fetched.
     """
     version, path = objects.current_version(files.tar, kept=0.0), kept_path(files, folder, layout)
     manifest = astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
+    before: StoredIndex | None = None
+    is_current = False
     for place in places_of(path):
         found = find_index(place)
         if found is None:
             continue
-        rows, bad, meta = found
-        if Version(*meta["version"]) == version and (manifest is None or tuple(meta["manifest"]) == manifest):
-            return rows, bad
-    rows, bad = _from_sidecar(files, layout, version) or _scanned(files, layout, version)
+        is_current = Version(*found.meta["version"]) == version and (
+            manifest is None or tuple(found.meta["manifest"]) == manifest
+        )
+        if is_current and compare != "all":
+            return found.rows, found.bad
+        before = found
+    beside = None if compare == "all" else _from_sidecar(files, layout, version)
+    rows, bad = beside or _scanned(files, layout, version)
+    bad += lost_since(before, rows, bad, files.tar)
     write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
-    return rows, bad
+    return rows, bad + (stale(before, rows, files.tar) if is_current and compare == "all" else [])
 
 
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:
