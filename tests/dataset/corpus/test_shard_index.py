@@ -1,5 +1,7 @@
+import os
 import random
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,3 +139,17 @@ def test_an_index_whose_columns_do_not_fit_each_other_is_made_again(tar):
     for name, column in unsound.items():
         write_index([sidecar_of(tar)], replace(rows, **{name: column}), bad, meta)
         assert keys(indexed(str(tar))[0]) == KEYS
+
+
+def test_a_tar_that_was_only_touched_is_scanned_once(tar, monkeypatch):
+    os.utime(tar, (time.time() + 3600,) * 2)
+    assert keys(indexed(str(tar))[0]) == KEYS
+    os.utime(sidecar_of(tar), (time.time() + 3600,) * 2)  # as if the clock had passed the time of the tar
+    monkeypatch.setattr("wenet_uio.dataset.corpus.shard_index.scan_shard", None)
+    assert keys(indexed(str(tar))[0]) == KEYS
+
+
+def test_a_full_comparison_that_finds_nothing_writes_nothing(tar):
+    made = sidecar_of(tar).stat().st_mtime_ns
+    assert indexed(str(tar), compare="all")[1] == []
+    assert sidecar_of(tar).stat().st_mtime_ns == made

@@ -91,8 +91,7 @@ def shard_index(shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT, compa
             before, was_current = found, is_current
     rows, bad = scan_shard(files, layout, tar)
     bad += lost_since(before, rows, bad, files.tar)
-    is_same = before is not None and (before.meta, before.bad) == (state, bad) and same_rows(before.rows, rows)
-    if not (was_current and is_same):  # an index that is only older than its tar is written, to be current again
+    if before is None or not was_current or before.bad != bad or not same_rows(before.rows, rows):
         write_index(_places(files, folder, layout), rows, bad, state)
     return rows, bad + (stale(before, rows, files.tar) if was_current and compare == "all" else [])
 
