@@ -26,6 +26,9 @@ from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Batches, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
+PLANNER = 2
+"""Version of the planner, which the state of a run names. Raise the version with every change that changes a plan:
+positions inside a pass mean other samples then."""
 WHOLE_CORPUS = 1 << 18
 """Largest number of utterances of a corpus that is planned as a whole, which takes about 0.3 s."""
 LEAST_LANES = 8
