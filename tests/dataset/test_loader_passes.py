@@ -110,10 +110,9 @@ def test_an_iterator_ends_when_the_position_of_its_loader_is_set(lists):
 
 def test_the_position_may_be_set_while_the_last_batch_is_processed(lists):
     one = loader(lists["raw"], "raw")
-    for batch in one:
+    for _ in one:
         if one.epoch == 1:
             one.set_epoch(4)
-    assert batch is not None
     assert one.epoch == 4
     assert len(list(one)) > 0
 

@@ -17,6 +17,8 @@ BLOCK_BATCHES = 256
 JITTER = 0.01
 """Largest random change of a length before sorting, as a share of the length. Every epoch then groups samples in
 another way."""
+SMALL_GROUP = 1024
+"""A group of fewer batches has too few samples of like length for JITTER. They move by `Measure.length_jitter`."""
 
 
 class GroupPlanner:
@@ -82,11 +84,8 @@ class GroupPlanner:
         """Deal the samples into random blocks. Each block is sorted by length and gets its share of `count` batches."""
         expected = count if count is not None else int(samples.units.sum()) // self.measure.policy.bound
         number = max(1, round(expected / BLOCK_BATCHES))
-        shift = 2 * uniform(key_of(self.key, PLACE), keys) - 1
-        if self.measure.noise is None:
-            place = samples.frames * (1 + JITTER * shift)
-        else:
-            place = samples.frames + shift * (self.measure.noise / 2 * _range(samples.frames))
+        place = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
+        if self.measure.noise is not None:
             number = 1
         turn = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
         blocks = []
@@ -95,6 +94,30 @@ class GroupPlanner:
             share = None if count is None else count * (part + 1) // number - count * part // number
             blocks.append((samples[block[np.argsort(place[block], kind="stable")]], share))
         return blocks
+
+    def _places(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
+        """What the samples of one bucket are sorted by: their frames, changed at random.
+
+        Args:
+            random: (samples,) uniform in [0, 1).
+            batches: expected number of batches.
+        """
+        measure, frames = self.measure, samples.frames
+        if measure.noise is not None:
+            return frames + (2 * random - 1) * (measure.noise / 2 * _range(frames))
+        if not measure.length_jitter:
+            return frames
+        if batches >= SMALL_GROUP:
+            return frames * (1 + JITTER * (2 * random - 1))
+        # Moves of mean 1, up to 4, mostly short and only to longer samples: at the same padding, fewer batch mates meet
+        # again than with uniform moves. Unlike a logarithm, divisions give the same bits on every machine.
+        moves = random / (1.25 - random) * min(measure.length_jitter, JITTER * batches)
+        places = np.empty(len(frames))
+        for bucket in np.unique(samples.buckets):
+            own = np.flatnonzero(samples.buckets == bucket)
+            own = own[np.argsort(frames[own], kind="stable")]
+            places[own] = np.cumsum(samples.units[own]) / measure.policy.bound + moves[own]
+        return places
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
