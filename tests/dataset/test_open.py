@@ -16,6 +16,7 @@ from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.open import as_planned, open_corpus, open_filtered, open_for
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.char import CharSplitter
@@ -51,7 +52,7 @@ def test_a_plain_list_is_opened_as_by_open_list(make_lists):
 def in_turns(mix):
     """Source of each batch of the first pass, in order."""
     corpus = Passes(mix).corpus_of(0)
-    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, lanes=1)
+    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
     sources = sources_of(corpus)
     return [int(sources.numbers(batch.pieces[0].shards)[0]) for batch in map(plan.batch, range(plan.num_batches))]
 

@@ -22,7 +22,7 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import written_aside
@@ -84,7 +84,7 @@ def measure(path: Path, world_size: int) -> dict[str, float]:
     began = time.perf_counter()
     corpus = SparseCorpus(path)
     conf = DatasetConf(speed_perturb=True, batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=30000))
-    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, lanes=choose_lanes(corpus, world_size))
+    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, division=divide(corpus, world_size))
     rank = world_size // 2
     assert len(plan.step(0, world_size, rank))
     first = time.perf_counter() - began

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes, origin
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.dataset.plan.epoch_plan import PLANNER, EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import PLANNER, EpochPlan, divide
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.dataset.randomness import key_of
@@ -21,7 +22,7 @@ STATE_KEYS = frozenset(
     ("epoch", "data_pass", "position", "steps_done", "seed", "lanes", "offsets", "corpus", "measure", "partition")
 )
 """Keys of the states of all versions."""
-IN_EARLIER_STATES = {"planner": 1, "micro_batches": 0}
+IN_EARLIER_STATES = {"planner": 1, "micro_batches": 0, "synced": None, "group_shards": 1}
 """Values of the keys that states of earlier versions lack."""
 
 
@@ -69,8 +70,8 @@ class Cursor:
         self.reshuffle, self.partition = reshuffle, partition
         self._own_order = () if partition else (options.rank,)
         self._alone = options.world_size == 1
+        self._fresh_division = self.division = divide(self.passes.corpus_of(0), self.world_size)
         self.set_epoch(0)
-        self.lanes = choose_lanes(self.passes.corpus_of(0), options.world_size)
         self._plans: dict[int, EpochPlan] = {}
 
     @property
@@ -80,20 +81,22 @@ class Cursor:
 
     def plan_of(self, data_pass: int) -> EpochPlan:
         """The plan of a pass over the data; the plans of the current and the next pass are kept."""
-        if data_pass not in self._plans:
+        division = self.division if data_pass == self.data_pass else self._fresh_division
+        found = self._plans.get(data_pass)
+        if found is None or found.division != division:
             corpus = self.passes.corpus_of(data_pass)
             seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
             epoch = data_pass if self.reshuffle else 0
-            known = next((plan for plan in self._plans.values() if plan.corpus is corpus), None)
-            if known is not None:
-                plan = known.of_epoch(seed, epoch)
+            same = (plan for plan in self._plans.values() if plan.corpus is corpus and plan.division == division)
+            if (known := next(same, None)) is not None:
+                found = known.of_epoch(seed, epoch)
             else:
-                plan = EpochPlan(
-                    corpus, self.measure, seed=seed, epoch=epoch, lanes=self.lanes, same_length=not self.partition
+                found = EpochPlan(
+                    corpus, self.measure, seed=seed, epoch=epoch, division=division, same_length=not self.partition
                 )
             current = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
-            self._plans = {**current, data_pass: plan}
-        return self._plans[data_pass]
+            self._plans = {**current, data_pass: found}
+        return found
 
     def __len__(self) -> int:
         """Steps from here to the end of the epoch; equal on every rank."""
@@ -132,18 +135,24 @@ class Cursor:
         self.position, self.micro_batches, self.steps_done = self.position + self.world_size, 0, self.steps_done + 1
         pass_ends = self.position >= self.plan.num_batches
         if pass_ends:
-            self.data_pass, self.position = self.data_pass + 1, 0
+            self._begin_pass(self.data_pass + 1)
         if pass_ends if self.epoch_steps is None else self.steps_done == self.epoch_steps:
             self.epoch, self.steps_done = self.epoch + 1, 0
 
     def skip_epoch(self) -> None:
         """Move to the next epoch, if nothing is left of the current one."""
-        self.data_pass += self.epoch_steps is None
+        if self.epoch_steps is None:
+            self._begin_pass(self.data_pass + 1)
         self.epoch, self.steps_done = self.epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch, and of the pass with the same number."""
-        self.epoch, self.data_pass, self.position, self.steps_done, self.micro_batches = epoch, epoch, 0, 0, 0
+        self.epoch, self.steps_done = epoch, 0
+        self._begin_pass(epoch)
+
+    def _begin_pass(self, data_pass: int) -> None:
+        self.data_pass, self.position, self.micro_batches = data_pass, 0, 0
+        self.division = self._fresh_division
 
     def state_dict(self) -> dict[str, Any]:
         """The position, valid for any world size and number of workers: a few hundred bytes, and 30 for each source of
@@ -164,7 +173,7 @@ class Cursor:
             "micro_batches": self.micro_batches,
             "steps_done": self.steps_done,
             "seed": self.seed,
-            "lanes": self.lanes,
+            **asdict(self.division),
             "offsets": self.passes.offsets(self.data_pass),
             **self._identity(),
         }
@@ -204,15 +213,13 @@ class Cursor:
             )
         if state["micro_batches"] and not self._alone and not changed:
             raise ValueError("the data state was taken inside a step of one rank: resume it on one rank")
-        self.set_epoch(state["epoch"])
-        self.data_pass, self.seed = state["data_pass"], state["seed"]
-        if not changed:
+        self.epoch, self.seed = state["epoch"], state["seed"]
+        self._begin_pass(state["data_pass"])
+        if inside and not changed:
             self.position, self.micro_batches = state["position"], state["micro_batches"]
+            self.division = Division(**{field.name: state[field.name] for field in fields(Division)})
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
         self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
-        self.lanes = state["lanes"]
-        if changed:
-            self.lanes = choose_lanes(self.passes.corpus_of(self.data_pass), self.world_size)
         self._plans = {}
         if self.position and self.position >= self.plan.num_batches:
             raise ValueError(

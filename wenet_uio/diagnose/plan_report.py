@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Piece, PlannedBatch, share_out
 from wenet_uio.dataset.types import SampleRef
@@ -85,8 +85,7 @@ def report_plan(
     """
     began = time.monotonic()
     corpus = Passes(corpus).corpus_of(epoch)
-    lanes = choose_lanes(corpus, world_size)
-    plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, lanes=lanes)
+    plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, division=divide(corpus, world_size))
     account = _Account(plan)
     for index in range(plan.num_batches):
         batch = plan.batch(index)
@@ -114,7 +113,7 @@ def report_plan(
         same_shard=round(_mean(account.same_shard[np.isfinite(account.same_shard)], 0.0), 4),
         order_correlation=round(_order_correlation(plan, seed, epoch), 4),
         sources=account.by_source(),
-        lanes=lanes,
+        lanes=plan.lanes,
         seconds=round(time.monotonic() - began, 3),
         digest=account.digest.hexdigest(),
     )

@@ -6,6 +6,7 @@ from tests.dataset.support.mixtures import MEASURE, mixture, taken
 from wenet_uio.dataset.corpus.mixture import exact_quotas
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.diagnose.plan_report import report_plan
 
 
@@ -51,7 +52,7 @@ def test_a_batch_mixes_sources_unless_per_batch_is_set():
 
 def test_an_utterance_taken_twice_is_augmented_differently():
     corpus = Passes(mixture((0.05, 0.05, 0.9))).corpus_of(0)
-    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, lanes=1)
+    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
     seeds = [int(s) for t in range(plan.num_batches) for piece in plan.batch(t).pieces for s in piece.seeds]
     assert len(set(seeds)) == len(seeds) == 410
 

@@ -24,8 +24,9 @@ SMALL_GROUP = 1024
 class GroupPlanner:
     """Plans the groups of one epoch."""
 
-    def __init__(self, corpus: Corpus, measure: Measure, *, key: int) -> None:
-        self.corpus, self.measure, self.key = corpus, measure, key
+    def __init__(self, corpus: Corpus, measure: Measure, *, key: int, synced: int) -> None:
+        """Plan with `key`; so many consecutive lanes are `synced`, see `Division`."""
+        self.corpus, self.measure, self.key, self._synced = corpus, measure, key, synced
         self._sources = sources_of(corpus)
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
@@ -42,7 +43,7 @@ class GroupPlanner:
         batches.sort(key=_mean_frames)
         rows = np.arange(first_row, first_row + len(batches))
         if self.measure.length_order == "synced":
-            rows = draw(key_of(self.key, ROW), rows)
+            rows = draw(key_of(self.key, ROW, lane // self._synced), rows)
         elif self.measure.length_order == "random":
             rows = draw(key_of(self.key, ROW, lane), rows)
         place = np.argsort(np.argsort(rows, kind="stable"))
