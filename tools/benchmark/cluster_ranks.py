@@ -195,7 +195,9 @@ def samples_of(corpus: Corpus) -> Callable[[int], tuple[np.ndarray, np.ndarray]]
     return sizes
 
 
-def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, division: Division, steps: int | None = None) -> Outcome:
+def simulate(
+    corpus: Corpus, measure: Measure, cluster: Cluster, division: Division, steps: int | None = None
+) -> Outcome:
     """Simulate an epoch, or its first `steps` steps, on the first `cluster.simulated` ranks."""
     env, outcome = simpy.Environment(), Outcome()
     network, gate = Network(env, cluster), Steps(env, cluster, outcome)

@@ -43,6 +43,11 @@ class Corpus(ABC):
         self.num_samples, self.total_seconds, self.digest = summary.samples, summary.seconds, summary.digest
 
     @property
+    def identity(self) -> str:
+        """Digest of the samples, in whatever unit their texts are counted."""
+        return self.digest
+
+    @property
     def num_shards(self) -> int:
         """Number of shards."""
         return len(self.samples)

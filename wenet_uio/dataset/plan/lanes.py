@@ -26,6 +26,7 @@ GROUP_BATCHES = 256
 COST_UNIT = 1 << 12
 """Costs are integers: so many units are one full batch. Sums of integers are exact on every machine."""
 
+
 @dataclass(frozen=True)
 class Division:
     """How the shards of a corpus are divided. The numbers are part of the state of a run: a plan depends on them."""
@@ -164,4 +165,6 @@ def most_shards_of_a_group(corpus: Corpus, lanes: int) -> int:
     """Largest number of shards in a group: of remote shards the smallest, as whole groups are copied to the cache."""
     if corpus.is_remote:
         return 1
-    return min(MOST_SHARDS, MOST_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples), corpus.num_shards // lanes)
+    return min(
+        MOST_SHARDS, MOST_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples), corpus.num_shards // lanes
+    )

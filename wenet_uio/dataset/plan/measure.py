@@ -165,8 +165,8 @@ def needs_token_counts(conf: DatasetConf) -> bool:
 def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
     """The measure that `dataset_conf` describes.
 
-    Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration, which drop samples that fit no bucket, are
-    replaced by their smallest batch size.
+    Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration, which drop samples
+    that fit no bucket, are replaced by their smallest batch size.
     """
     policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
