@@ -76,7 +76,7 @@ def test_every_source_is_mixed_within_itself():
 
 @pytest.mark.parametrize("world_size", [1, 8])
 def test_consecutive_steps_of_a_rank_have_unlike_lengths_and_ranks_of_a_step_like_lengths(world_size):
-    lanes = report((1000,) * 300, world_size)
+    lanes = report((1000,) * 300, world_size=world_size)
     assert lanes.lanes == 8
     assert abs(lanes.length_correlation) < 0.1
     assert lanes.skew <= 1.05
