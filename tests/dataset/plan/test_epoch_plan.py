@@ -33,7 +33,7 @@ def small_scales():
     with (
         patch.object(plan, "WHOLE_CORPUS", 200),
         patch.object(group_plan, "BLOCK_BATCHES", 8),
-        patch.multiple(lanes, GROUP_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40),
+        patch.multiple(lanes, GROUP_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40, OPEN_SHARDS=3),
     ):
         yield
 
@@ -176,11 +176,11 @@ def test_lanes_follow_the_world_size_if_there_are_enough_shards():
 
 def test_groups_of_local_shards_grow_within_their_lane_and_those_of_remote_shards_do_not():
     corpus = IndexOnlyCorpus([10] * 100)
-    assert divide(corpus, 8).group_shards == 100 // 8
-    assert divide(corpus, 1).group_shards == 100 // 8
-    assert divide(IndexOnlyCorpus([1] * 3000), 8).group_shards == lanes.MOST_SHARDS
-    with patch.object(lanes, "MOST_UTTERANCES", 60):
-        assert divide(corpus, 8).group_shards == 6
+    assert divide(corpus, 1).group_shards == lanes.OPEN_SHARDS == 3
+    with patch.object(lanes, "OPEN_SHARDS", 100):
+        assert divide(corpus, 8).group_shards == 100 // 8
+    with patch.object(lanes, "MOST_UTTERANCES", 20):
+        assert divide(corpus, 8).group_shards == 2
     with patch.object(IndexOnlyCorpus, "is_remote", True):
         assert divide(corpus, 8).group_shards == 1
 

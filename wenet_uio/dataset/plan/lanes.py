@@ -9,6 +9,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
+from wenet_uio.dataset.corpus.recent import OPEN_SHARDS
 from wenet_uio.dataset.plan.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.plan.shard_stream import ShardStream
 from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
@@ -17,10 +18,9 @@ GROUP_SHARDS = 8
 GROUP_UTTERANCES = 24_000
 """A group has at least so many shards and utterances. Its batches then mix as many shards as a shuffle buffer of
 10,000 samples does."""
-MOST_SHARDS = 128
 MOST_UTTERANCES = 1 << 17
-"""A group of local shards grows to so many shards, which a reader keeps open, but not beyond so many utterances, which
-are planned together in 0.2 s."""
+"""A group of local shards grows to OPEN_SHARDS shards, which its readers keep open, but not beyond so many utterances,
+which take 0.2 s to plan."""
 GROUP_BATCHES = 256
 """A group has at least so many batches: enough to cut them from one sorted block."""
 COST_UNIT = 1 << 12
@@ -165,6 +165,5 @@ def most_shards_of_a_group(corpus: Corpus, lanes: int) -> int:
     """Largest number of shards in a group: of remote shards the smallest, as whole groups are copied to the cache."""
     if corpus.is_remote:
         return 1
-    return min(
-        MOST_SHARDS, MOST_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples), corpus.num_shards // lanes
-    )
+    within_bound = MOST_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)
+    return min(OPEN_SHARDS, within_bound, corpus.num_shards // lanes)
