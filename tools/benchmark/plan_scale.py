@@ -28,8 +28,8 @@ from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)
-ROWS = 2400
-"""Planned rows of every lane; a group has 500 to 1000, so this is the first group and at least two others."""
+ROWS = 5000
+"""Planned rows of every lane; a group has about 1600, so this is the first group and at least two others."""
 
 
 class SparseCorpus(Corpus):
@@ -88,7 +88,7 @@ def measure(path: Path, world_size: int) -> dict[str, float]:
     rank = world_size // 2
     assert len(plan.step(0, world_size, rank))
     first = time.perf_counter() - began
-    steps = ROWS * plan.lanes // world_size
+    steps = min(ROWS, plan.rows) * plan.lanes // world_size
     began = time.perf_counter()
     for step in range(1, steps):
         plan.step(step * world_size, world_size, rank)

@@ -34,6 +34,7 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 
@@ -91,7 +92,7 @@ class Ours:
         self.seconds, self.shard_size = seconds, shard_size
         self.corpus = IndexOnlyCorpus(seconds, shard_size)
         self.measure = measure_of(conf, training=True)
-        self._plans: dict[int, EpochPlan] = {}
+        self._plans: dict[Division, EpochPlan] = {}
         """Division -> the first plan, which shares the costs of its shards with later plans."""
 
     def plan(self, epoch: int, world_size: int) -> EpochPlan:
