@@ -32,11 +32,6 @@ log = logging.getLogger(__name__)
 class Loader(SizedBatches, Protocol):
     """Batches of this rank for one epoch, with a position that can be saved; see wenet_uio.dataset.Loader."""
 
-    @property
-    def epoch(self) -> int:
-        """Number of the epoch; it grows when the last step of an epoch has been yielded."""
-        ...
-
     def state_dict(self) -> dict[str, Any]:
         """Position and digests of the data."""
         ...
@@ -204,7 +199,7 @@ class Trainer:
     def _train_epoch(self) -> bool:
         """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
-        epoch = self.train.epoch
+        left = self._steps_to_do()
         began = time.perf_counter()
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
@@ -216,7 +211,8 @@ class Trainer:
             outcome.sums["elapsed"] = (now - began) * self.world.size
             began = now
             self._account(outcome, micro_batches)
-            progress.trained = progress.step == config.max_steps or self.train.epoch != epoch
+            left -= 1
+            progress.trained = not left  # also in a state of the last step: its loader is in the next epoch
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
                 self.save()
             if stop:
