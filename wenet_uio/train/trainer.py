@@ -199,8 +199,7 @@ class Trainer:
     def _train_epoch(self) -> bool:
         """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
-        left = self._steps_to_do()
-        began = time.perf_counter()
+        began, left = time.perf_counter(), self._steps_to_do()
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
