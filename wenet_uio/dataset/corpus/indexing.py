@@ -101,6 +101,7 @@ def build_index(
         ListError: the list is empty or of the other type, or a file that it names is missing.
     """
     check_type(data_list, data_type)
+    state = {**_fingerprint(data_list), "digest": digest_of(data_list)}  # before it is read: it may change meanwhile
     if data_type == "raw":
         columns, bad = raw_columns(data_list, per_run, executor, layout)
     else:
@@ -110,8 +111,7 @@ def build_index(
         "type": data_type,
         "bad": bad,
         "summary": summary,
-        **_fingerprint(data_list),
-        "digest": digest_of(data_list),
+        **state,
         "remote": _is_remote(data_list, data_type, layout),
     }
     places = places_of(index_of(data_list, layout))
