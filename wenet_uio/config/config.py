@@ -223,4 +223,9 @@ def _apply(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
-    values[last] = yaml.safe_load(text)
+    try:
+        values[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(
+            f"--override_config {override}: the value is not yaml; write a text as {last}='text'"
+        ) from None

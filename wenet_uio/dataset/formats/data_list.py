@@ -148,15 +148,20 @@ def read_shard_list(path: str | Path) -> list[str]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Expand a pattern with numeric ranges and globs to paths or URIs.
+    """Expand a pattern with numeric ranges and globs to paths or URIs; the name of an existing file is no pattern.
 
     Raises:
         ListError: a glob matches no file.
     """
+    if "{" in pattern and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+        return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
         remote = objects.is_remote(name)
         if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
+            paths.append(name)
+            continue
+        if not remote and os.path.exists(objects.without_scheme(name)):  # noqa: PTH110
             paths.append(name)
             continue
         matches = objects.matches(name) if remote else sorted(glob.glob(objects.without_scheme(name)))  # noqa: PTH207 - a pattern may be absolute
