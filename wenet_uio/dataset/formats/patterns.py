@@ -42,7 +42,7 @@ def expand(pattern: str) -> list[str]:
 def _expand_ranges(pattern: str) -> Iterator[str]:
     pieces = RANGE.split(pattern)
     literals, bounds = pieces[::3], list(zip(pieces[1::3], pieces[2::3], strict=True))
-    if any(len(last) > MOST_DIGITS for _, last in bounds):
+    if any(max(map(len, pair)) > MOST_DIGITS for pair in bounds):
         raise ListError(f"a range of {pattern[:80]} has a number of more than {MOST_DIGITS} digits")
     ranges = [range(int(first), int(last) + 1) for first, last in bounds]
     count = math.prod(map(len, ranges))
