@@ -111,6 +111,16 @@ def test_ranges_and_globs_expand_in_order(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("folder", ["my [ab] shards", "{0..1} *", "?"])
+def test_the_name_of_an_existing_tar_is_not_expanded(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    for number in range(2):
+        (tmp_path / folder / f"{number}.tar").touch()
+    names = [str(tmp_path / folder / f"{number}.tar") for number in range(2)]
+    (tmp_path / "shards.list").write_text("".join(f"{name}\n" for name in names))
+    assert read_shard_list(tmp_path / "shards.list") == names
+
+
 def test_a_glob_without_a_match_names_its_line(tmp_path):
     shards = tmp_path / "shards.list"
     shards.write_text("a.tar\nnone_*.tar\n")

@@ -41,3 +41,9 @@ def test_a_glob_that_matches_no_file_is_a_missing_file(tmp_path):
     assert expand(f"{tmp_path}/a_*.tar") == [f"{tmp_path}/a_0.tar"]
     with pytest.raises(MissingFileError, match="a_1[*].tar matches no file"):
         expand(f"{tmp_path}/a_{{0..1}}*.tar")
+
+
+@pytest.mark.parametrize("name", ["a_{0..1}.tar", "a_(0..1).tar", "a_[x].tar", "a_*.tar"])
+def test_the_name_of_a_file_that_exists_is_no_pattern(tmp_path, name):
+    (tmp_path / name).touch()
+    assert expand(f"{tmp_path}/{name}") == [f"{tmp_path}/{name}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import itertools
 import math
+import os
 import re
 from collections.abc import Iterator
 
@@ -19,17 +20,22 @@ MOST_PATHS = 1 << 22
 
 
 def expand(pattern: str) -> list[str]:
-    """Expand a pattern with numeric ranges and globs to paths or URIs.
+    """Expand a pattern with numeric ranges and globs to paths or URIs; the name of an existing file is no pattern.
 
     Raises:
         MissingFileError: a glob matches no file. ListError: the pattern cannot be used.
     """
     if "\0" in pattern:
         raise ListError(f"{pattern!r} holds a NUL character")
+    if RANGE.search(pattern) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+        return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
         remote = objects.is_remote(name)
         if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
+            paths.append(name)
+            continue
+        if not remote and os.path.exists(objects.without_scheme(name)):  # noqa: PTH110
             paths.append(name)
             continue
         matches = objects.matches(name) if remote else sorted(glob.glob(objects.without_scheme(name)))  # noqa: PTH207 - a pattern may be absolute
