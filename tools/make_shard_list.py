@@ -86,9 +86,7 @@ def main() -> int:
         storing=Storing(args.audio_format, args.resample),
     )
     utterances = read_utterances(args.wav_scp, args.text, args.segments)
-    bad = make_shard_list(
-        utterances, args.shards_dir, args.shards_list, options, executor, overwrite=args.overwrite
-    )
+    bad = make_shard_list(utterances, args.shards_dir, args.shards_list, options, executor, overwrite=args.overwrite)
     return tell_outcome(args.shards_list, bad, args.allow_bad)
 
 
