@@ -15,6 +15,7 @@ from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles,
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
+from wenet_uio.diagnose.check_changes import changed_shards
 from wenet_uio.diagnose.findings import Finding
 
 
@@ -34,9 +35,10 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         return
     shards, bad_lines = _shards_of(data_list)
     found = _check_shards(shards, data_list)
+    changed = changed_shards(data_list)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
-        if any(finding.kind == "broken_shard" for finding in found.values()):
+        if changed or any(finding.kind == "broken_shard" for finding in found.values()):
             opened = f"{folder}/whole.list"
             whole = "".join(f"{shard}\n" for shard in shards if shard not in found)
             if not whole:
@@ -49,7 +51,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         not_indexed = [Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True)]
         if opened != data_list:
             not_indexed += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
-        yield corpus, [*found.values(), *not_indexed]
+        yield corpus, [*found.values(), *changed, *not_indexed]
 
 
 def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
