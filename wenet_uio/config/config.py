@@ -41,6 +41,7 @@ from wenet_uio.config.transducer import (
 )
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
+from wenet_uio.uris import shown_values
 
 ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
     "transformer": TransformerEncoderConf,
@@ -176,8 +177,12 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def save_config(config: Config, path: str | Path) -> None:
-    """Write the config with all defaults; `load_config` restores an equal config."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """Write the config with all defaults; `load_config` restores an equal config.
+
+    URIs are shown without passwords and signatures, because the file is passed on with the model. Decoding does not
+    need the data; the next start of the run reads the true URIs from the config of its command line.
+    """
+    text = yaml.safe_dump(shown_values(config.model_dump(mode="json")), sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:
         file.write(text)
 

@@ -18,6 +18,7 @@ from wenet_uio.files import written_aside
 from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale, take_over
 from wenet_uio.prepare.shard_job import Failure, Receipt, ShardJob, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions, ShardPlan, check_groups, plan_shards
+from wenet_uio.uris import shown_values
 
 DEFAULT_OPTIONS = ShardOptions()
 ON_ONE_PROCESS = Executor()
@@ -157,6 +158,7 @@ def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
     with written_aside(manifest_of(data_list), "w") as file:
         fields = []
         for name, value in manifest.items():
+            value = shown_values(value)
             text = json.dumps(value, ensure_ascii=False)
             if isinstance(value, list) and value:
                 text = "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"

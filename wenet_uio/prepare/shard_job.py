@@ -23,6 +23,7 @@ from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_shard, write_shard
+from wenet_uio.uris import shown
 
 FORM = 1
 """Version of the bytes that packing writes; after a change, every shard is made again."""
@@ -152,7 +153,7 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
             except (AudioError, OSError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
                 named = reason.startswith(utterance.wav)
-                bad.append((utterance.key, reason if named else f"{utterance.wav}: {reason}"))
+                bad.append((utterance.key, shown(reason if named else f"{utterance.wav}: {reason}")))
                 may_be_temporary |= isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
     rest = samples()

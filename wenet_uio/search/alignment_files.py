@@ -9,6 +9,7 @@ from typing import IO
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line, with_distinct_keys
 from wenet_uio.files import written_aside
 from wenet_uio.search.alignment import Alignment, Interval
+from wenet_uio.uris import shown
 
 
 def write_alignments(by_key: Mapping[str, Alignment], poor: Mapping[str, str], result_dir: str | Path) -> None:
@@ -18,7 +19,7 @@ def write_alignments(by_key: Mapping[str, Alignment], poor: Mapping[str, str], r
     with written_aside(Path(result_dir, "scores"), "w") as file:
         file.writelines(f"{key} {each.score:.4f}\n" for key, each in by_key.items())
     with written_aside(Path(result_dir, "poor"), "w") as file:
-        file.writelines(f"{key} {reason}\n" for key, reason in poor.items())
+        file.writelines(shown(f"{key} {reason}\n") for key, reason in poor.items())
 
 
 def write_textgrids(by_key: Mapping[str, Alignment], folder: str | Path) -> None:

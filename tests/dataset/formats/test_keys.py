@@ -45,6 +45,7 @@ def test_an_empty_key_is_refused(key):
         ("s3://b/d/a.wav", 0, "a"),
         ("https://host/d/a.wav?token=x/y.z", 0, "a"),
         ("d/a?b.wav", 0, "a?b"),
+        ("file:///d/a?b.wav", 0, "a?b"),
     ],
 )
 def test_a_key_of_audio_is_its_name_and_its_start(wav, start, key):

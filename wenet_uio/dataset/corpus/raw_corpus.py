@@ -69,7 +69,10 @@ class RawCorpus(LineCorpus):
         if objects.is_plain(path):
             audio: bytes | str = path
         elif line.start or line.end is not None:  # other segments of the same file will follow: keep a copy
-            audio = self._copies.path_of(path)
+            try:
+                audio = self._copies.path_of(path)
+            except objects.CacheFullError:
+                audio = objects.read_bytes(path)
         else:
             audio = objects.read_bytes(path)
         # The index may have put folders in front of the key, if other lines have audio of the same name.

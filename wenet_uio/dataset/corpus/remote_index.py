@@ -55,8 +55,8 @@ def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexe
 
 
 def _scanned(files: ShardFiles, layout: Layout, version: Version) -> Indexed:
-    with objects.open_whole(files.tar, version) as file:
-        return scan_shard(files, layout, str(file.name))
+    with objects.held_path(files.tar, version) as path:
+        return scan_shard(files, layout, path)
 
 
 def _path(files: ShardFiles, layout: Layout, folder: Path) -> Path:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from wenet_uio.dataset.formats.errors import ListError, MissingFileError
-from wenet_uio.dataset.formats.keys import distinct_keys, key_of_audio, one_word
+from wenet_uio.dataset.formats.keys import distinct_keys, key_of_audio, one_word, without_query
 from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
 from wenet_uio.dataset.storage import objects
 
@@ -241,7 +241,7 @@ def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardF
 
 
 def _number_of(tar: str) -> int:
-    number = re.search(r"(\d+)[^/\d]*$", tar)
+    number = re.search(r"(\d+)[^/\d]*$", without_query(tar))
     if number is None:
         raise ListError(
             f"{tar}: its name has no number, which is needed as the shard_id of its entries in the manifest"

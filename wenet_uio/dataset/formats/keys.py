@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.storage import objects
 
 NOT_OF_A_WORD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 """Blanks, line ends and control characters."""
@@ -53,9 +54,13 @@ def one_word(key: str) -> str:
 
 def key_of_audio(wav: str, start: float = 0.0, digits: int = DIGITS) -> str:
     """The key of a line without one: the file name without suffix and, except at 0, the start in seconds."""
-    path = wav.partition("?")[0] if "://" in wav else wav  # after ? a URI has its signature
-    name = os.path.splitext(os.path.basename(path))[0]  # noqa: PTH119, PTH122 - runs for every line; pathlib is slow
+    name = os.path.splitext(os.path.basename(without_query(wav)))[0]  # noqa: PTH119, PTH122 - runs for every line; pathlib is slow
     return one_word(f"{name}_{start:.{digits}g}" if start else name)
+
+
+def without_query(uri: str) -> str:
+    """A URI without its query, which may be a signature; a local path stays as it is."""
+    return uri.partition("?")[0] if "?" in uri and objects.is_remote(uri) else uri
 
 
 def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequence[str]:

@@ -46,7 +46,7 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
     except ImportError:
         raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
     is_packed = path.partition("?")[0].lower().endswith(".gz")
-    with objects.open_whole(path) as stored, gzip.open(stored) if is_packed else stored as file:
+    with objects.open_or_hold(path) as stored, gzip.open(stored) if is_packed else stored as file:
         try:
             for number, line in enumerate(file, 1):
                 if not line.strip():

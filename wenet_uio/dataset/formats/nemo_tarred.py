@@ -127,7 +127,7 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
 def _numbered(manifest: str) -> list[tuple[int, bytes]]:
     is_packed = manifest.partition("?")[0].endswith(".gz")
     try:
-        with objects.open_whole(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
+        with objects.open_or_hold(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ListError(f"{manifest}: cut short or damaged ({error})") from None
