@@ -137,4 +137,4 @@ def test_the_number_of_a_signed_tar_is_that_of_its_name_and_not_of_its_signature
 
 def test_the_key_of_a_signed_file_does_not_have_the_signature():
     assert key_of_audio("https://host/a/utt1.wav?X-Amz-Signature=b/c.d", 1.5) == "utt1_1.5"
-    assert key_of_audio("what? yes.wav") == "what? yes"
+    assert key_of_audio("what?yes.wav") == "what?yes"
