@@ -1,6 +1,8 @@
+import shutil
 from pathlib import Path
 
 from tests.diagnose.support.checking import check
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.diagnose.check_changes import changed_shards
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
@@ -21,9 +23,13 @@ def found_in(data_list):
 def test_a_list_whose_shards_were_packed_over_is_told_which_of_them_changed(make_utterances, tmp_path):
     lines = make_utterances(12)
     train = pack(lines[:6], tmp_path, "train.list")
-    assert changed_shards(train) == []
+    assert changed_shards(train, DEFAULT_LAYOUT) == []
     pack([*lines[:2], *lines[8:]], tmp_path, "dev.list")
+    (tmp_path / "mix.yaml").write_text(f"- {{type: shard, data_list: {train}}}\n")
+    shutil.copy(f"{train}.idx", tmp_path / "kept")
     assert found_in(train) == ([("changed_shard", "1"), ("changed_shard", "2")], 6)
+    shutil.copy(tmp_path / "kept", f"{train}.idx")
+    assert found_in(tmp_path / "mix.yaml") == ([("changed_shard", "1"), ("changed_shard", "2")], 6)
 
 
 def test_shards_that_a_smaller_run_removed_and_replaced_are_told(make_utterances, tmp_path):

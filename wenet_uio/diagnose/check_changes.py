@@ -7,18 +7,18 @@ import numpy as np
 from wenet_uio.dataset.corpus.columns import find_columns
 from wenet_uio.dataset.corpus.indexing import index_of, index_shard
 from wenet_uio.dataset.formats.data_list import ShardFiles
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage.kept_files import places_of
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.files import digest_of
 
 
-def changed_shards(data_list: str) -> list[Finding]:
+def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
     """Find shards that hold other samples than when their list was indexed, because other data was packed over them.
 
-    Shards that cannot be read, and lists that changed since they were indexed, are left to other checks.
+    Damaged shards, and lists that changed since they were indexed, are left to other checks.
     """
-    indexes = (find_columns(place) for place in places_of(index_of(data_list)))
+    indexes = (find_columns(place) for place in places_of(index_of(data_list, layout)))
     columns, meta = next(filter(None, indexes), ({}, {}))
     if meta.get("type") != "shard" or meta["digest"] != digest_of(data_list):
         return []
@@ -28,7 +28,7 @@ def changed_shards(data_list: str) -> list[Finding]:
     for first, end, digest, samples in zip([0, *ends], ends, columns["digest"], columns["samples"], strict=False):
         shard = paths[first:end].decode()
         try:
-            rows, bad = index_shard(shard, data_list, DEFAULT_LAYOUT)
+            rows, bad = index_shard(shard, data_list, layout)
         except (OSError, ValueError):
             continue
         if rows.digest() != int(digest) and not bad:

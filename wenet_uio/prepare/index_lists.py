@@ -11,7 +11,6 @@ from wenet_uio.dataset.corpus.indexing import (
     check_type,
     ensure_index,
     entries_outside,
-    index_of,
     index_shard,
 )
 from wenet_uio.dataset.corpus.sources import SourceList
@@ -44,8 +43,7 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
         jobs = [(shard, data_list, layout) for shard in shards]
         for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
             continue
-    ensure_index(data_list, data_type, layout)
-    _, meta = read_columns(index_of(data_list, layout))
+    _, meta = read_columns(ensure_index(data_list, data_type, layout))
     return IndexedList(data_list, Summary(**meta["summary"]), [tuple(item) for item in meta["bad"]])
 
 

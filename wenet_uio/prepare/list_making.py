@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.indexing import THREADS, build_index, index_of
+from wenet_uio.dataset.corpus.indexing import THREADS, build_index
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor
@@ -44,8 +44,8 @@ def make_raw_list(
     """
     with written_aside(data_list, "w") as file:
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
-    bad = build_index(data_list, "raw", per_run, executor)
-    summary = read_columns(index_of(data_list))[1]["summary"]
+    index, bad = build_index(data_list, "raw", per_run, executor)
+    summary = read_columns(index)[1]["summary"]
     totals = {"utterances": summary["samples"], "seconds": round(summary["seconds"], 3), "bad": len(bad)}
     _write_manifest(data_list, {"totals": totals, "bad": bad})
     return bad

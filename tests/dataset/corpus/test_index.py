@@ -32,7 +32,7 @@ def test_the_digest_of_rows_covers_all_that_a_plan_depends_on_and_no_positions()
 
 
 def test_the_index_of_a_shard_is_read_as_it_was_written(tmp_path):
-    write_index(tmp_path / "x.idx", rows_of(ENTRIES), [("d", "no audio")], {"tar_bytes": 10})
+    write_index([tmp_path / "x.idx"], rows_of(ENTRIES), [("d", "no audio")], {"tar_bytes": 10})
     for one_of_many in (False, True):
         rows, bad, meta = read_index(tmp_path / "x.idx", one_of_many=one_of_many)
         assert rows.digest() == rows_of(ENTRIES).digest()

@@ -44,6 +44,8 @@ def test_an_empty_key_is_refused(key):
         ("my 2.wav", 0, "my_2"),
         ("s3://b/d/a.wav", 0, "a"),
         ("https://host/d/a.wav?token=x/y.z", 0, "a"),
+        ("https://host/d/a.wav?X-Amz-Signature=b/c.d", 1.5, "a_1.5"),
+        ("what? yes.wav", 0, "what?_yes"),
         ("d/a?b.wav", 0, "a?b"),
         ("file:///d/a?b.wav", 0, "a?b"),
     ],

@@ -143,4 +143,4 @@ def test_a_member_without_a_key_is_named(tmp_path):
     (tmp_path / "a.list").write_text(f"{tar}\n")
     corpus = open_list(str(tmp_path / "a.list"), "shard")
     assert [each.key for each in everything(corpus)] == ["d/x"]
-    assert corpus.bad == [(" .txt", "the key is empty"), (".txt", "the key is empty")]
+    assert [key for key, reason in corpus.bad if "the key is empty" in reason] == [" .txt", ".txt"]

@@ -21,7 +21,7 @@ from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
-from wenet_uio.files import written_aside
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 
 def is_cuts(manifest: str) -> bool:
@@ -89,8 +89,9 @@ def _wrong_values_named() -> Iterator[None]:
 
 
 def list_of_cuts(cuts_path: str) -> str:
-    """Write the raw list of a manifest of cuts beside the manifest, unless it is up to date.
+    """Write the raw list of a manifest of cuts, unless it is up to date.
 
+    The list is beside the manifest, or in the cache if that folder cannot be written.
     Reading the list does not need lhotse. Cuts that cannot be used are in the list with the reason, as lines to skip.
 
     Returns:
@@ -98,18 +99,24 @@ def list_of_cuts(cuts_path: str) -> str:
     """
     data_list = f"{cuts_path}.list"
     made_at = Path(cuts_path).stat().st_mtime_ns
-    if Path(data_list).is_file() and Path(data_list).stat().st_mtime_ns == made_at:
-        return data_list
-    with written_aside(data_list, "w") as file:
-        bad: list[tuple[str, str]] = []
-        for cut in read_cuts(cuts_path, bad):
-            try:
-                file.write(utterance_of(cut).to_json() + "\n")
-            except ListError as error:
-                bad.append((str(cut.id), str(error)))
-        file.writelines(RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n" for key, reason in bad)
-    os.utime(data_list, ns=(made_at, made_at))
-    return data_list
+    for place in places_of(data_list):
+        if place.is_file() and place.stat().st_mtime_ns == made_at:
+            return str(place)
+    written = write_kept(places_of(data_list), lambda file: file.writelines(_lines_of_cuts(cuts_path)))
+    os.utime(written, ns=(made_at, made_at))
+    return str(written)
+
+
+def _lines_of_cuts(cuts_path: str) -> Iterator[bytes]:
+    """The lines of the raw list of a manifest of cuts."""
+    bad: list[tuple[str, str]] = []
+    for cut in read_cuts(cuts_path, bad):
+        try:
+            yield (utterance_of(cut).to_json() + "\n").encode()
+        except ListError as error:
+            bad.append((str(cut.id), str(error)))
+    for key, reason in bad:
+        yield (RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n").encode()
 
 
 def find_cuts(
