@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
+from wenet_uio.uris import shown
+
 
 @overload
 def written_aside(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[BinaryIO]: ...
@@ -46,9 +48,13 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
 
 
 def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Append a record as one line of JSON; several processes may append to the file, which is created if missing."""
+    """Append a record as one line of JSON; several processes may append to the file, which is created if missing.
+
+    URIs are shown without passwords and signatures: such records are passed on.
+    """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(record, ensure_ascii=False)
+    told = {name: shown(value) if isinstance(value, str) else value for name, value in record.items()}
+    line = json.dumps(told, ensure_ascii=False)
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         os.write(file, f"{line}\n".encode())  # a single call, so that lines of several processes do not mix

@@ -172,4 +172,4 @@ def written(segments: Iterable[TranscriptSegment], audio: str, args: argparse.Na
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, prints_data=True)

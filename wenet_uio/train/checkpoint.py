@@ -18,6 +18,7 @@ from wenet_uio.config.named_files import copy_files
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import first_sentence
 from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, TOO_LARGE, TRAIN_CONFIG, read_starts
+from wenet_uio.uris import shown_values
 
 KEPT_STATES = 2
 """The older state is the fallback if the newest one cannot be read."""
@@ -48,7 +49,7 @@ class RunFolder:
         """Add a start of the run to environment.yaml."""
         starts = read_starts(self.path)
         with written_aside(self.path / ENVIRONMENT, "w") as file:
-            yaml.safe_dump([*starts, dict(environment)], file, sort_keys=False)
+            yaml.safe_dump([*starts, shown_values(dict(environment))], file, sort_keys=False)
 
     def refuse_strangers(self) -> None:
         """Refuse a folder with weights of a run that cannot be resumed: two runs must not mix their epochs.
