@@ -34,8 +34,7 @@ def main() -> None:
     lines = [f"  {command:12} {what}" for command, (_, what) in COMMANDS.items()]
     usage = "\n".join(["usage: wenet-uio COMMAND [OPTIONS]; wenet-uio COMMAND --help", "", *lines])
     if name in ("", "-h", "--help", "export", "export -h", "export --help"):
-        print(usage)
-        sys.exit(0 if given else 2)
+        run(lambda: print(usage, flush=True) or (0 if given else 2))
     print(f"error: wenet-uio {name}: unknown command\n{usage}", file=sys.stderr)
     sys.exit(2)
 

@@ -18,6 +18,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 
 from wenet_uio.api.inputs import Input
@@ -100,21 +101,25 @@ def main() -> int:
     inputs = [Input(sys.stdin.buffer if name == STDIN else name, place) for place, name in enumerate(args.audio)]
     failed = 0
     for number, segments in by_input(recogniser.iterate(inputs, options), len(inputs)):
-        audio, output = args.audio[number], outputs[number]
+        audio = args.audio[number]
         try:
-            lines = written(segments, audio, args)
-            if output is None:
-                for line in lines:
-                    print(line, flush=True)
-            else:
-                with written_aside(output, "w") as file:
-                    file.writelines(f"{line}\n" for line in lines)
+            write(written(segments, audio, args), outputs[number])
         except (AudioError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
             print(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", file=sys.stderr)
             failed += 1
     return 1 if failed else 0
+
+
+def write(lines: Iterable[str], output: Path | None) -> None:
+    """Write lines to a file, or print each as soon as it is there."""
+    if output is None:
+        for line in lines:
+            print(line, flush=True)
+    else:
+        with written_aside(output, "w") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
 
 def options_of(args: argparse.Namespace) -> TranscribeOptions:
@@ -124,22 +129,24 @@ def options_of(args: argparse.Namespace) -> TranscribeOptions:
     return TranscribeOptions(**given, **asdict(scorer_options(args)), decoding=asdict(decode_options(args)))
 
 
-def by_input(found: Iterator[Found], count: int) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
-    """(number, segments) of each of `count` inputs, also of those without segments; an exception is raised there."""
-    newest = next(found, None)
-
-    def segments(number: int) -> Iterator[TranscriptSegment]:
-        nonlocal newest
-        while newest is not None and newest[0] == number:
-            if isinstance(newest[1], Exception):
-                raise newest[1]
-            yield newest[1]
-            newest = next(found, None)
-
+def by_input(found: Iterable[Found], count: int) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
+    """(number, segments) of each of `count` inputs, also of those without segments."""
+    groups = groupby(found, key=lambda item: item[0])
+    group = next(groups, None)
     for number in range(count):
-        yield number, segments(number)
-        while newest is not None and newest[0] <= number:  # what the caller did not take
-            newest = next(found, None)
+        if group is None or group[0] != number:
+            yield number, iter(())
+        else:
+            yield number, _segments(group[1])
+            group = next(groups, None)
+
+
+def _segments(found: Iterable[Found]) -> Iterator[TranscriptSegment]:
+    """The segments of one input; raises the exception that stands in place of a segment."""
+    for _, segment in found:
+        if isinstance(segment, Exception):
+            raise segment
+        yield segment
 
 
 def output_paths(args: argparse.Namespace) -> list[Path | None]:
