@@ -11,6 +11,7 @@ import torch
 
 import wenet_uio
 from tests.api.conftest import RATE, bursts, write_model
+from tests.dataset.storage.support.servers import serving
 from wenet_uio.audio.read import AudioError
 
 
@@ -171,3 +172,28 @@ def test_a_model_with_full_context_decodes_windows_again_and_says_so(tmp_path, c
     assert times == sorted(times)
     assert 5 < times[-1] < 6
     assert recogniser.stream().finish().segments == ()
+
+
+def test_audio_may_be_a_url(recogniser, tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    expected = recogniser.transcribe("talk.wav").text
+    with serving(tmp_path) as server:
+        assert recogniser.transcribe(f"{server.url}/talk.wav").text == expected
+        with pytest.raises(OSError, match=r"/none\.wav"):
+            recogniser.transcribe(f"{server.url}/none.wav")
+
+
+def test_other_file_objects_and_names_work_in_any_order(recogniser, tmp_path):
+    first = recogniser.transcribe("talk.wav")
+    stream = recogniser.stream()
+    stream.accept(bursts()[: 2 * RATE])
+    assert recogniser.transcribe("talk.wav") == first  # while a stream is open
+    with_channel = recogniser.transcribe("talk.wav", channel=0, device="cpu")
+    assert with_channel == first
+    stream.accept(bursts()[2 * RATE :])
+    assert stream.finish().seconds == 6
+    (tmp_path / "folder.wav").mkdir()
+    with pytest.raises(AudioError, match=r"folder\.wav: "):
+        recogniser.transcribe("folder.wav")
+    short = recogniser.transcribe(samples=np.ones(10, np.float32), sample_rate=RATE)
+    assert (short.text, short.segments) == ("", ())

@@ -43,7 +43,8 @@ def load_model(
     path = Path(path)
     if checkpoint is None:
         if export := _export_at(path):
-            return SpeechRecogniser(_load_export(export, trust_code), export.parent, "cpu", exported=True)
+            folder = _run_of(export)
+            return SpeechRecogniser(_load_export(export, folder, trust_code), folder, "cpu", exported=True)
         if path.is_file() and path.suffix == ".pt":
             path, checkpoint = path.parent, path
     if not (path / TRAIN_CONFIG).is_file():
@@ -104,11 +105,20 @@ def _export_at(path: Path) -> Path | None:
     return path / TORCHSCRIPT if (path / TORCHSCRIPT).is_file() else None
 
 
-def _load_export(export: Path, trust_code: bool) -> Recogniser:
-    above = [export.parent, *export.resolve().parents[1:3]] if export.is_file() else [export, *export.resolve().parents]
-    folder = next((folder for folder in above[:4] if (folder / TRAIN_CONFIG).is_file()), None)
+def _run_of(export: Path) -> Path:
+    """The nearest folder with a train.yaml, at most three above the export.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    above = [export, *export.resolve().parents][:4]
+    folder = next((folder for folder in above if (folder / TRAIN_CONFIG).is_file()), None)
     if folder is None:
         raise FileNotFoundError(f"{export}: no {TRAIN_CONFIG} beside it or above; an export needs that of its run")
+    return folder
+
+
+def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     model = build_model(config).eval()
     if export.is_file():

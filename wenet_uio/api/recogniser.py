@@ -201,7 +201,7 @@ class SpeechRecogniser:
             ValueError: the model does not support the mode.
         """
         modes = self.modes
-        mode = options.mode or (USUAL_MODE if USUAL_MODE in modes else modes[0])
+        mode = options.mode or next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")
