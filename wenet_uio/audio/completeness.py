@@ -7,7 +7,7 @@ import struct
 
 import soundfile
 
-from wenet_uio.audio.read import AudioError
+from wenet_uio.audio.read import AudioError, decodes
 
 NEAR_END = 0.98
 """Share of the samples that must be present; headers of mp3 are wrong by up to one percent."""
@@ -15,6 +15,7 @@ STREAMED = 0x7FFF0000
 """Bytes of samples. A header that claims as many or more was written before the length was known."""
 
 
+@decodes
 def require_whole(audio: bytes) -> None:
     """Refuse audio that ends before the end that its header claims; only a block near the end is decoded.
 

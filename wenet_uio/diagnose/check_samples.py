@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import INT16_SCALE
+from wenet_uio.audio.read import INT16_SCALE, OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
@@ -120,6 +120,8 @@ class Checker:
                 part.findings.append(Finding(skip.reason, key, skip.detail, place))
                 continue
             except (ListError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
+                    raise
                 part.findings.append(Finding("unreadable", key, str(error), place))
                 continue
             self._check_text(part, place, key, text.strip(), seconds)
