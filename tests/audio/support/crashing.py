@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ def crash_at_marked(monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGSEG
     def fatal(decoder: decoders.WavDecoder, excerpt: Any) -> Any:
         waveform = read(decoder, excerpt)
         if waveform[0] == MARK:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             os.kill(os.getpid(), number)
         return waveform
 
