@@ -175,6 +175,7 @@ class Trainer:
         self.engine.connect()
         resumed = self.written is not None
         if self.world.rank == 0:
+            self.folder.hold()
             self.folder.open(self.config, resumed=resumed)
             lengths = {"utterance_seconds": self.train.utterance_seconds()}
             self.folder.note_start(environment(self.world, self.progress.step + 1) | lengths)
