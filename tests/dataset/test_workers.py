@@ -1,8 +1,10 @@
 """Workers that crash, are killed, or run out of shared memory."""
 
 import os
+import shutil
 import signal
 import time
+from collections import namedtuple
 from itertools import islice
 from pathlib import Path
 
@@ -128,6 +130,28 @@ def test_a_crash_does_not_interrupt_the_main_thread_elsewhere(make_lists, tmp_pa
         assert time.monotonic() < give_up
         time.sleep(0.01)
     assert len(first) + sum(len(batch) for batch in batches) == 39
+
+
+def test_full_shared_memory_is_an_error_that_says_how_to_make_it_larger(make_lists, monkeypatch):
+    usage = namedtuple("usage", "free")
+    raw = make_lists(20)["raw"]
+    free = 10**9
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(free))
+    with pytest.raises(OSError, match="^/dev/shm is full.*--shm-size.*fewer workers"):
+        free = 1000
+        list(loader(raw, "raw", num_workers=1))
+    free = 10**6
+
+    def no_room(size):
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_3>: Success (0)")
+
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", no_room)
+    with pytest.raises(RuntimeError, match="unable to allocate"):  # for another reason
+        list(loader(raw, "raw", num_workers=1))
+    monkeypatch.setattr("wenet_uio.dataset.batch_memory.is_shared_memory_full", lambda size: size > 0)
+    with pytest.raises(OSError, match="^/dev/shm is full"):
+        list(loader(raw, "raw", num_workers=1))
+    assert len(list(loader(raw, "raw"))) > 1
 
 
 def children():

@@ -122,6 +122,20 @@ def test_two_states_are_kept_and_the_newest_readable_one_is_found(
         folder.newest_state()
 
 
+def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = RunFolder(tmp_path)
+    for step in (8, 9):
+        folder.save_state(step, {"step": step, "weight": torch.arange(1000)})
+    state = tmp_path / "state_9.pt"
+    whole = bytearray(state.read_bytes())
+    whole[whole.index(torch.arange(1000).numpy().tobytes()) + 8] ^= 1
+    state.write_bytes(whole)
+    assert folder.newest_state()["step"] == 8
+    assert f"{state} cannot be read and is skipped: damaged: the checksum of its part" in caplog.text
+
+
 def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.refuse_strangers()

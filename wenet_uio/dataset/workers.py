@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from wenet_uio.cli import NO_SHARED_MEMORY, is_shared_memory_full
 from wenet_uio.crashes import be_careful, described, has_crashed
+from wenet_uio.dataset.batch_memory import SharedMemoryError
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Batch
@@ -94,6 +96,7 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
     Raises:
         _WorkerEndedError: a worker crashed.
         ChildProcessError: a worker was killed.
+        SharedMemoryError: shared memory is full.
     """
     before = signal.getsignal(signal.SIGCHLD)
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -107,6 +110,8 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
         if in_main_thread:
             signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
 
+    if loader.num_workers and is_shared_memory_full():  # for the semaphores of torch's queues
+        raise SharedMemoryError(NO_SHARED_MEMORY)
     try:
         batches = iter(loader)
         handle(before)
@@ -120,6 +125,8 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
             if batch is None:
                 return
             yield batch
+    except SharedMemoryError:  # its message contains the stack of the worker
+        raise SharedMemoryError(NO_SHARED_MEMORY) from None
     except (RuntimeError, ConnectionError, EOFError):  # torch raises one of these after the death of a worker
         time.sleep(DYING)
         _require_alive(loader)

@@ -18,7 +18,7 @@ import yaml
 
 from wenet_uio.config import Config, save_config
 from wenet_uio.files import written_aside
-from wenet_uio.models.weights import first_sentence
+from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, LOCK, TOO_LARGE, TRAIN_CONFIG, read_starts
 
 KEPT_STATES = 2
@@ -127,7 +127,7 @@ class RunFolder:
         states = self._states()
         for path in states:
             try:
-                return torch.load(path, map_location="cpu", weights_only=True)
+                return load_checked(path)
             except Exception as error:
                 # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete file.
                 log.warning("%s cannot be read and is skipped: %s", path, first_sentence(error))
