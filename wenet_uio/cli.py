@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection
 from itertools import islice
+from pathlib import Path
 
 AGAIN = os.EX_TEMPFAIL
 """Exit status 75: the same command continues if it is started again."""
@@ -31,7 +32,7 @@ def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
 
 def is_shared_memory_full(needed: int = 1 << 16) -> bool:
     """Tell whether less than `needed` bytes are free in the file system of shared memory."""
-    return os.path.isdir(SHARED_MEMORY) and shutil.disk_usage(SHARED_MEMORY).free < needed
+    return Path(SHARED_MEMORY).is_dir() and shutil.disk_usage(SHARED_MEMORY).free < needed
 
 
 def run(main: Callable[[], int | None]) -> None:

@@ -182,7 +182,7 @@ class _CrashProofPool:
         self._pool.shutdown(cancel_futures=True)
 
     def _start(self) -> None:
-        self._pool = ProcessPoolExecutor(self._workers, initializer=_start_worker, initargs=(self._is_careful,))
+        self._pool = ProcessPoolExecutor(self._workers, initializer=start_worker, initargs=(self._is_careful,))
         self._started = self._pool._processes
 
     def _submit_again(self) -> None:
@@ -206,8 +206,8 @@ class _CrashProofPool:
                 self._submitted.append((job, future))
 
 
-def _start_worker(is_careful: bool) -> None:
-    """Initialise a worker: ignore Ctrl-C, which the parent handles, and exit when the parent is killed."""
+def start_worker(is_careful: bool = False) -> None:
+    """Initialise a worker process: ignore Ctrl-C, which the parent handles, and exit when the parent is killed."""
     if is_careful:
         be_careful()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -240,7 +240,7 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
             ) from None
     folder = Path.cwd()
 
-    def in_folder(job: Any, is_careful: bool = False) -> Any:
+    def in_folder(job: Any, is_careful: bool) -> Any:
         if is_careful:
             be_careful()
         # Workers start in the folder of `ray start`; relative paths are relative to the folder of the caller.
@@ -261,10 +261,10 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
             try:
                 return ray.get(reference)
             except WorkerCrashedError:
-                return ray.get(task.options(max_retries=0).remote(job, is_careful=True))
+                return ray.get(task.options(max_retries=0).remote(job, True))
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
             raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
 
-    yield lambda job: (job, task.remote(job)), result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1
+    yield lambda job: (job, task.remote(job, False)), result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1

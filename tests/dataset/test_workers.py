@@ -101,7 +101,9 @@ def test_a_crash_outside_of_decoders_ends_the_run_after_one_retry(make_lists, mo
 
     one = loader(make_lists(20)["raw"], "raw", num_workers=1)
     one.reader.chain += (crash,)
-    with pytest.raises(ChildProcessError, match=r"crashed \(SIGSEGV\), and not in a decoder.*operators of the config"):
+    with pytest.raises(
+        ChildProcessError, match=r"crashed \(SIGSEGV\), and not in a decoder.*look at operators of dataset_conf"
+    ):
         list(one)
     assert len(set(Path(tries).read_text().split())) == 2
 

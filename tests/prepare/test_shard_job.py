@@ -101,7 +101,7 @@ def test_the_reason_of_bad_audio_begins_with_its_path(make_utterances, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["flac", "flac, bounded in bytes"])
-def test_audio_that_crashes_the_decoder_is_named_and_all_others_are_packed(make_utterances, tmp_path, monkeypatch, kind):
+def test_audio_that_crashes_the_decoder_is_named_and_the_rest_is_packed(make_utterances, tmp_path, monkeypatch, kind):
     lines = make_utterances(12)
     for number in (3, 4, 9):
         mark(lines[number].wav)

@@ -38,6 +38,7 @@ __all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "decodes", "r
 
 Source = bytes | memoryview | str
 """Encoded audio, or the path of an audio file."""
+Given = TypeVar("Given", bound=Source)
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
 
@@ -64,8 +65,8 @@ AV_CONTAINERS = (
 
 
 def decodes(
-    function: Callable[Concatenate[Source, Options], Result],
-) -> Callable[Concatenate[Source, Options], Result]:
+    function: Callable[Concatenate[Given, Options], Result],
+) -> Callable[Concatenate[Given, Options], Result]:
     """Decorate a function that decodes its first argument.
 
     In a careful process (`wenet_uio.crashes`) the function raises AudioError if a decoder crashes; in other processes
@@ -73,7 +74,7 @@ def decodes(
     """
 
     @wraps(function)
-    def decode(source: Source, *args: Options.args, **options: Options.kwargs) -> Result:
+    def decode(source: Given, *args: Options.args, **options: Options.kwargs) -> Result:
         if crash := rehearse(partial(function, source, *args, **options)):
             where = f"{source}: " if isinstance(source, str) else ""
             raise AudioError(f"{where}the decoder crashed its process ({crash}); remove or convert the audio")

@@ -18,6 +18,7 @@ from wenet_uio.cli import NO_SHARED_MEMORY, is_shared_memory_full
 ALIGNMENT = 64
 """Bytes between possible starts of tensors in a buffer: a cache line."""
 
+
 class SharedMemoryError(OSError):
     """There is no room for a batch in shared memory."""
 

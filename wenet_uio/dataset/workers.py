@@ -65,7 +65,7 @@ class Workers:
                 yield from _batches(self._loader)
             except _WorkerEndedError as ended:
                 raise ChildProcessError(
-                    f"a data worker crashed ({ended}), and not in a decoder of audio; look at the operators of the config"
+                    f"a data worker crashed ({ended}), and not in a decoder of audio: look at operators of dataset_conf"
                 ) from None
             self._loader = self._start()
 
