@@ -40,7 +40,7 @@ LONG_FILES = (
     "bin/test_export_onnx.py",
     "examples/test_new_recipe.py",
 )
-"""The longest test files. They start first, so that the two processes of the suite end at about the same time."""
+"""The longest test files. They start first, so that the processes of the suite end at about the same time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

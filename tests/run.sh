@@ -30,4 +30,4 @@ if [[ ${1:-} == --quick ]]; then
 fi
 lint
 basedpyright
-python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
+python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"

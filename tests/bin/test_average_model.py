@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import torch
 import yaml
 
+from tests.support import preloaded
 from wenet_uio.train.averaging import average_weights, choose_epochs
 
 
@@ -27,9 +27,8 @@ def run_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def average(*arguments: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "wenet_uio.bin.average_model", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def average(*arguments: object) -> CompletedProcess:
+    return preloaded.run(["-m", "wenet_uio.bin.average_model", *arguments])
 
 
 def numbers(epochs) -> list[int]:

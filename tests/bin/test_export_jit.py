@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy
 import pytest
@@ -13,6 +13,7 @@ import soundfile
 import torch
 import yaml
 
+from tests.support import preloaded
 from wenet_uio.bin import export_jit
 from wenet_uio.config import load_config
 from wenet_uio.export.torchscript import from_torchscript
@@ -45,11 +46,11 @@ def trained(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def export(folder: Path, *more: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "wenet_uio.bin.export_jit", "--config", folder / "train.yaml"]
+def export(folder: Path, *more: object) -> CompletedProcess:
+    command = ["-m", "wenet_uio.bin.export_jit", "--config", folder / "train.yaml"]
     command += ["--checkpoint", folder / "final.pt", "--output_file", folder / "final.zip"]
     command += ["--check_data", folder / "data.list", "--num_check", 2, *more]
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    return preloaded.run(command)
 
 
 def test_both_files_are_written_and_checked(trained):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy
 import pytest
@@ -16,6 +15,7 @@ import soundfile
 import torch
 import yaml
 
+from tests.support import preloaded
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.text.table import read_table
@@ -31,9 +31,8 @@ LETTERS = [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "▁"]
 WORDS = [f"{tens}{ones}" for tens in ("", "twenty-", "thirty-", "forty-") for ones in ("one", "two", "three", "four")]
 
 
-def call(tool: str, *arguments: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", f"wenet_uio.bin.{tool}", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def call(tool: str, *arguments: object) -> CompletedProcess:
+    return preloaded.run(["-m", f"wenet_uio.bin.{tool}", *arguments])
 
 
 def write_list(folder: Path, utterances: dict[str, tuple[numpy.ndarray, int]]) -> None:
@@ -76,7 +75,7 @@ def write_model(folder: Path, units: list[str], rate: int, *, words: bool, strea
     torch.save(model.state_dict(), folder / "final.pt")
 
 
-def export(folder: Path, *more: object) -> subprocess.CompletedProcess:
+def export(folder: Path, *more: object) -> CompletedProcess:
     return call(
         "export_onnx",
         *("--config", folder / "train.yaml", "--checkpoint", folder / "final.pt", "--output_dir", folder / "onnx"),

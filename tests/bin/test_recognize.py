@@ -1,8 +1,6 @@
 """recognize.py on audio, from the command line: files, order, raw and shard lists, bad audio."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from tests.bin.support.recogniser import KEYS
 from tests.search.support.plain_search import write_arpa
+from tests.support import preloaded
 from wenet_uio.bin import recognize
 from wenet_uio.search import MODES
 
@@ -112,13 +111,7 @@ def test_it_is_an_error_if_no_utterance_can_be_read(folder, monkeypatch):
 
 def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
     arguments = ["--modes", "ctc_greedy", "--config", "no.yaml", "--checkpoint", "no.pt", "--test_data", "no.list"]
-    result = subprocess.run(
-        [sys.executable, "-m", "wenet_uio.bin.recognize", *arguments, "--result_dir", "out"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    result = preloaded.run(["-m", "wenet_uio.bin.recognize", *arguments, "--result_dir", "out"], cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr.startswith("error: unknown decode mode ctc_greedy; known: attention, ")
     assert result.stderr.count("\n") == 1

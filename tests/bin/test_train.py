@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,10 @@ import pytest
 import torch
 import yaml
 
+from tests.support import preloaded
 from tests.train.support.training_corpus import CONFIG, write_corpus
+from wenet_uio.bin.train import main
+from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 
 ROOT = Path(__file__).parents[2]
@@ -28,20 +29,13 @@ def command(model_dir: str, *options: str, ranks: int = 1, train_data: str | Non
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
     data = ["--config", "train.yaml", "--cv_data", "cv.list", "--device", "cpu"]
     data += ["--train_data", train_data] if train_data else []
-    return [sys.executable, *launch, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", model_dir, *options]
-
-
-def start(corpus: Path, *arguments: str, **keys: Any) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command(*arguments, **keys), cwd=corpus, env=environment, **pipes)
+    return [*launch, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", model_dir, *options]
 
 
 def train(corpus: Path, *arguments: str, **keys: Any) -> tuple[int, str]:
     """Exit status and standard error."""
-    process = start(corpus, *arguments, **keys)
-    _, said = process.communicate(timeout=300)
-    return process.returncode, said
+    done = preloaded.run(command(*arguments, **keys), cwd=corpus)
+    return done.returncode, done.stderr
 
 
 def test_a_config_may_name_its_data_and_mix_text_without_audio_into_it(corpus: Path) -> None:
@@ -128,12 +122,21 @@ def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_
         ),
     ],
 )
-def test_errors_are_reported_once_before_anything_is_written(corpus: Path, options: list[str], message: str) -> None:
+def test_errors_are_reported_once_before_anything_is_written(
+    corpus: Path,
+    options: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     (corpus / "empty.list").write_text("")
     (corpus / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
     torch.save({"encoder.after_norm.weight": torch.ones(16)}, corpus / "encoder.pt")
-    status, said = train(corpus, "exp", *options)
-    assert status == 1
+    monkeypatch.chdir(corpus)
+    monkeypatch.setattr(sys, "argv", command("exp", *options))
+    with pytest.raises(SystemExit, match="^1$"):
+        run(main)
+    said = capfd.readouterr().err
     assert said.count("error: ") == 1
     assert message in said
     assert "Traceback" not in said

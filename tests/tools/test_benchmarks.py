@@ -1,11 +1,11 @@
 import json
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.support import preloaded
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[2]
 def benchmark(name, *arguments, before=()):
     """Run a benchmark; modules in the folders `before` hide installed modules of the same name."""
     path = os.pathsep.join(map(str, [*before, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tools/benchmark" / name), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return preloaded.run([ROOT / "tools/benchmark" / name, *arguments], env={**os.environ, "PYTHONPATH": path})
 
 
 @pytest.fixture

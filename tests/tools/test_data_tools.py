@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support import preloaded
 from wenet_uio.config.dataset import BatchConf
 
 ROOT = Path(__file__).parents[2]
@@ -19,9 +20,7 @@ REPORT_KEYS = {
 
 
 def tool(name, *arguments, cwd=None):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tools" / name), *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=120)
+    return preloaded.run([ROOT / "tools" / name, *arguments], cwd=cwd)
 
 
 @pytest.fixture

@@ -1,24 +1,21 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
 
+from tests.support import preloaded
 from tests.train.support.training_corpus import write_corpus
 from wenet_uio.config.dataset import BatchConf
 
 ROOT = Path(__file__).parents[2]
 
 
-def find(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def find(folder: Path, *options: str) -> CompletedProcess[str]:
     arguments = ["train.list", "--data_type", "raw", "--config", "train.yaml", "--device", "cpu", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tools/find_batch_size.py"), *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return preloaded.run([ROOT / "tools/find_batch_size.py", *arguments], cwd=folder)
 
 
 @pytest.fixture

@@ -215,7 +215,6 @@ def main() -> int:
     """Train until the run is complete or a SIGTERM arrives."""
     end_with_launcher()
     stop = StopRequest()
-    stop.listen()
     args = parse_arguments()
     world = World.from_environment(args.device)
     if args.num_workers == "auto":
@@ -227,6 +226,7 @@ def main() -> int:
     # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported once.
     trainer = build_trainer(args, world, stop) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
+    stop.listen()  # not earlier: a rank that waits for a failed rank 0 must end when the launcher sends SIGTERM
     with report_failure_once(world):
         (trainer or build_trainer(args, world, stop)).run()
     trainer = None  # ends the data workers

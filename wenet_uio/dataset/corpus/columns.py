@@ -6,12 +6,15 @@ Layout: 8 bytes of magic, 8 bytes length of the header (little endian), a JSON h
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import json
 import mmap
 import os
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -61,12 +64,7 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
             raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
         header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
-        if one_of_many:  # Python's own mmap keeps a descriptor
-            import torch  # not at the top: torch would double the memory of a process that only plans
-
-            data = torch.from_file(str(path), size=size, dtype=torch.uint8).numpy()
-        else:
-            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        data = _map_without_descriptor(file, size) if one_of_many else _map(file)
     columns = {}
     for name, (dtype, count, offset) in header["columns"].items():
         end = offset + count * np.dtype(dtype).itemsize
@@ -83,7 +81,33 @@ def map_file(path: str | Path) -> np.ndarray:
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return np.empty(0, np.uint8)
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        return _map(file)
+
+
+def _map(file: BinaryIO) -> np.ndarray:
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
+    # Python's mmap keeps a descriptor open for each map (until `trackfd` of Python 3.13).
+    libc = _libc()
+    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), file.name)
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(memory, libc.munmap, address, size).atexit = False  # arrays may be used after it
+    data = np.frombuffer(memoryview(memory), np.uint8)
+    data.flags.writeable = False
+    return data
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return libc
 
 
 class Visits:
