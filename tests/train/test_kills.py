@@ -1,4 +1,4 @@
-"""A run that is killed several times and resumed ends as an undisturbed run."""
+"""A run that is killed several times and resumed ends as an undisturbed run; workers that crash cost their samples."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.audio.support.crashing import mark
 from tests.train.support import killed_run
 from tests.train.support.training_corpus import write_corpus
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -46,6 +49,37 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def train(folder: Path, spoil: Callable[[Path], object]) -> str:
+    """Train after spoiling two files of the training set and one of the validation set; standard error."""
+    folder.mkdir()
+    write_corpus(folder)
+    for name, lost in (("train", (2, 17)), ("cv", (3,))):
+        open_list(str(folder / f"{name}.list"), "raw")
+        for number in lost:
+            spoil(folder / f"{name}{number}.wav")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.train.support.crashing_run"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(tmp_path: Path) -> None:
+    said = train(tmp_path / "crashing", mark)
+    assert said.count("a data worker crashed (SIGSEGV)") >= 2
+    train(tmp_path / "unreadable", lambda wav: wav.write_bytes(b""))
+    first, second = (torch.load(tmp_path / name / "exp/final.pt") for name in ("crashing", "unreadable"))
+    assert all(torch.equal(first[name], second[name]) for name in second)
+    named = bad_samples(tmp_path / "crashing")
+    assert named == bad_samples(tmp_path / "unreadable")
+    assert len(named) == 2 * 2 + 1
+    records = [
+        yaml.safe_load((tmp_path / name / "exp/epoch_1.yaml").read_text()) for name in ("crashing", "unreadable")
+    ]
+    assert records[0]["samples"] == records[1]["samples"]
+    assert records[0]["samples"]["bad"] == {"unreadable": 2}
 
 
 def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:
