@@ -51,35 +51,32 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def train(folder: Path, spoil: Callable[[Path], object]) -> str:
-    """Train after spoiling two files of the training set and one of the validation set; standard error."""
+def spoil(folder: Path, how: Callable[[Path], object]) -> Path:
+    """Write a corpus, two files of whose training set and one of whose validation set are spoilt."""
     folder.mkdir()
     write_corpus(folder)
     for name, lost in (("train", (2, 17)), ("cv", (3,))):
-        open_list(str(folder / f"{name}.list"), "raw")
+        open_list(str(folder / f"{name}.list"), "raw")  # indexed before it breaks
         for number in lost:
-            spoil(folder / f"{name}{number}.wav")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.train.support.crashing_run"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+            how(folder / f"{name}{number}.wav")
+    return folder
 
 
 def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(tmp_path: Path) -> None:
-    said = train(tmp_path / "crashing", mark)
-    assert said.count("a data worker crashed (SIGSEGV)") >= 2
-    train(tmp_path / "unreadable", lambda wav: wav.write_bytes(b""))
-    first, second = (torch.load(tmp_path / name / "exp/final.pt") for name in ("crashing", "unreadable"))
-    assert all(torch.equal(first[name], second[name]) for name in second)
-    named = bad_samples(tmp_path / "crashing")
-    assert named == bad_samples(tmp_path / "unreadable")
-    assert len(named) == 2 * 2 + 1
-    records = [
-        yaml.safe_load((tmp_path / name / "exp/epoch_1.yaml").read_text()) for name in ("crashing", "unreadable")
-    ]
-    assert records[0]["samples"] == records[1]["samples"]
-    assert records[0]["samples"]["bad"] == {"unreadable": 2}
+    folders = [spoil(tmp_path / "a", mark), spoil(tmp_path / "b", lambda wav: wav.write_bytes(b""))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.train.support.crashing_run", *map(str, folders)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("a data worker crashed (SIGSEGV)") >= 2
+    crashing, unreadable = (torch.load(folder / "exp/final.pt") for folder in folders)
+    assert all(torch.equal(crashing[name], unreadable[name]) for name in unreadable)
+    named = [bad_samples(folder) for folder in folders]
+    assert named[0] == named[1]
+    assert len(named[0]) == 2 * 2 + 1
+    records = [yaml.safe_load((folder / "exp/epoch_1.yaml").read_text())["samples"] for folder in folders]
+    assert records[0] == records[1]
+    assert records[0]["bad"] == {"unreadable": 2}
 
 
 def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:
