@@ -3,6 +3,10 @@
 # PYTHONPATH, and prepares the Python environment.
 
 WENET_UIO_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" >/dev/null && pwd)
+if [[ $WENET_UIO_ROOT == *:* ]]; then
+  echo "error: $WENET_UIO_ROOT: a folder of PATH cannot have ':' in its name; rename or move it" >&2
+  return 1
+fi
 export WENET_UIO_ROOT
 export PATH="$WENET_UIO_ROOT/tools:$PATH"
 export PYTHONPATH="$WENET_UIO_ROOT${PYTHONPATH:+:$PYTHONPATH}"

@@ -1,6 +1,8 @@
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -17,6 +19,29 @@ def test_all_of_a_few_items_are_listed():
 def test_the_first_of_many_items_are_listed_and_the_others_counted():
     assert listed(dict.fromkeys("abcd"), 2) == "a, b and 2 more"
     assert listed(["a", "b", "c"], 1, "; ") == "a and 2 more"
+
+
+def test_nothing_that_a_command_prints_has_a_password_or_signature(tmp_path):
+    script = """
+import logging, sys
+from wenet_uio.cli import run
+def main():
+    logging.basicConfig()
+    logging.warning("reading %s", "http://me:secret@host/a?sig=secret")
+    print("from", "http://me:secret@host/b")
+    raise (ValueError if sys.argv[1] == "expected" else RuntimeError)("lost: http://me:secret@host/c?sig=secret")
+run(main)
+"""
+    (tmp_path / "command.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    for kind, end in (("expected", "error: lost: http://…@host/c?…"), ("bug", "RuntimeError: lost: http://…@host/c?…")):
+        command = [sys.executable, str(tmp_path / "command.py"), kind]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stdout == "from http://…@host/b\n"
+        assert done.stderr.splitlines()[0] == "WARNING:root:reading http://…@host/a?…"
+        assert done.stderr.splitlines()[-1] == end
+        assert "secret" not in done.stderr
 
 
 def test_an_error_of_the_system_begins_with_the_name_of_the_file(tmp_path, capsys):

@@ -16,6 +16,6 @@ parse_options "$@"
 
 require data/train/wav.scp
 preparing
-# shellcheck disable=SC2086 # a list
-compute_cmvn_stats.py "${PREPARING[@]}" --train_config "$config" ${override:+--override_config $override} \
+overriding
+compute_cmvn_stats.py "${PREPARING[@]}" --train_config "$config" "${OVERRIDE[@]}" \
   --in_scp data/train/wav.scp ${cmvn_utts:+--num_utts "$cmvn_utts"} --out_cmvn data/train/global_cmvn

@@ -17,23 +17,29 @@ result_dir=               # folder of the results; default: the experiment folde
 char=0                    # 1: character error rate (CER); 0: word error rate (WER)
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
-decode_options=           # more options of recognize.py: "--context_list_path names --lm_path lm.arpa"
+trust_code=true           # false: refuse operators that the train.yaml of the experiment names; they can be any code
+decode_options=           # more options of recognize.py: "--context_list_path 'my names' --lm_path lm.arpa"
 parse_options "$@"
 
-for test in $tests; do require "data/$test/data.list"; done
+words "$decode_modes"
+modes=("${WORDS[@]}")
+words "$decode_options"
+more=("${WORDS[@]}")
+if [[ $trust_code == true ]]; then more+=(--trust_code); fi
+words "$tests"
+for test in "${WORDS[@]}"; do require "data/$test/data.list"; done
 require "$dir/train.yaml"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
 [[ -n $nproc ]] || nproc=$(num_gpus)
-for test in $tests; do
+for test in "${WORDS[@]}"; do
   out=${result_dir:-$dir}
-  if [[ $tests != "$test" ]]; then
+  if ((${#WORDS[@]} > 1)); then
     log "$test"
     out+=/$test
   fi
-  # shellcheck disable=SC2086 # lists
-  python -m wenet_uio.bin.recognize --modes $decode_modes --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
+  python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
     --data_type "$data_type" --test_data "data/$test/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" $decode_options
+    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}"
   score.sh --ref "data/$test/text" --dir "$out" --modes "$decode_modes" --char "$char" \
     --ignored_words "$ignored_words"
 done

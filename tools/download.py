@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from wenet_uio.cli import run
-from wenet_uio.prepare.download import download, unpack
+from wenet_uio.prepare.archive import unpack
+from wenet_uio.prepare.download import download
 
 OPENSLR = "https://www.openslr.org/resources"
 
@@ -41,7 +42,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="bytes that the download must have")
     parser.add_argument("--sha256", help="SHA-256 that the download must have")
     parser.add_argument(
-        "--unpack", action="store_true", help="the download is a tar: its top folder becomes TO, and the tar is removed"
+        "--unpack",
+        action="store_true",
+        help="the download is a tar or a zip: its top folder becomes TO, and it is removed",
     )
     parser.add_argument(
         "--count",

@@ -11,11 +11,12 @@ num_utts_per_shard=1000   # utterances of a tar archive
 nj=                       # processes that prepare data; default: one for each core, with ray the whole cluster
 executor=processes        # processes, or ray: prepare data on the Ray cluster at RAY_ADDRESS
 allow_bad=false           # true: leave out utterances with bad audio; their keys are printed and are in data.list.json
-parts=                    # folders of the parts, separated by spaces
+parts=                    # folders of the parts, separated by spaces: "data/train 'my data/test'"
 parse_options "$@"
 
 preparing
-for part in $parts; do
+words "$parts"
+for part in "${WORDS[@]}"; do
   require "$part/wav.scp" "$part/text"
   flags=("${PREPARING[@]}" --num_utts_per_shard "$num_utts_per_shard")
   if [[ -e $part/segments ]]; then flags+=(--segments "$part/segments"); fi

@@ -12,6 +12,7 @@ before the recipe is written. examples/custom/s0/local/prepare_data.py --help de
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from wenet_uio.cli import run
@@ -46,7 +47,7 @@ def main() -> None:
     folder = args.examples / args.name / "s0"
     write_recipe(ROOT / "examples" / "custom" / "s0", folder, args.name, options)
     counts = ", ".join(f"{len(recordings)} {part}" for part, recordings in parts.items())
-    print(f"{folder}: {counts} utterances; bash {folder / 'run.sh'}")
+    print(f"{folder}: {counts} utterances; bash {shlex.quote(str(folder / 'run.sh'))}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #                            the other options of TOOL are options of the recipe too, and override ARG…
 #   if stage N "title"       true if N is between stage and stop_stage; logs the title
 #   require FILE…            ends the recipe if a file is missing, and names the stage that makes the file
+#   words TEXT               sets the array WORDS to the words of an option that is a list: "test 'my test'" has two words
 #   log MESSAGE              prints a time and a message to stderr
 #   die MESSAGE              prints an error and exits with status 1
 
@@ -29,7 +30,7 @@ die() {
 parse_options() {
   local ARGUMENT NAME VALUE NAMES SWITCHES
   NAMES=" $(_option_lines | _names)"
-  SWITCHES=" $(_option_lines | sed -nE '/=(true|false)( |$)/p' | _names)"
+  SWITCHES=" $(_option_lines | sed -nE '/^[a-z0-9_]+=(true|false)( |$)/p' | _names)"
   RECIPE_OWN=" $(_lines_of "$RECIPE_SCRIPT" | _names)"
   RECIPE_GIVEN=" "
   for NAME in $NAMES; do
@@ -70,10 +71,10 @@ parse_options() {
 
 # Prints the lines that set options: those of the recipe, then those of the tools that it calls by with_options.
 _option_lines() {
-  local TOOLS
-  TOOLS=$(sed -n 's/^ *with_options \([^ ]*\).*/\1/p' "$RECIPE_SCRIPT")
-  # shellcheck disable=SC2046,SC2086 # lists
-  _lines_of "$RECIPE_SCRIPT" ${TOOLS:+$(type -P $TOOLS)}
+  local TOOL TOOLS FILES=("$RECIPE_SCRIPT")
+  mapfile -t TOOLS < <(sed -n 's/^ *with_options \([^ ]*\).*/\1/p' "$RECIPE_SCRIPT")
+  for TOOL in "${TOOLS[@]}"; do FILES+=("$(type -P "$TOOL")"); done
+  _lines_of "${FILES[@]}"
 }
 
 _lines_of() {
@@ -133,15 +134,52 @@ from_caller() {
   (cd "$RECIPE_CALLER" && realpath --canonicalize-missing -- "$1")
 }
 
+# Sets the array WORDS to the words of $1: blanks separate words, except in quotes. A word, or the value after its first
+# `=`, may be in quotes: 'my names', dir="my names". Quotes stay. No pattern such as * is expanded.
+_quoted_words() {
+  local REST=$1
+  WORDS=()
+  while [[ $REST =~ ^[[:space:]]*(([^[:space:]\'\"=]*=)?(\'[^\']*\'|\"[^\"]*\")+|[^[:space:]]+)(.*)$ ]]; do
+    WORDS+=("${BASH_REMATCH[1]}")
+    REST=${BASH_REMATCH[4]}
+  done
+}
+
+words() {
+  local WORD UNQUOTED=()
+  _quoted_words "$1"
+  for WORD in "${WORDS[@]}"; do
+    if [[ $WORD =~ ^([^\'\"=]*=)?[\'\"](.*)[\'\"]$ ]]; then WORD=${BASH_REMATCH[1]}${BASH_REMATCH[2]}; fi
+    UNQUOTED+=("$WORD")
+  done
+  WORDS=("${UNQUOTED[@]}")
+}
+
+# Sets the array OVERRIDE to --override_config and the config keys of --override. The yaml parser removes the quotes.
+overriding() {
+  # shellcheck disable=SC2154 # option of the calling script
+  _quoted_words "$override"
+  OVERRIDE=()
+  if ((${#WORDS[@]})); then OVERRIDE+=(--override_config "${WORDS[@]}"); fi
+}
+
 # override_units DICT: adds the config keys of units.txt, --bpe and --non_lang_syms to --override.
 override_units() {
-  override="tokenizer_conf.symbol_table_path=$1/units.txt $override"
-  if [[ -n $bpe ]]; then override="tokenizer=bpe tokenizer_conf.bpe_path=$1/bpe.model $override"; fi
+  _override_path tokenizer_conf.symbol_table_path "$1/units.txt"
+  if [[ -n $bpe ]]; then
+    _override_path tokenizer_conf.bpe_path "$1/bpe.model"
+    override="tokenizer=bpe $override"
+  fi
   if [[ -n ${non_lang_syms-} ]]; then
     non_lang_syms=$(from_caller "$non_lang_syms")
-    [[ $non_lang_syms != *[[:space:]]* ]] || die "--non_lang_syms $non_lang_syms: the path must not contain spaces"
-    override="tokenizer_conf.non_lang_syms_path=$non_lang_syms $override"
+    _override_path tokenizer_conf.non_lang_syms_path "$non_lang_syms"
   fi
+}
+
+# _override_path KEY PATH: adds KEY with PATH as a yaml string in quotes to --override.
+_override_path() {
+  local QUOTE="'"
+  override="$1='${2//$QUOTE/$QUOTE$QUOTE}' $override"
 }
 
 # Prints the number of CPU cores.

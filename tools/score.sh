@@ -13,7 +13,8 @@ char=0        # 1: character error rate (CER); 0: word error rate (WER)
 ignored_words=  # file of words that scoring removes from references and hypotheses
 parse_options "$@"
 
-for mode in $modes; do
+words "$modes"
+for mode in "${WORDS[@]}"; do
   require "$ref" "$dir/$mode/text"
   compute-wer.py --char="$char" --v=1 ${ignored_words:+--ig="$ignored_words"} "$ref" "$dir/$mode/text" >"$dir/$mode/wer.part"
   mv "$dir/$mode/wer.part" "$dir/$mode/wer"
@@ -21,7 +22,7 @@ done
 
 ((char)) && rate=CER || rate=WER
 printf '\n%-28s %8s %8s %6s %6s %6s\n' "decode mode" "$rate %" tokens sub del ins
-for mode in $modes; do
+for mode in "${WORDS[@]}"; do
   # Overall -> 4.63 % N=104765 C=100098 S=4522 D=145 I=181
   sed -n 's/^Overall -> \([0-9.]*\) % N=\([0-9]*\) C=[0-9]* S=\([0-9]*\) D=\([0-9]*\) I=\([0-9]*\)$/\1 \2 \3 \4 \5/p' \
     "$dir/$mode/wer" | {

@@ -28,6 +28,7 @@ gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 changes=()
 if [[ $allow_data_changes == true ]]; then changes=(--allow_data_changes); fi
+overriding
 if ((num_nodes > 1)); then
   [[ -n $rdzv_endpoint ]] || die "--num_nodes $num_nodes needs --rdzv_endpoint host:port of machine 0"
   meet=(--rdzv_backend c10d --rdzv_endpoint "$rdzv_endpoint" --rdzv_id "${dir//\//_}" --node_rank "$node_rank"
@@ -44,6 +45,6 @@ require "${train_data[@]:1}" data/dev/data.list
 exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_per_node "$nproc" \
   --max_restarts "$max_restarts" -m wenet_uio.bin.train \
   --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \
-  --config "$config" ${override:+--override_config $override} ${checkpoint:+--checkpoint "$checkpoint"} \
+  --config "$config" "${OVERRIDE[@]}" ${checkpoint:+--checkpoint "$checkpoint"} \
   --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list "${changes[@]}" \
   --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

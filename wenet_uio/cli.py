@@ -9,6 +9,9 @@ import sys
 from collections.abc import Callable, Collection
 from itertools import islice
 from pathlib import Path
+from typing import TextIO, cast
+
+from wenet_uio.uris import ShownStream
 
 AGAIN = os.EX_TEMPFAIL
 """Exit status 75: the same command continues if it is started again."""
@@ -38,8 +41,10 @@ def is_shared_memory_full(needed: int = 1 << 16) -> bool:
 def run(main: Callable[[], int | None]) -> None:
     """Call `main` and exit with its status (None is 0).
 
+    Everything that the process prints from now on is shown without passwords and signatures, stack traces too.
     A ValueError or OSError is printed as one `error:` line; the exit status is 1, or AGAIN after a StartAgainError.
     """
+    sys.stdout, sys.stderr = (cast(TextIO, ShownStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
         status = main()
     except BrokenPipeError:  # the reader of our output, such as `head`, has ended

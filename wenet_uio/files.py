@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
+from wenet_uio.uris import shown
+
 
 @overload
 def written_aside(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[BinaryIO]: ...
@@ -52,9 +54,13 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
 
 
 def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Append a record as one line of JSON; several processes may append to the file, which is created if missing."""
+    """Append a record as one line of JSON; several processes may append to the file, which is created if missing.
+
+    URIs are shown without passwords and signatures: such records are passed on.
+    """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    line = f"{json.dumps(record, ensure_ascii=False)}\n".encode()
+    told = {name: shown(value) if isinstance(value, str) else value for name, value in record.items()}
+    line = f"{json.dumps(told, ensure_ascii=False)}\n".encode()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         while line:  # a single call, so that lines of several processes do not mix; a full disk needs a second one

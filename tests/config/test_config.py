@@ -78,6 +78,8 @@ def test_overrides_are_typed_and_checked(tmp_path):
         load_config(path, ["max_epoch"])
     with pytest.raises(ConfigError, match="max_epoch is a value, not a section"):
         load_config(path, ["max_epoch.x=1"])
+    with pytest.raises(ConfigError, match=r"cmvn_file=\*: the value is not yaml; write a text as cmvn_file='text'"):
+        load_config(path, ["cmvn_conf.cmvn_file=*"])
 
 
 def test_the_error_of_a_file_that_is_not_yaml_is_one_line(tmp_path):

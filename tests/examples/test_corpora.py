@@ -31,6 +31,7 @@ CORPORA = (
     "hub5",
     "custom",
 )
+CLONE = """it's a "clone" * $HOME; {1..2} [ab] #1 & x"""
 
 
 def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
@@ -47,13 +48,18 @@ def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture
 def recipe(tmp_path):
-    """A function that copies a recipe without its data and exp, beside links to the repository; returns the folder."""
+    """A function that copies a recipe without its data and exp, beside links to the repository; returns the folder.
+
+    The names of the folders have blanks, quotes and other characters that a shell treats specially.
+    """
+    clone = tmp_path / CLONE
 
     def copy(name: str) -> Path:
+        clone.mkdir()
         for there in ("path.sh", "requirements.txt", "requirements", "tools", "wenet_uio"):
-            (tmp_path / there).symlink_to(ROOT / there)
+            (clone / there).symlink_to(ROOT / there)
         made = shutil.ignore_patterns("data", "exp")
-        return Path(shutil.copytree(ROOT / "examples" / name / "s0", tmp_path / "examples" / name / "s0", ignore=made))
+        return Path(shutil.copytree(ROOT / "examples" / name / "s0", clone / "examples" / name / "s0", ignore=made))
 
     return copy
 
@@ -76,7 +82,7 @@ def listed_texts(recipe: Path, part: str, data_type: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
-    folder, corpus = recipe(name), tmp_path / "corpus"
+    folder, corpus = recipe(name), tmp_path / CLONE / "corpus"
     expected = getattr(miniatures, name)(corpus)
     options = [option.format(corpus) for option in miniatures.OPTIONS.get(name, ())]
     if "--data" not in options:

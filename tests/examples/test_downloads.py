@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+FOLDER = """it's my "data" * $HOME; [1] #x"""
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -48,7 +49,7 @@ def download(recipe: str, mirror: str, *arguments: str | Path) -> subprocess.Com
 
 
 def pack(archive: Path, *names: str) -> None:
-    archive.parent.mkdir(parents=True)
+    archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w:gz") as tar:
         for name in names:
             tar.addfile(tarfile.TarInfo(name), io.BytesIO())
@@ -58,12 +59,32 @@ def test_a_corpus_comes_whole_and_a_second_call_fetches_nothing(mirror, tmp_path
     folder, url = mirror
     archive = folder / "101" / "speechocean762.tar.gz"
     pack(archive, *(f"speechocean762/WAVE/SPEAKER0001/{number:09d}.WAV" for number in range(5000)))
-    corpus = tmp_path / "data" / "corpus"
+    corpus = tmp_path / FOLDER / "corpus"
     result = download("speechocean762", url, corpus)
     assert result.returncode == 0, result.stderr
     assert len(list(corpus.glob("WAVE/*/*.WAV"))) == 5000
     archive.unlink()
     assert download("speechocean762", url, corpus).stdout == f"{corpus} is there already\n"
+
+
+def test_archives_of_speakers_are_unpacked_and_cannot_lead_each_other_outside(tmp_path):
+    """GNU tar writes through a link that an earlier archive made (CVE-2025-45582)."""
+    (tmp_path / "outside").mkdir()
+    wav = tmp_path / FOLDER / "data_aishell" / "wav"
+    pack(wav / "S0001.tar.gz", "train/S0001/a.wav")
+    with tarfile.open(wav / "S0002.tar.gz", "w:gz") as tar:
+        link = tarfile.TarInfo("train/S0002")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "outside")
+        tar.addfile(link)
+    pack(wav / "S0003.tar.gz", "train/S0002/b.wav")
+    refused = download("aishell", "http://127.0.0.1:1", wav.parents[1], "false")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("S0002.tar.gz: 'train/S0002' is not a file or folder\n")
+    (wav / "S0002.tar.gz").unlink()
+    rest = download("aishell", "http://127.0.0.1:1", wav.parents[1], "false")
+    assert "expected 141925 recordings, found 2" in rest.stderr
+    assert sorted(str(path.relative_to(wav)) for path in wav.rglob("*.*")) == ["train/S0001/a.wav", "train/S0002/b.wav"]
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -80,7 +101,7 @@ def test_an_archive_that_differs_from_the_published_archive_is_refused(
 ):
     folder, url = mirror
     pack(folder / archive, "corpus/README")
-    corpus = tmp_path / "corpus"
+    corpus = tmp_path / FOLDER / "corpus"
     result = download(recipe, url, corpus, *arguments)
     assert result.returncode == 1
     assert found in result.stderr

@@ -102,12 +102,24 @@ def test_a_ray_cluster_prepares_and_two_machines_train(large, bucket, tmp_path, 
 
 
 def test_pieces_of_words_and_symbols_are_the_units_that_are_trained(large, tmp_path):
-    sources = make_sources(tmp_path / "corpora")
+    corpora = tmp_path / "it's my: corpora #1"
+    sources = make_sources(corpora)
     for part in ("one/train", "two/train"):
-        keys = read_table(tmp_path / "corpora" / part / "text")
-        lines(tmp_path / "corpora" / part / "text", *(f"{key} the other day <NOISE>" for key in keys))
-    lines(tmp_path / "symbols", "<NOISE>")
-    options = ("--sources", sources, "--bpe", "13", "--non_lang_syms", "symbols", "--nj", "1", "--override", TINY)
+        keys = read_table(corpora / part / "text")
+        lines(corpora / part / "text", *(f"{key} the other day <NOISE>" for key in keys))
+    lines(corpora / "my symbols", "<NOISE>")
+    options = (
+        "--sources",
+        sources,
+        "--bpe",
+        "13",
+        "--non_lang_syms",
+        corpora / "my symbols",
+        "--nj",
+        "1",
+        "--override",
+        TINY,
+    )
     run = ("bash", large / "run.sh", *options, "--data_type", "raw", "--stop_stage", "4")
     done = call(*run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -209,10 +221,11 @@ def test_an_unusable_store_is_reported_before_packing(large, tmp_path, options, 
     ("file", "options"), [("s3", ("--storage", "s3://corpora/x")), ("ray", ("--executor", "ray", "--stage", "3"))]
 )
 def test_missing_packages_for_a_store_or_ray_are_reported_before_packing(large, tmp_path, monkeypatch, file, options):
-    (tmp_path / "requirements").unlink()
-    lines(tmp_path / "requirements" / f"{file}.txt", "package-that-is-not-there")
-    monkeypatch.setenv("WENET_UIO_VENV", str(tmp_path / "venv"))
-    (tmp_path / "venv").mkdir()
+    requirements = large.parents[2] / "requirements"
+    requirements.unlink()
+    lines(requirements / f"{file}.txt", "package-that-is-not-there")
+    monkeypatch.setenv("WENET_UIO_VENV", str(tmp_path / "my venv"))
+    (tmp_path / "my venv").mkdir()
     sources = make_sources(tmp_path / "corpora")
     for part in ("one", "two"):
         (large / "data" / "sources").mkdir(parents=True, exist_ok=True)

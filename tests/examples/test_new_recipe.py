@@ -21,30 +21,47 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(recipe, corpora, tmp_path):
-    recordings = corpora / "fsdd" / "recordings"
-    with open(tmp_path / "digits.tsv", "w", newline="") as file:
+OPERATOR = """\
+class Louder:
+    def __call__(self, example):
+        example.waveform.mul_(1.5)
+        return example
+"""
+
+
+def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(recipe, corpora):
+    home = recipe("custom").parents[2]  # the clone, whose name has blanks and quotes, as have all paths below
+    (home / "my recordings").symlink_to(corpora / "fsdd" / "recordings")
+    with open(home / "my digits.tsv", "w", newline="") as file:
         table = csv.writer(file, delimiter="\t")
         table.writerow(("path", "sentence", "speaker", "split"))
         for digit, text in enumerate(DIGITS):
             for index, part in ((0, "test"), (5, "dev"), *((index, "train") for index in range(8, 12))):
                 table.writerow((f"{digit}_theo_{index}.wav", text, "theo", part))
-    recipe("custom")  # brings the rest of the repository beside it
-    tool = ("--from", tmp_path / "digits.tsv", "--audio", recordings, "--examples", tmp_path / "examples")
-    made = call(sys.executable, ROOT / "tools" / "new_recipe.py", "digits", *tool, cwd=tmp_path)
+    tool = ("--from", "my digits.tsv", "--audio", "my recordings", "--examples", home / "examples")
+    made = call(sys.executable, ROOT / "tools" / "new_recipe.py", "digits", *tool, cwd=home)
     assert made.returncode == 0, made.stderr
     assert "40 train, 10 dev, 10 test utterances" in made.stdout
-    folder = tmp_path / "examples" / "digits" / "s0"
+    folder = home / "examples" / "digits" / "s0"
+    (folder / "local" / "louder.py").write_text(OPERATOR)
+    (folder / "hot words").write_text("one\n")
     tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
-    tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32"
+    tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 "
+    tiny += 'dataset_conf.operators=[{"use":"local.louder:Louder","after":"decode","evaluation":true}]'
+    run = ("bash", folder / "run.sh", "--dir", "exp/my 'run'", "--dict", "data/it's my dict", "--nj", "1")
     done = call(
-        "bash", folder / "run.sh", "--nj", "1", "--override", tiny, "--average_num", "1",
-        "--decode_modes", "ctc_greedy_search attention_rescoring", cwd=tmp_path,
+        *run, "--override", tiny, "--average_num", "1", "--decode_modes", "ctc_greedy_search attention_rescoring",
+        "--decode_options", "--context_list_path 'hot words'", cwd=home.parent,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(\w+) +([\d.]+) +(\d+) ", done.stdout, re.MULTILINE)
     assert [(mode, tokens) for mode, _, tokens in rows] == [("ctc_greedy_search", "10"), ("attention_rescoring", "10")]
-    assert (folder / "exp" / "train_conformer" / "final.zip").stat().st_size > 0
+    assert (folder / "exp" / "my 'run'" / "final.zip").stat().st_size > 0
+    assert [path.name for path in home.parent.iterdir()] == [home.name]
+
+    refused = call(*run, "--stage", "6", "--trust_code", "false", cwd=home)
+    assert refused.returncode == 1
+    assert "names code that would run: local.louder:Louder; " in refused.stderr.splitlines()[-1]
 
 
 def make_recipe(folder: Path, *options: str | Path):
@@ -76,7 +93,7 @@ def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
             recording = lhotse.Recording.from_file(folder / wav)
             heard = lhotse.SupervisionSegment(wav, recording.id, 0.0, recording.duration, text=text)
             cut = lhotse.MonoCut(wav.replace("/", "-"), 0.0, recording.duration, 0, [heard], recording=recording)
-            rows.append(json.dumps(cut.to_dict()).replace(f"{folder}/", ""))
+            rows.append(json.dumps(cut.to_dict()).replace(json.dumps(f"{folder}/")[1:-1], ""))
     elif form == "nemo":
         rows = [json.dumps({"audio_filepath": wav, "text": text, "duration": 0.4}) for wav, text in said]
     elif form == "csv":
@@ -89,30 +106,30 @@ def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("form", ["tsv", "csv", "nemo", "lhotse", "kaldi"])
-def test_every_form_is_prepared_and_divided_and_paths_may_have_spaces_and_be_relative(recipe, tmp_path, form):
-    recipe("custom")  # brings the rest of the repository beside it
+def test_every_form_is_prepared_and_divided_and_paths_may_have_spaces_and_be_relative(recipe, form):
+    home = recipe("custom").parents[2]  # the clone
     wavs = [f"my calls/{speaker}/call {number}.wav" for speaker in ("ann", "bo") for number in range(3)]
     for wav in wavs:
-        noise(tmp_path / wav, 8000)
-    made = make_recipe(tmp_path, "--from", transcripts(form, tmp_path, wavs))
+        noise(home / wav, 8000)
+    made = make_recipe(home, "--from", transcripts(form, home, wavs))
     assert made.returncode == 0, made.stderr
-    parts = prepared(tmp_path)
+    parts = prepared(home)
     assert all(parts.values())
     assert ", ".join(f"{len(of)} {part}" for part, of in parts.items()) + " utterances" in made.stdout
     found = sorted((line.text, line.wav) for of in parts.values() for line in of)
-    assert found == [(f"text {number}", str(tmp_path / wav)) for number, wav in enumerate(wavs)]
+    assert found == [(f"text {number}", str(home / wav)) for number, wav in enumerate(wavs)]
     if form == "tsv":
         assert {(line.start, line.end) for of in parts.values() for line in of} == {(0.0, 0.3)}
 
 
-def test_an_official_division_is_given_as_files(recipe, tmp_path):
-    recipe("custom")  # brings the rest of the repository beside it
+def test_an_official_division_is_given_as_files(recipe):
+    home = recipe("custom").parents[2]  # the clone
     for number, part in enumerate(("train", "dev", "test")):
-        noise(tmp_path / f"{number}.wav", 8000)
-        (tmp_path / f"{part}.json").write_text(json.dumps({"audio_filepath": f"{number}.wav", "text": part}) + "\n")
-    made = make_recipe(tmp_path, "--from", "train.json", "--dev", "dev.json", "--test", "test.json")
+        noise(home / f"{number}.wav", 8000)
+        (home / f"{part}.json").write_text(json.dumps({"audio_filepath": f"{number}.wav", "text": part}) + "\n")
+    made = make_recipe(home, "--from", "train.json", "--dev", "dev.json", "--test", "test.json")
     assert made.returncode == 0, made.stderr
-    assert {part: [line.text for line in of] for part, of in prepared(tmp_path).items()} == {
+    assert {part: [line.text for line in of] for part, of in prepared(home).items()} == {
         "train": ["train"],
         "dev": ["dev"],
         "test": ["test"],

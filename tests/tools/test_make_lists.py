@@ -70,6 +70,18 @@ def test_missing_ray_is_reported_before_the_tool_is_called(call, verb, tmp_path)
     assert "lacks package-that-is-not-there" in done.stderr
 
 
+def test_parts_are_separated_by_blanks_except_in_quotes(call, tmp_path):
+    for folder in ("my data/train *", "it's"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("wav.scp", "text"):
+            (tmp_path / folder / name).touch()
+    done = call("make_lists.sh", "--parts", "data/train 'my data/train *' \"it's\"")
+    assert done.returncode == 0, done.stderr
+    parts = ("data/train", "my data/train *", "it's")
+    ends = [f" {part}/wav.scp {part}/text {part}/data.list" for part in parts]
+    assert all(map(str.endswith, done.stdout.splitlines(), ends)), done.stdout
+
+
 def test_both_verbs_pass_allow_bad_on(call):
     for verb in VERBS:
         assert "--allow_bad" in call(*verb, "--allow_bad", "true").stdout

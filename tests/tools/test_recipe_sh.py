@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from wenet_uio.config import load_config
+
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 RECIPE = """\
 #!/usr/bin/env bash
@@ -143,6 +145,50 @@ def test_from_caller_prints_an_absolute_path(recipe, tmp_path):
 def test_num_gpus_counts_the_devices_in_cuda_visible_devices(recipe, monkeypatch, visible, count):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert recipe(script=lines("num_gpus")).stdout.strip() == str(count)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("one  two\n three ", ["one", "two", "three"]),
+        ("", []),
+        ("'my test' \"it's\" test", ["my test", "it's", "test"]),
+        ("--lm_path='my  lm' --lm_weight 0.5", ["--lm_path=my  lm", "--lm_weight", "0.5"]),
+        ("* [s]0 $HOME ; ~ it's {1,2}", ["*", "[s]0", "$HOME", ";", "~", "it's", "{1,2}"]),
+    ],
+)
+def test_words_of_an_option_are_separated_by_blanks_except_in_quotes_and_not_expanded(recipe, text, found):
+    script = lines('words "$name"\nfor word in "${WORDS[@]}"; do printf "%s\\0" "$word"; done')
+    assert recipe("--name", text, script=script).stdout == "".join(f"{word}\0" for word in found)
+
+
+def test_no_script_leaves_a_value_unquoted_which_the_shell_would_split_and_expand():
+    root = TOOLS.parent
+    scripts = [root / "path.sh", *TOOLS.glob("*.sh"), *root.glob("examples/*/*/run.sh")]
+    scripts += root.glob("examples/*/*/local/*.sh")
+    assert len(scripts) > 20
+    unquoted = ("SC2046", "SC2048", "SC2068", "SC2086", "SC2206", "SC2207")  # shellcheck finds the others
+    assert [path for path in scripts if any(code in path.read_text(encoding="utf-8") for code in unquoted)] == []
+
+
+@pytest.mark.parametrize("folder", ["data/dict", "my dict", "it's $HOME; a: b #1", "x=1 max_epoch=2 'y'", "[a] {b} *"])
+def test_config_keys_and_the_paths_of_units_reach_the_config_as_they_are(recipe, tmp_path, folder):
+    given = "max_epoch=3 cmvn_conf.cmvn_file=r*n.[a-s]h optim='adam'\nlog_interval=7 "
+    given += "tokenizer_conf.non_lang_syms_path='my syms'"
+    script = lines('bpe=5 override=$name\noverride_units "$nj"\noverriding\nprintf "%s\\0" "${OVERRIDE[@]}"')
+    option, *overrides = recipe("--name", given, "--nj", folder, script=script).stdout.removesuffix("\0").split("\0")
+    assert option == "--override_config"
+    (tmp_path / "train.yaml").write_text("max_epoch: 1\n")
+    config = load_config(tmp_path / "train.yaml", overrides)
+    assert (config.max_epoch, config.cmvn_conf.cmvn_file, config.optim, config.log_interval) == (
+        3,
+        "r*n.[a-s]h",
+        "adam",
+        7,
+    )
+    assert config.tokenizer_conf.symbol_table_path == f"{folder}/units.txt"
+    assert config.tokenizer_conf.bpe_path == f"{folder}/bpe.model"
+    assert config.tokenizer_conf.non_lang_syms_path == "my syms"
 
 
 TOOL = """\

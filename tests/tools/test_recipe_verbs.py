@@ -114,3 +114,48 @@ def test_several_machines_need_a_rendezvous_endpoint(tmp_path):
         1,
         "error: --num_nodes 2 needs --rdzv_endpoint host:port of machine 0\n",
     )
+
+
+@pytest.fixture
+def arguments(tmp_path, monkeypatch):
+    """A function that calls a verb in a folder with data lists and a model; returns the arguments of Python in it."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text("""#!/bin/sh\nprintf '%s\\n' "$@" >>arguments\n""")
+    (tmp_path / "bin" / "python").chmod(0o755)
+    folder = tmp_path / "it's a [1] folder"
+    for name in ("data/train/data.list", "data/dev/data.list", "data/my test/data.list", "my * exp/avg.pt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    (folder / "my * exp" / "train.yaml").touch()
+    path = f"{tmp_path / 'bin'}:{ROOT / 'tools'}:{os.environ['PATH']}"
+
+    def of(*command: str) -> list[str]:
+        (folder / "arguments").unlink(missing_ok=True)
+        environment = os.environ | {"PATH": path}
+        subprocess.run(command, cwd=folder, env=environment, capture_output=True, stdin=subprocess.DEVNULL)
+        return (folder / "arguments").read_text().splitlines()
+
+    return of
+
+
+def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
+    train = arguments(
+        "train.sh", "--config", "my conf.yaml", "--dir", "my * exp", "--checkpoint", "it's.pt", "--nproc", "1",
+        "--override", "cmvn_conf.cmvn_file='a  b'  optim=a*",
+    )  # fmt: skip
+    options = {option: train[train.index(option) + 1] for option in ("--config", "--model_dir", "--checkpoint")}
+    assert options == {"--config": "my conf.yaml", "--model_dir": "my * exp", "--checkpoint": "it's.pt"}
+    first = train.index("--override_config") + 1
+    assert train[first : first + 3] == ["cmvn_conf.cmvn_file='a  b'", "optim=a*", "--checkpoint"]
+
+    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--decode_modes", "attention *")
+    decoded = arguments(*decode, "--decode_options", "--context_list_path 'my * names' --lm_path=\"a b\"")
+    assert decoded[-4:] == ["--context_list_path", "my * names", "--lm_path=a b", "--trust_code"]
+    assert decoded[decoded.index("--modes") + 1 :][:3] == ["attention", "*", "--config"]
+    assert {"my * exp/train.yaml", "my * exp/avg.pt", "data/my test/data.list"} < set(decoded)
+
+
+@pytest.mark.parametrize("verb", [("decode.sh", "--tests", "'my test'"), ("export.sh", "--check_part", "my test")])
+def test_recipes_trust_the_operators_of_their_models_unless_they_are_told_not_to(arguments, verb):
+    assert "--trust_code" in arguments(*verb, "--dir", "my * exp")
+    assert "--trust_code" not in arguments(*verb, "--dir", "my * exp", "--trust_code", "false")

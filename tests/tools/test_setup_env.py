@@ -28,16 +28,19 @@ def make_wheel(folder: Path, name: str, version: str) -> None:
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """A project whose requirements are satisfied by a folder of wheels."""
-    root = tmp_path / "root"
+    """A project whose requirements are satisfied by the folder `wheels` beside it.
+
+    The name of its folder has characters that a shell treats specially.
+    """
+    root = tmp_path / """it's a "root" * $HOME; #1 & x"""
     (root / "tools").mkdir(parents=True)
-    (root / "wheels").mkdir()
+    (tmp_path / "wheels").mkdir()
     for name in ("path.sh", "tools/setup_env.sh", "tools/check_requirements.py"):
         shutil.copy(ROOT / name, root / name)
     (root / "requirements.txt").write_text("# why\ntoy==1.0.*\n")
     (root / "more.txt").write_text("extra>=2\n")
-    make_wheel(root / "wheels", "toy", "1.0.3")
-    make_wheel(root / "wheels", "extra", "2.1")
+    make_wheel(tmp_path / "wheels", "toy", "1.0.3")
+    make_wheel(tmp_path / "wheels", "extra", "2.1")
     return root
 
 
@@ -48,11 +51,11 @@ def start(root: Path, script: str = "", command: tuple = (), **environment: str)
     bare = {
         "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin",
         "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(root / "wheels"),
+        "PIP_FIND_LINKS": str(root.parent / "wheels"),
         "PIP_CONFIG_FILE": os.devnull,
     }
     return subprocess.Popen(
-        ["bash", "-euo", "pipefail", *(command or ("-c", f". {root}/path.sh\n{script}"))],
+        ["bash", "-euo", "pipefail", *(command or ("-c", f'. "$0/path.sh"\n{script}', root))],
         env=inherited | bare | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -89,7 +92,7 @@ def test_changed_requirements_are_installed(root):
 def test_a_recipe_can_need_more_packages(root):
     status, _, errors = finish(start(root, "need_packages more.txt; python -c 'import extra'", PWD=str(root)))
     assert status != 0  # more.txt is relative to the working directory
-    status, _, errors = finish(start(root, f"cd {root}; need_packages more.txt; python -c 'import extra'"))
+    status, _, errors = finish(start(root, "cd \"$0\"; need_packages more.txt; python -c 'import extra'"))
     assert status == 0, errors
 
 
@@ -105,7 +108,7 @@ def test_an_interrupted_installation_is_repeated(root):
 
 
 def test_a_failed_installation_is_reported_in_one_line_and_the_next_run_tries_again(root):
-    wheel = next((root / "wheels").glob("toy*"))
+    wheel = next((root.parent / "wheels").glob("toy*"))
     hidden = wheel.rename(root / wheel.name)
     status, output, errors = finish(start(root, "echo on"))
     assert (status, output) == (1, "")
@@ -121,31 +124,37 @@ def test_two_simultaneous_runs_create_one_environment(root):
 
 
 def test_an_active_environment_with_all_packages_is_used(root, tmp_path):
-    finish(start(root, WENET_UIO_VENV=str(tmp_path / "mine")))
-    shutil.rmtree(tmp_path / "mine" / ".wenet_uio")  # now the script does not know it as its own
-    active = {"VIRTUAL_ENV": str(tmp_path / "mine"), "PATH": f"{tmp_path}/mine/bin:/usr/bin:/bin"}
+    finish(start(root, WENET_UIO_VENV=str(tmp_path / "my own")))
+    shutil.rmtree(tmp_path / "my own" / ".wenet_uio")  # now the script does not know it as its own
+    active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin"}
     status, output, errors = finish(start(root, "command -v python", **active))
-    assert (status, output.strip(), errors) == (0, f"{tmp_path}/mine/bin/python", "")
+    assert (status, output.strip(), errors) == (0, f"{tmp_path}/my own/bin/python", "")
     assert not (root / ".venv").exists()
 
 
 def test_an_active_environment_that_lacks_a_package_is_not_changed(root, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "mine"], check=True)
-    active = {"VIRTUAL_ENV": str(tmp_path / "mine"), "PATH": f"{tmp_path}/mine/bin:/usr/bin:/bin"}
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "my own"], check=True)
+    active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin"}
     status, output, errors = finish(start(root, "command -v python", **active))
     assert status == 0, errors
     assert output.strip() == f"{root}/.venv/bin/python"
     assert "lacks toy==1.0.*" in errors
-    assert not list((tmp_path / "mine").glob("lib/*/site-packages/toy*"))
+    assert not list((tmp_path / "my own").glob("lib/*/site-packages/toy*"))
 
 
 def test_nothing_is_installed_into_a_folder_that_the_script_did_not_create(root, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letters.txt").touch()
-    status, _, errors = finish(start(root, WENET_UIO_VENV=str(tmp_path / "mine")))
+    (tmp_path / "my own").mkdir()
+    (tmp_path / "my own" / "letters.txt").touch()
+    status, _, errors = finish(start(root, WENET_UIO_VENV=str(tmp_path / "my own")))
     assert status == 1
-    assert f"error: {tmp_path}/mine was not created by setup_env.sh" in errors
-    assert (tmp_path / "mine" / "letters.txt").exists()
+    assert f"error: {tmp_path}/my own was not created by setup_env.sh" in errors
+    assert (tmp_path / "my own" / "letters.txt").exists()
+
+
+def test_a_clone_in_a_folder_that_cannot_be_on_path_is_refused(root):
+    status, output, errors = finish(start(root.rename(root.parent / "a:b"), "echo on"))
+    assert (status, output) == (1, "")
+    assert errors == f"error: {root.parent}/a:b: a folder of PATH cannot have ':' in its name; rename or move it\n"
 
 
 def test_an_old_python_is_refused(root, tmp_path):

@@ -25,12 +25,11 @@ from tests.search.support.plain_search import plain_hot_words, plain_language_mo
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.search import ctc_prefix_beam_search
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.recogniser import load_recogniser, with_static_batches
+from wenet_uio.search.recogniser import add_trust_code, load_recogniser, with_static_batches
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -59,11 +58,11 @@ def made_up(seconds: np.ndarray, vocabulary: int, batch_size: int) -> list[Batch
 
 
 @torch.inference_mode()
-def of_model(folder: str, data_list: str, data_type: DataType, batch_size: int) -> list[Batch]:
+def of_model(args: argparse.Namespace) -> list[Batch]:
     """Compute the posteriors of a trained model on a test set."""
-    recogniser = load_recogniser(folder)
-    config = with_static_batches(recogniser.config, batch_size)
-    loader = build_loader(data_list, data_type, config, recogniser.tokenizer, training=False)
+    recogniser = load_recogniser(args.model, trust_code=args.trust_code)
+    config = with_static_batches(recogniser.config, args.batch_size)
+    loader = build_loader(args.data_list, args.data_type, config, recogniser.tokenizer, training=False)
     model = recogniser.model.eval()
     found = []
     for batch in loader:
@@ -141,6 +140,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--beam_size", type=int, default=10, help="default: %(default)s")
     parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    add_trust_code(parser)
     args = parser.parse_args()
     if args.model and not args.data_list:
         raise ValueError("--model needs --data_list, the utterances to decode")
@@ -151,10 +151,7 @@ def main() -> None:
     """Compare both searches without scorers, with hot words and with a language model."""
     args = parse_arguments()
     torch.set_num_threads(1)
-    if args.model:
-        batches = of_model(args.model, args.data_list, args.data_type, args.batch_size)
-    else:
-        batches = made_up(lengths(args), args.vocabulary, args.batch_size)
+    batches = of_model(args) if args.model else made_up(lengths(args), args.vocabulary, args.batch_size)
     frames = sum(int(lengths.sum()) for _, lengths in batches)
     report = {"utterances": sum(len(lengths) for _, lengths in batches), "frames": frames, "beam_size": args.beam_size}
     report |= {"vocabulary": batches[0][0].size(2), "batch_size": args.batch_size, "threads": 1}

@@ -89,9 +89,9 @@ def join(
     return Joined(waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, said)
 
 
-def recognize_cut(model_dir: str, data_list: str, data_type: DataType) -> dict[str, str]:
+def recognize_cut(model_dir: str, data_list: str, data_type: DataType, trust_code: bool) -> dict[str, str]:
     """Recognise the utterances one by one; return {key: text}."""
-    recogniser = load_recogniser(model_dir)
+    recogniser = load_recogniser(model_dir, trust_code=trust_code)
     config = with_static_batches(recogniser.config, BATCH_SIZE)
     loader = build_loader(data_list, data_type, config, recogniser.tokenizer, training=False)
     search = Search([MODE], DecodeOptions())
@@ -185,7 +185,7 @@ def main() -> None:
     text = " ".join(passage["text"] for passage in done.passages)
     of_joined = score({"all": " ".join(text for _, text in joined.said)}, {"all": text}, rules).overall
     torch.set_num_threads(1)
-    heard = recognize_cut(args.model, args.data_list, args.data_type)
+    heard = recognize_cut(args.model, args.data_list, args.data_type, "--trust_code" in args.transcribe)
     said = {f"{place} {key}": text for place, (key, text) in enumerate(joined.said)}
     of_cut = score(said, {name: heard.get(name.split(" ", 1)[1], "") for name in said}, rules).overall
 

@@ -24,7 +24,6 @@ import argparse
 import torch
 
 from wenet_uio.cli import run
-from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
@@ -32,7 +31,7 @@ from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search.alignment import align_batches
 from wenet_uio.search.alignment_files import write_alignments, write_clean_list, write_textgrids
-from wenet_uio.search.recogniser import with_static_batches
+from wenet_uio.search.recogniser import add_trust_code, load_model_config, with_static_batches
 from wenet_uio.search.recognition import keys_of
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import build_tokenizer
@@ -57,6 +56,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (32)")
     parser.add_argument("--num_workers", type=int, default=0, help="data workers (0)")
+    add_trust_code(parser)
     return parser.parse_args()
 
 
@@ -65,7 +65,8 @@ def main() -> None:
     args = parse_arguments()
     world = World.from_environment(args.device)
     use_cpu_threads(world, args.num_workers)
-    config = with_static_batches(load_config(args.config), args.batch_size)
+    config = load_model_config(args.config, trust_code=args.trust_code)
+    config = with_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
     options = LoaderOptions(num_workers=args.num_workers)
     loader = build_loader(args.data_list, args.data_type, config, tokenizer, training=False, options=options)

@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from wenet_uio.cli import run
-from wenet_uio.config import Config, load_config
+from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
@@ -35,7 +35,7 @@ from wenet_uio.models.weights import load_weights
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.decode import Search
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
-from wenet_uio.search.recogniser import Recogniser, with_static_batches
+from wenet_uio.search.recogniser import Recogniser, add_trust_code, load_model_config, with_static_batches
 from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_recognition
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
@@ -66,6 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--token_times", action="store_true", help="write nbest.jsonl with times and confidences of the tokens"
     )
+    add_trust_code(parser)
     add_decode_options(parser)
     return parser.parse_args()
 
@@ -99,7 +100,8 @@ def main() -> None:
 
 def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
     """Config, tokenizer, and a loader over the whole test set."""
-    config = with_static_batches(load_config(args.config, args.override_config), args.batch_size)
+    config = load_model_config(args.config, args.override_config, trust_code=args.trust_code)
+    config = with_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
     loader = build_loader(
         args.test_data,

@@ -26,7 +26,7 @@ from wenet_uio.files import written_aside
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.decode import Search
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
-from wenet_uio.search.recogniser import load_recogniser
+from wenet_uio.search.recogniser import add_trust_code, load_recogniser
 from wenet_uio.search.subtitles import subtitles
 from wenet_uio.search.transcription import Cutting, Passage, Transcriber
 from wenet_uio.train.distributed import World, use_cpu_threads
@@ -65,6 +65,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--batch_size", type=int, default=8, help="segments that are recognised together (8)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+    add_trust_code(parser)
     add_decode_options(parser)
     return parser.parse_args()
 
@@ -79,7 +80,7 @@ def main() -> int:
     outputs = output_paths(args)
     world = World.from_environment(args.device)
     use_cpu_threads(world)
-    recogniser = load_recogniser(args.model, args.checkpoint)
+    recogniser = load_recogniser(args.model, args.checkpoint, trust_code=args.trust_code)
     options = decode_options(args, token_times=True, nbest=1)
     scorers = build_scorers(args, [args.mode], recogniser.tokenizer, world.device, warn=True)
     search = Search([args.mode], options, scorers)

@@ -68,6 +68,8 @@ class BatchConf(Section):
         bins, sizes = self.bucket_duration_bins, self.bucket_batch_size
         if (bins is None) != (sizes is None):
             raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
+        if bins == ():
+            raise ValueError("bucket_duration_bins has no bin: give one or more, or leave the key out")
         ends = bins or ()
         if sizes is not None:
             in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)

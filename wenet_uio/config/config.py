@@ -39,7 +39,9 @@ from wenet_uio.config.transducer import (
     TransducerConf,
     TransducerSections,
 )
+from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
+from wenet_uio.uris import shown_values
 
 ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
     "transformer": TransformerEncoderConf,
@@ -166,10 +168,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     Raises:
         ConfigError: the file is not yaml, or `parse_config` finds problems.
     """
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not yaml: {' '.join(str(error).split())}") from None
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
     for override in overrides:
@@ -178,8 +177,12 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def save_config(config: Config, path: str | Path) -> None:
-    """Write the config with all defaults; `load_config` restores an equal config."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """Write the config with all defaults; `load_config` restores an equal config.
+
+    URIs are shown without passwords and signatures, because the file is passed on with the model. Decoding does not
+    need the data; the next start of the run reads the true URIs from the config of its command line.
+    """
+    text = yaml.safe_dump(shown_values(config.model_dump(mode="json")), sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:
         file.write(text)
 
@@ -218,4 +221,4 @@ def _apply(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
-    values[last] = yaml.safe_load(text)
+    values[last] = parse_yaml(text, f"--override_config {override}")

@@ -20,6 +20,7 @@ LOSSES = {
 }
 """Kinds of findings that cost training a sample or a shard, with their meaning."""
 SUSPECTS = {
+    "stale_index": "shards whose index had other samples than the tar: the check made the index again",
     "silent": "audio below -60 dB of full scale",
     "clipped": "audio with more than 0.1 % of its samples at full scale",
     "other_rate": "sample rates that differ from the majority",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass, replace
 
-from wenet_uio.config import Config, load_config
+from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.export.onnx_graphs import Chunks, check_chunks
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.weights import load_weights
+from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
@@ -21,9 +23,10 @@ LEFT_CHUNKS = 4
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add --config, --checkpoint and the options of the check."""
+    """Add --config, --checkpoint, --trust_code and the options of the check."""
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights, such as final.pt or avg.pt")
+    add_trust_code(parser)
     group = parser.add_argument_group(
         "check", "an export is written only if it recognises real audio as the checkpoint does"
     )
@@ -86,7 +89,7 @@ class Trained:
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:
-    """Load config, weights and tokenizer that the arguments name.
+    """Load config, weights and tokenizer that the arguments name; warn about operators that no export contains.
 
     Raises:
         ValueError: an argument or the config is invalid, or the weights are those of another model.
@@ -94,7 +97,9 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
     """
     if arguments.num_check < 1:
         raise ValueError(f"--num_check: expected 1 or more, found {arguments.num_check}")
-    config = load_config(arguments.config)
+    config = load_model_config(arguments.config, trust_code=arguments.trust_code)
+    if named := operators_of_decoding(config):
+        print(f"warning: exported models have no operators; the runtime must do the same: {named}", file=sys.stderr)
     model = build_model(config).eval()
     load_weights(model, arguments.checkpoint)
     return Trained(config, model, build_tokenizer(config), arguments)

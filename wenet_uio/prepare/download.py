@@ -1,19 +1,16 @@
-"""Downloading files over HTTP, with resume and checks, and unpacking archives.
+"""Downloading files over HTTP, with resume and checks.
 
-Files and folders appear under their names only when they are complete.
+Files appear under their names only when they are complete.
 """
 
 from __future__ import annotations
 
 import http.client
 import sys
-import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from shutil import rmtree
 from typing import IO
 
 from tqdm import tqdm
@@ -67,53 +64,6 @@ def download(
             return path
     _check(path, url, size, sha256)
     return path
-
-
-def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -> None:
-    """Unpack a tar and rename its single top folder to `folder`; the folder appears only when it is complete.
-
-    Args:
-        counts: glob inside the folder -> number of files that must match it.
-
-    Raises:
-        ValueError: the archive is damaged, has not exactly one top folder, or a count differs.
-    """
-    folder = Path(folder)
-    aside = folder.with_name(folder.name + ".unpacking")
-    rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
-        try:
-            with tarfile.open(archive) as tar:
-                if hasattr(tarfile, "data_filter"):
-                    tar.extractall(aside, filter="data")
-                else:  # Python before 3.10.12 or 3.11.4, as in Debian 12, has no filters
-                    tar.extractall(aside, members=_harmless(tar))
-        except (tarfile.TarError, EOFError) as error:
-            raise ValueError(f"{archive}: damaged archive ({error}); remove it and download again") from None
-        tops = list(aside.iterdir())
-        if len(tops) != 1 or not tops[0].is_dir():
-            raise ValueError(f"{archive}: expected one folder at the top, found {sorted(top.name for top in tops)}")
-        for pattern, expected in counts.items():
-            found = sum(1 for _ in tops[0].glob(pattern))
-            if found != expected:
-                raise ValueError(f"{archive}: expected {expected} files {pattern}, found {found}")
-        tops[0].rename(folder)
-    finally:
-        rmtree(aside, ignore_errors=True)
-
-
-def _harmless(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The files and folders of an archive.
-
-    Raises:
-        TarError: a member is not a file or folder, or its path leads out of the archive.
-    """
-    for member in tar:
-        path = Path(member.name)
-        if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
-            raise tarfile.TarError(f"{member.name} is not a file or folder inside the archive")
-        yield member
 
 
 def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:

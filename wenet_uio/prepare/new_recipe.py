@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
@@ -31,7 +32,7 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     text, count = re.subn(r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1)
     assert count == 1, script
     for option, value in options.items():
-        text, count = re.subn(rf"(?m)^{option}=\S*", f"{option}={_quoted(value)}".replace("\\", r"\\"), text)
+        text, count = re.subn(rf"(?m)^{option}=\S*", f"{option}={shlex.quote(value)}".replace("\\", r"\\"), text)
         assert count == 1, option
     script.write_text(text, encoding="utf-8")
     configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
@@ -39,13 +40,8 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     aside.rename(folder)
 
 
-def _quoted(value: str) -> str:
-    """Quote a value for bash."""
-    return "'" + value.replace("'", "'\\''") + "'"
-
-
 def _readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:
-    made = " ".join(f"--{option} {value}" for option, value in options.items())
+    made = " ".join(f"--{option} {shlex.quote(value)}" for option, value in options.items())
     results = "\n".join(f"| `conf/{config}` |" + " not run |" * 5 for config in configs)
     return f"""# {name}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_uio.config import Config, load_config
+from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.dataset import BatchConf
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.weights import load_weights
@@ -36,24 +38,62 @@ class Recogniser:
         return FrameClock.of(self.model, self.config.dataset_conf)
 
 
-def load_recogniser(folder: str | Path, checkpoint: str | Path | None = None) -> Recogniser:
+def add_trust_code(parser: argparse.ArgumentParser) -> None:
+    """Add --trust_code, the option of every command that reads the train.yaml of a trained model."""
+    parser.add_argument(
+        "--trust_code",
+        action="store_true",
+        help="run the operators that the train.yaml names, which can be any code; the default is to refuse them",
+    )
+
+
+def operators_of_decoding(config: Config) -> list[str]:
+    """`module:name` of the operators of the user that run in decoding."""
+    return [own.use for own in config.dataset_conf.operators if own.evaluation]
+
+
+def load_model_config(path: str | Path, overrides: Iterable[str] = (), *, trust_code: bool) -> Config:
+    """Read the train.yaml of a trained model, which may come from others.
+
+    Args:
+        overrides: `key=value` strings that change the yaml.
+        trust_code: accept operators of the user. Operators that run in training only are never imported here.
+
+    Raises:
+        ConfigError: the yaml is wrong, or names an operator of evaluation without `trust_code`.
+    """
+    config = load_config(path, overrides)
+    named = operators_of_decoding(config)
+    if named and not trust_code:
+        raise ConfigError(
+            f"{path}: dataset_conf.operators names code that would run: {', '.join(named)}; if you trust the author of "
+            "the model, add --trust_code"
+        )
+    return config
+
+
+def load_recogniser(
+    folder: str | Path, checkpoint: str | Path | None = None, *, trust_code: bool = False
+) -> Recogniser:
     """Load train.yaml and the weights of a run.
 
     Files that the yaml names are also looked for in and above the folder, because the run may have been moved.
 
     Args:
         checkpoint: weights; by default avg.pt or final.pt of the folder.
+        trust_code: accept operators of the user, which can be any code.
 
     Raises:
         OSError: a file does not exist.
-        ValueError: the config is wrong, or the weights are not those of its model.
+        ValueError: the config is wrong or names operators that are not trusted, or the weights are not those of its
+            model.
     """
     folder = Path(folder)
     if checkpoint is None:
         checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
         if checkpoint is None:
             raise FileNotFoundError(f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint")
-    config = load_config(folder / TRAIN_CONFIG)
+    config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     changes = {}
     for section, names in PATHS.items():
         conf = getattr(config, section)

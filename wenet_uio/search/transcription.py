@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.read import Channel, audio_info, read_audio
-from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.padding import pad
-from wenet_uio.dataset.chain.waveform import Resample
-from wenet_uio.dataset.types import Example, Operator, SkipSample
+from wenet_uio.dataset.dataset import build_chain
+from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.recogniser import Recogniser
@@ -118,10 +117,7 @@ class Transcriber:
         conf = recogniser.config.dataset_conf
         self._channel: Channel = conf.singal_channel_conf.channel
         self._feature_dim = conf.feature_dim
-        self._chain: tuple[Operator, ...] = (
-            Resample(conf.resample_conf.resample_rate),
-            *feature_operators(conf, training=False),
-        )
+        self._chain = build_chain(conf, None, training=False)
 
     def transcribe(self, source: str, cutting: Cutting) -> Iterator[Passage]:
         """Yield the passages of a file as soon as each is recognised; passages without tokens are left out.
@@ -169,7 +165,7 @@ class Transcriber:
         ]
 
     def _example(self, source: str, place: int, segment: Segment) -> Example | None:
-        """Features of a segment; None if it is too short for one frame."""
+        """Features of a segment; None if it is too short for one frame, or an operator of the user leaves it out."""
         waveform, rate = read_audio(source, segment.start, segment.end, self._channel)
         example = Example(str(place), "", torch.from_numpy(waveform), rate, 0)
         try:

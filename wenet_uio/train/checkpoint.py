@@ -20,6 +20,7 @@ from wenet_uio.config import Config, save_config
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, LOCK, TOO_LARGE, TRAIN_CONFIG, read_starts
+from wenet_uio.uris import shown_values
 
 KEPT_STATES = 2
 """The older state is the fallback if the newest one cannot be read."""
@@ -65,12 +66,12 @@ class RunFolder:
         self._lock = lock  # closing any handle of the file would remove the lock
 
     def open(self, config: Config, *, resumed: bool) -> None:
-        """Create the folder and write train.yaml; a new run first deletes the records of an earlier run.
+        """Create and lock the folder and write train.yaml; a new run first deletes the records of an earlier run.
 
         Raises:
-            ValueError: this is a new run, but another run has written a state here.
+            ValueError: another run holds the folder, or this is a new run, but another run has written a state here.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.hold()
         if not resumed and (states := self._states()):
             raise ValueError(f"{states[0]}: another run has begun here meanwhile; start again to resume it")
         for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
@@ -83,7 +84,7 @@ class RunFolder:
         """Add a start of the run to environment.yaml."""
         starts = read_starts(self.path)
         with written_aside(self.path / ENVIRONMENT, "w") as file:
-            yaml.safe_dump([*starts, dict(environment)], file, sort_keys=False)
+            yaml.safe_dump([*starts, shown_values(dict(environment))], file, sort_keys=False)
 
     def refuse_strangers(self) -> None:
         """Refuse a folder with weights of a run that cannot be resumed: two runs must not mix their epochs.

@@ -25,6 +25,7 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.watchdog import Watchdog
+from wenet_uio.uris import shown_values
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class Trainer:
                 "data": self.train.state_dict(),
                 "progress": self.progress.state_dict(),
                 "tensorboard": self.reporter.mark(),
-                "config": self.config.model_dump(mode="json"),
+                "config": shown_values(self.config.model_dump(mode="json")),
             }
             self.folder.save_state(self.progress.step, state)
 
@@ -125,9 +126,9 @@ class Trainer:
         self.engine.load_state_dict(state)
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
-        for change in differences(
-            {**state["config"], "seed": state["seed"]}, {**self.config.model_dump(mode="json"), "seed": seed}
-        ):
+        then, now = state["config"], self.config.model_dump(mode="json")
+        then, now = {**shown_values(then), "seed": state["seed"]}, {**shown_values(now), "seed": seed}
+        for change in differences(then, now):  # another signature is no change
             log.info("changed since the run began: %s", change)
         self.progress = Progress.from_state_dict(state["progress"])
         if self.world.rank or starts_pass_over:
@@ -175,7 +176,6 @@ class Trainer:
         self.engine.connect()
         resumed = self.written is not None
         if self.world.rank == 0:
-            self.folder.hold()
             self.folder.open(self.config, resumed=resumed)
             lengths = {"utterance_seconds": self.train.utterance_seconds()}
             self.folder.note_start(environment(self.world, self.progress.step + 1) | lengths)

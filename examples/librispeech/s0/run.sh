@@ -37,8 +37,8 @@ if [[ -z $data ]] && stage -1 "download"; then
 fi
 
 if stage 0 "wav.scp and text of train, dev, test_clean, test_other"; then
-  # shellcheck disable=SC2086 # a list
-  local/prepare_data.py "$(from_caller "${data:-$PWD/data/corpus}")" data --train_parts $train_parts
+  words "$train_parts"
+  local/prepare_data.py "$(from_caller "${data:-$PWD/data/corpus}")" data --train_parts "${WORDS[@]}"
 fi
 
 if stage 1 "mean and variance of the features"; then

@@ -12,11 +12,6 @@ if [[ ${2-} == true ]]; then
 fi
 download.py --unpack --size 15582913665 --count 'transcript/*.txt=1' "$url/data_aishell.tgz" "$1/data_aishell"
 
-# The recordings of each speaker are a separate archive.
-for archive in "$1"/data_aishell/wav/*.tar.gz; do
-  [[ -e $archive ]] || break
-  tar -xzf "$archive" -C "$1/data_aishell/wav"
-  rm "$archive"
-done
+"$(dirname "$0")/unpack_speakers.py" "$1/data_aishell/wav"
 found=$(find "$1/data_aishell/wav" -name '*.wav' | wc -l)
 ((found == 141925)) || die "$1/data_aishell/wav: expected 141925 recordings, found $found; remove it and run again"

@@ -1,0 +1,107 @@
+"""A train.yaml of others names operators, which can be any code: commands run them only with --trust_code."""
+
+import ast
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.bin.support.recogniser import CONFIG
+from wenet_uio.config import ConfigError
+from wenet_uio.dataset.chain.user import OperatorError
+from wenet_uio.search.recogniser import load_recogniser
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ("--config", "train.yaml", "--checkpoint", "model.pt")
+CHECKED = (*MODEL, "--check_data", "raw.list", "--num_check", "1")
+COMMANDS = {
+    "recognize": (*MODEL, "--modes", "ctc_greedy_search", "--test_data", "raw.list", "--result_dir", "out"),
+    "align": (*MODEL, "--data_list", "raw.list", "--result_dir", "out"),
+    "transcribe": ("--model", ".", "--checkpoint", "model.pt", "--device", "cpu", "u1.wav"),
+    "export_jit": (*CHECKED, "--output_file", "final.zip"),
+    "export_onnx": (*CHECKED, "--output_dir", "onnx"),
+}
+ATTACK = {"use": "os:system", "after": "decode", "evaluation": True, "conf": {"command": "touch ran"}}
+FAIL, GAIN = "tests.dataset.chain.test_user:FailOn", "tests.dataset.chain.test_user:Gain"
+
+
+def write_config(*operators: dict) -> None:
+    dataset_conf = CONFIG["dataset_conf"] | {"operators": list(operators)}
+    Path("train.yaml").write_text(yaml.safe_dump(CONFIG | {"dataset_conf": dataset_conf}))
+
+
+def call(monkeypatch, command: str, *options: str) -> None:
+    if command == "export_onnx":
+        pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(sys, "argv", [command, *COMMANDS[command], *options])
+    import_module(f"wenet_uio.bin.{command}").main()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(folder, monkeypatch, command):
+    write_config({"use": "no_such_module:Op", "after": "features", "evaluation": True}, ATTACK)
+    with pytest.raises(ConfigError, match=r"train\.yaml: .* would run: no_such_module:Op, os:system; .*--trust_code"):
+        call(monkeypatch, command)
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_operators_of_a_model_run_with_trust_code(folder, monkeypatch, command):
+    write_config(ATTACK)
+    with pytest.raises(ConfigError, match="returned int, which cannot be called"):
+        call(monkeypatch, command, "--trust_code")
+    assert (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("command", ["recognize", "transcribe"])
+def test_operators_that_run_in_training_only_are_not_imported_and_need_no_trust(folder, monkeypatch, command):
+    write_config(ATTACK | {"evaluation": False})
+    call(monkeypatch, command)
+    assert not (folder / "ran").exists()
+
+
+def test_transcribe_runs_the_operators_that_decoding_runs(folder, monkeypatch):
+    write_config({"use": FAIL, "after": "features", "evaluation": True, "conf": {"key": "0", "how": "forget"}})
+    with pytest.raises(OperatorError, match="returned NoneType for 0"):
+        call(monkeypatch, "transcribe", "--trust_code", "--pause", "0")
+
+
+def test_an_export_warns_that_it_has_no_operators(folder, monkeypatch, capsys):
+    write_config({"use": GAIN, "after": "resample", "evaluation": True})
+    call(monkeypatch, "export_jit", "--trust_code")
+    assert (
+        f"warning: exported models have no operators; the runtime must do the same: ['{GAIN}']"
+        in capsys.readouterr().err
+    )
+
+
+def test_an_override_does_not_avoid_the_question(folder, monkeypatch):
+    operators = "dataset_conf.operators=[{use: 'os:system', after: decode, evaluation: true, conf: {command: ls}}]"
+    with pytest.raises(ConfigError, match="--trust_code"):
+        call(monkeypatch, "recognize", "--override_config", operators)
+
+
+def test_a_loaded_recogniser_trusts_no_code_unless_it_is_told_to(folder):
+    write_config(ATTACK)
+    with pytest.raises(ConfigError, match="os:system"):
+        load_recogniser(".", "model.pt")
+    assert load_recogniser(".", "model.pt", trust_code=True).config.dataset_conf.operators
+
+
+def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question_of_trust():
+    readers = {
+        str(path.relative_to(ROOT))
+        for part in ("wenet_uio", "tools", "examples")
+        for path in (ROOT / part).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "load_config" for alias in node.names)
+    }
+    of_training = ("compute_cmvn_stats", "check_data", "plan_report", "profile_data", "estimate_duration_bins")
+    assert readers == {
+        "wenet_uio/config/__init__.py",
+        "wenet_uio/search/recogniser.py",
+        "wenet_uio/train/run_config.py",
+        *(f"tools/{name}.py" for name in of_training),
+    }
