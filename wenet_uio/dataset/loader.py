@@ -18,7 +18,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import utterance_seconds
 from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
-from wenet_uio.dataset.types import Batch
+from wenet_uio.dataset.types import Batch, SampleRef
 from wenet_uio.dataset.workers import Workers
 
 LEAST_BAD = 10
@@ -29,7 +29,10 @@ class Loader:
     """Iterates over the batches of one rank, from its position to the end of the epoch.
 
     Every rank yields the same number of steps. The state counts the batches that were yielded, so batches that workers
-    have read and nobody has taken are read again after a restart. At the end of an epoch `epoch` grows by one.
+    have read and nobody has taken are read again after a restart. An epoch ends when its last step has been yielded:
+    `epoch` then grows by one, and `len` is that of the next epoch.
+
+    A loader has one iterator at a time. A new one continues after the last batch that was yielded.
     """
 
     def __init__(self, cursor: Cursor, reader: Dataset, options: LoaderOptions, *, max_bad_ratio: float = 1.0) -> None:
@@ -46,13 +49,14 @@ class Loader:
         if self.corpus.bad:
             key, reason = self.corpus.bad[0]
             self._check(len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}")
+        self._reading: object | None = None
         self.prefetch: Prefetch | None = None
         if self.corpus.is_remote:
             self.prefetch = Prefetch()
             weakref.finalize(self, self.prefetch.close)
         # The schedule does not refer to this loader: without a cycle of references, workers end with their loader.
-        self._schedule, self._options = _Schedule(cursor, self.prefetch), options
-        self._workers = Workers(reader, options, self._schedule)
+        self._options = options
+        self._workers = Workers(reader, options, _Schedule(cursor, self.prefetch))
 
     @property
     def epoch(self) -> int:
@@ -64,22 +68,36 @@ class Loader:
         return len(self.cursor)
 
     def __iter__(self) -> Iterator[Batch]:
+        """The batches from here to the end of the epoch.
+
+        Raises:
+            RuntimeError: the position was set, or another iterator was begun, before the last step of this one.
+        """
         cursor = self.cursor
+        reading = self._reading = object()
         bad = len(self.corpus.bad) / cursor.world_size
-        if (cursor.rank, cursor.data_pass, cursor.position) == (0, 0, 0):
+        if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
             for key, reason in self.corpus.bad:
                 self._write(0, 0, key, NOT_INDEXED, reason)
-        self._schedule.taken = 0
-        for batch in self._workers:
-            cursor.advance(batch.closes_step)
-            self._schedule.taken = 0 if batch.closes_step else self._schedule.taken + 1
+        steps = len(cursor)
+        if not steps:
+            cursor.skip_epoch()
+        batches = iter(self._workers) if steps else iter(())
+        while steps:
+            if self._reading is not reading:
+                raise RuntimeError(
+                    f"{self.corpus.data_list}: a newer iterator has taken over, or the position was set; a loader has "
+                    "one iterator at a time"
+                )
+            batch = next(batches)
             for sample in batch.skipped:
                 if not sample.filtered:
                     bad += 1
                     self._write(cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail)
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
+            cursor.advance(batch.closes_step)
+            steps -= batch.closes_step
             yield batch
-        cursor.end_epoch()
 
     def share(self, number: int, shares: int) -> Iterator[Batch]:
         """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not step together.
@@ -99,6 +117,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch."""
+        self._reading = None
         self.cursor.set_epoch(epoch)
 
     def left_out(self, epoch: int) -> Counter[str]:
@@ -109,7 +128,7 @@ class Loader:
         cursor = self.cursor
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
-        corpus = cursor.passes.corpus_of(epoch)
+        corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
         if self._left_out is None or corpus is not self.corpus:  # a plain list leaves out the same in every pass
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
@@ -123,7 +142,7 @@ class Loader:
         return utterance_seconds(self.corpus)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, valid for any world size and number of workers; a few hundred bytes."""
+        """The position, valid for any world size and number of workers; see `Cursor.state_dict`."""
         return self.cursor.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -131,9 +150,14 @@ class Loader:
 
         The ledger drops the lines of samples that are read again.
         """
-        self.cursor.load_state_dict(state, allow_changes=allow_changes)
-        if self._ledger is not None and self.cursor.rank == 0:
-            self._ledger.forget(self.corpus.data_list, self.cursor.data_pass, self.cursor.position)
+        cursor, self._reading = self.cursor, None
+        cursor.load_state_dict(state, allow_changes=allow_changes)
+        if self._ledger is not None and cursor.rank == 0:
+            refs = [ref for work in cursor.yielded_of_step() for ref in zip(work.shards, work.rows, strict=True)]
+            kept = {self.corpus.key(SampleRef(int(shard), int(row))) for shard, row in refs}
+            if kept:
+                kept |= {key for key, _ in self.corpus.bad}
+            self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
 
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         if self._ledger is None:
@@ -156,13 +180,10 @@ class Loader:
 class _Schedule:
     """Gives the work that is not yielded yet, from the cursor to the end of its epoch."""
 
-    taken = 0
-    """Micro-batches of the step at the cursor that were yielded."""
-
     def __init__(self, cursor: Cursor, prefetch: Prefetch | None) -> None:
         self._cursor, self._prefetch = cursor, prefetch
 
     def __call__(self) -> Iterator[Work]:
         if self._prefetch is not None:
-            return islice(ReadAhead(self._cursor, self._prefetch).works(), self.taken, None)
-        return islice((work for _, work in self._cursor.upcoming()), self.taken, None)
+            return ReadAhead(self._cursor, self._prefetch).works()
+        return (work for _, work in self._cursor.upcoming())

@@ -58,16 +58,15 @@ class Workers:
                 return
             except _WorkerEndedError as ended:
                 log.warning("a data worker crashed (%s): reading the batches in progress again, with care", ended)
-            self._loader = self._data_loader(
-                sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful
-            )
+            self._loader = self._start()  # the other workers of the former loader end
+            careful = self._data_loader(sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful)
             try:
-                yield from _batches(self._loader)
+                yield from _batches(careful)
             except _WorkerEndedError as ended:
                 raise ChildProcessError(
                     f"a data worker crashed ({ended}), and not in a decoder of audio: look at operators of dataset_conf"
                 ) from None
-            self._loader = self._start()
+            del careful  # ends its workers
 
     def _start(self) -> DataLoader:
         return self._data_loader(sampler=_Sampler(self._work), worker_init_fn=_end_with_the_rank)
