@@ -39,8 +39,9 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     Raises:
         ListError: there is no such list, or no shard of the list can be read.
     """
-    if data_type == "raw" or Path(data_list).suffix in MIXTURE_SUFFIXES:
-        findings = _check_mixture(data_list) if Path(data_list).suffix in MIXTURE_SUFFIXES else []
+    is_mixture = Path(data_list).suffix in MIXTURE_SUFFIXES
+    if data_type == "raw" or is_mixture:
+        findings = _check_mixture(data_list) if is_mixture else []
         corpus = open_corpus(data_list, data_type)
         yield corpus, [*findings, *(Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad)]
         return
@@ -50,22 +51,23 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
         if any(shard.is_broken for shard in checked):
-            opened = f"{folder}/whole.list"
-            whole = "".join(f"{shard}\n" for shard, found in zip(shards, checked, strict=True) if not found.is_broken)
+            whole = [shard for shard, found in zip(shards, checked, strict=True) if not found.is_broken]
             if not whole:
-                raise ListError(
-                    f"{data_list}: none of its shards can be read ({findings[0].key}: {findings[0].detail})"
-                )
-            Path(opened).write_text(whole, encoding="utf-8")
+                first = findings[0]
+                raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
+            opened = f"{folder}/whole.list"
+            Path(opened).write_text("\n".join(whole), encoding="utf-8")
+            findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
         else:
             _update_index(data_list, DEFAULT_LAYOUT, checked)
         corpus = open_corpus(opened, data_type)
-        tars = {ShardFiles.parse(shard).tar for shard in shards}
-        kinds = ("broken_shard" if key in tars else NOT_INDEXED for key, _ in corpus.bad)
-        findings += [Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True)]
-        if opened != data_list:
-            findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
-        yield corpus, findings
+        yield corpus, findings + _bad_of(corpus, shards)
+
+
+def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
+    """Findings for the samples of a corpus that could not be indexed, and for damaged shards."""
+    tars = {ShardFiles.parse(shard).tar for shard in shards}
+    return [Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason) for key, reason in corpus.bad]
 
 
 def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
@@ -113,7 +115,7 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
         rows, bad = index_shard(shard, data_list, layout, "all")
     except OSError as error:
         broken = Finding("broken_shard", files.tar, error.strerror or str(error))
-        return _Checked([broken, *(Finding(NOT_INDEXED, key, MISSING) for key in _known_keys(files))], is_broken=True)
+        return _Checked([broken, *_lost_with(files)], is_broken=True)
     findings = [Finding("stale_index", key, reason) for key, reason in bad if reason == STALE]
     bad = [problem for problem in bad if problem[1] != STALE]
     if not len(rows) and not bad:
@@ -121,12 +123,12 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
     return _Checked(findings, digest=rows.digest() if len(rows) else None, bad=bad)
 
 
-def _known_keys(files: ShardFiles) -> list[str]:
-    """Keys in the index of a local shard that is missing."""
+def _lost_with(files: ShardFiles) -> list[Finding]:
+    """Findings for the samples in the index of a local shard that is missing."""
     found = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
     if objects.is_remote(files.tar) or found is None:
         return []
-    return [found.rows.key(row) for row in range(len(found.rows))]
+    return [Finding(NOT_INDEXED, found.rows.key(row), MISSING) for row in range(len(found.rows))]
 
 
 def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:
