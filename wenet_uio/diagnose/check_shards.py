@@ -44,25 +44,39 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     if data_type == "raw" or is_mixture:
         findings = _check_mixture(data_list) if is_mixture else []
         corpus = open_corpus(data_list, data_type)
-        yield corpus, [*findings, *(Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad)]
+        yield corpus, findings + _bad_of(corpus, [])
         return
     shards, bad_lines = _shards_of(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
-    findings = [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, DEFAULT_LAYOUT)
+    changed = changed_shards(data_list, DEFAULT_LAYOUT)
+    findings = _findings_of(checked) + changed
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
-        if any(shard.is_broken for shard in checked):
-            whole = [shard for shard, found in zip(shards, checked, strict=True) if not found.is_broken]
-            if not whole:
-                first = findings[0]
-                raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
+        if changed or any(shard.is_broken for shard in checked):  # the index of the list stays as it is
             opened = f"{folder}/whole.list"
-            Path(opened).write_text("\n".join(whole), encoding="utf-8")
+            _write_whole(opened, shards, checked, data_list)
             findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
         else:
             _update_index(data_list, DEFAULT_LAYOUT, checked)
         corpus = open_corpus(opened, data_type)
         yield corpus, findings + _bad_of(corpus, shards)
+
+
+def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_list: str) -> None:
+    """Write a list of the shards that can be read.
+
+    Raises:
+        ListError: there are none.
+    """
+    whole = [shard for shard, found in zip(shards, checked, strict=True) if not found.is_broken]
+    if not whole:
+        first = checked[0].findings[0]
+        raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
+    Path(path).write_text("\n".join(whole), encoding="utf-8")
+
+
+def _findings_of(checked: list[_Checked]) -> list[Finding]:
+    return [finding for shard in checked for finding in shard.findings]
 
 
 def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
@@ -98,7 +112,7 @@ def _check_mixture(path: str) -> list[Finding]:
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
         if data_type == "shard":
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
-            findings += [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, layout)
+            findings += _findings_of(checked) + changed_shards(data_list, layout)
             _update_index(data_list, layout, checked)
     return findings
 
