@@ -16,6 +16,7 @@ from wenet_uio.dataset.corpus.index import read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
+from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.diagnose.findings import LOSSES
 from wenet_uio.prepare.shard_writer import PackedSample, write_shard
 
@@ -169,10 +170,14 @@ def test_a_shard_that_was_replaced_within_a_minute_is_named_and_its_index_made_a
     os.utime(folder / "garbage.tar", (status.st_mtime, status.st_mtime))
     assert os.stat(folder / "garbage.tar").st_size == status.st_size
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)
-    assert [(f.kind, f.key, f.detail) for f in report.findings] == [
-        ("stale_index", f"{folder}/garbage.tar", STALE),
+    assert [(f.kind, f.key) for f in report.findings] == [
+        ("stale_index", f"{folder}/garbage.tar"),
+        ("changed_shard", f"{folder}/garbage.tar"),
     ]
-    assert report.losses == 0
+    assert report.findings[0].detail == STALE
+    with pytest.raises(ListError, match=f"garbage.tar: not the shard that was indexed; delete {shards}.idx"):
+        everything(open_list(str(shards), "shard"))
+    os.remove(f"{shards}.idx")
     found = {u.key: u.text for u in everything(open_list(str(shards), "shard"))}
     assert found == {key: text_of(key) for key in found}
     assert not check(shards, "shard", processes=1, tokenizer=None, filters=False).findings
