@@ -25,14 +25,14 @@ from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)
-ROWS = 2400
-"""Planned rows of every lane; a group has 500 to 1000, so this is the first group and at least two others."""
+ROWS = 5000
+"""Planned rows of every lane; a group has about 1600, so this is the first group and at least two others."""
 
 
 class SparseCorpus(Corpus):
@@ -96,11 +96,11 @@ def measure(path: Path, world_size: int, sources: int) -> dict[str, float]:
     began, cpu = time.perf_counter(), time.process_time()
     corpus = open_table(path, sources)
     conf = DatasetConf(speed_perturb=True, batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=30000))
-    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, lanes=choose_lanes(corpus, world_size))
+    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, division=divide(corpus, world_size))
     rank = world_size // 2
     assert len(plan.step(0, world_size, rank))
     first, cpu = time.perf_counter() - began, time.process_time() - cpu
-    steps = ROWS * plan.lanes // world_size
+    steps = min(ROWS, plan.rows) * plan.lanes // world_size
     began = time.perf_counter()
     for step in range(1, steps):
         plan.step(step * world_size, world_size, rank)

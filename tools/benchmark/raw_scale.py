@@ -127,7 +127,7 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     stream = iter(loader)
     next(stream)
     first = time.perf_counter() - began
-    for _ in range(loader.cursor.lanes):  # every lane plans its first group
+    for _ in range(loader.cursor.plan.lanes):  # every lane plans its first group
         next(stream)
     seconds, began = 0.0, time.process_time()
     for _ in range(batches):

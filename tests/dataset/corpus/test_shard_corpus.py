@@ -13,6 +13,7 @@ import pytest
 from tests.dataset.storage.support.servers import serving
 from tests.dataset.support.nemo import write_tarred
 from tests.dataset.support.tars import everything, wav, write_tar
+from wenet_uio.dataset.corpus import shard_corpus
 from wenet_uio.dataset.corpus.index import COLUMNS, read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -88,7 +89,7 @@ def test_a_tar_that_is_replaced_while_it_is_read_is_refused_by_its_headers(tmp_p
     data_list = write_list(tmp_path)
     corpus = open_list(data_list, "shard")
     assert checked(corpus) == []
-    corpus._open_tars.drop_oldest()
+    shard_corpus._open_tars.drop_all_of(corpus._owner)
     os.remove(tmp_path / "x.tar")
     write_list(tmp_path, [*KEYS[2:], *KEYS[:2]])
     assert checked(corpus) == KEYS

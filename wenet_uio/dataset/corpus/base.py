@@ -49,6 +49,11 @@ class Corpus(ABC):
         return Extremes(*(self._table[name][shards] for name in Extremes._fields))
 
     @property
+    def identity(self) -> str:
+        """Digest of the samples, in whatever unit their texts are counted."""
+        return self.digest
+
+    @property
     def num_shards(self) -> int:
         """Number of shards."""
         return len(self.samples)

@@ -8,6 +8,7 @@ weight. The planner sees the utterances of a pass as runs of shards; each run co
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -79,6 +80,10 @@ class Mixture(Corpus):
         digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
         samples, seconds = (sum(getattr(each, name) for each in corpora) for name in ("num_samples", "total_seconds"))
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
+        # Keyed by name: another source in front of a source leaves its stream as it is.
+        self._stream_keys = [
+            int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16) for name in self.state_names
+        ]
 
     @property
     def num_shards(self) -> int:
@@ -124,8 +129,16 @@ class Mixture(Corpus):
 
     @property
     def state_names(self) -> list[str]:
-        """Name of each source in the state of the loader: its number, and the start of its digest."""
-        return [f"{number} {source.corpus.digest[:16]}" for number, source in enumerate(self.sources)]
+        """Name of each source in the state of the loader: the start of its identity, wherever it is in the mixture.
+
+        The second source of the same samples has the suffix /1, the third /2.
+        """
+        counts: Counter[str] = Counter()
+        names = []
+        for identity in (source.corpus.identity[:16] for source in self.sources):
+            names.append(f"{identity}/{counts[identity]}" if counts[identity] else identity)
+            counts[identity] += 1
+        return names
 
     def rows(self, shard: int) -> Rows:
         """Index of one shard."""
@@ -186,7 +199,9 @@ class Mixture(Corpus):
         rounds = []
         while count:
             round_, start = divmod(offset, size)
-            order = Permutation(corpus.num_shards, key_of(number, round_))(np.arange(corpus.num_shards))
+            order = Permutation(corpus.num_shards, key_of(self._stream_keys[number], round_))(
+                np.arange(corpus.num_shards)
+            )
             samples = corpus.samples[order]
             ends = np.cumsum(samples, dtype=np.int64)
             taken = min(count, size - start)

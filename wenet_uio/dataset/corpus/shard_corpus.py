@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +15,7 @@ from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.corpus.indexing import kept_folder
-from wenet_uio.dataset.corpus.recent import Recent
+from wenet_uio.dataset.corpus.recent import OPEN_SHARDS, Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import digest_of_pages, shard_index
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
@@ -25,8 +26,6 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
 
-OPEN_SHARDS = 64
-"""Tars that a process keeps open."""
 OPEN_INDEXES = 1024
 """Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening an index takes a
 tenth of the time of reading an utterance."""
@@ -50,6 +49,10 @@ class _Tar:
         os.close(self._descriptor)
 
 
+_open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
+"""Open tars of all corpora of this process, by corpus and shard: a mixture of many sources opens no more files."""
+
+
 class ShardCorpus(Corpus):
     """A shard list: samples are read from tars by offset. `index` is made by `ensure_index`."""
 
@@ -62,7 +65,8 @@ class ShardCorpus(Corpus):
         self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
         self._is_remote = meta.get("remote", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
-        self._open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
+        self._owner = object()
+        weakref.finalize(self, _open_tars.drop_all_of, self._owner)
         self._compared: set[int] = set()
         bad = [(key, reason) for key, reason in meta["bad"]]
         super().__init__(data_list, columns, bad, Summary(**meta["summary"]))
@@ -175,14 +179,14 @@ class ShardCorpus(Corpus):
 
     def _tar(self, shard: int) -> _Tar | None:
         """The open tar of a shard; None for a remote tar that is not in the cache."""
-        tar = self._open_tars.get(shard)
+        tar = _open_tars.get((self._owner, shard))
         if tar is not None:
             return tar
         tar = self._open_tar(shard)
         if tar is not None:
-            self._open_tars.put(shard, tar)
+            _open_tars.put((self._owner, shard), tar)
         else:  # the cache may lack room, and does not evict copies that this process has open
-            self._open_tars.drop_oldest()
+            _open_tars.drop_oldest()
         return tar
 
     def _open_tar(self, shard: int) -> _Tar | None:

@@ -41,6 +41,11 @@ class TokenCounted(Corpus):
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
 
+    @property
+    def identity(self) -> str:
+        """That of the corpus."""
+        return self.corpus.identity
+
     def rows(self, shard: int) -> Rows:
         """Index of one shard, with token counts."""
         end = int(self._ends[shard])

@@ -44,6 +44,8 @@ class Measure:
     """Semi-sorted batching: width of the noise as a share of the range of lengths; None sorts without this noise."""
     length_order: str = "synced"
     """synced, random or rising."""
+    length_jitter: float = 0.0
+    """Mean number of batches that a sample of a small group moves in the order of length; 0 sorts exactly."""
 
     def digest(self) -> str:
         """Hash of all fields; a plan with another hash is not resumed."""
@@ -166,8 +168,8 @@ def needs_token_counts(conf: DatasetConf) -> bool:
 def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
     """The measure that `dataset_conf` describes.
 
-    Evaluation has no filters and no speed perturbation. Buckets of duration, which drop samples that fit no bucket, are
-    replaced by their smallest batch size.
+    Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration, which drop samples
+    that fit no bucket, are replaced by their smallest batch size.
     """
     policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
@@ -182,6 +184,7 @@ def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool
         text_length_is_tokens,
         batch.randomization_factor if batch.use_semi_sorted_batching else None,
         batch.length_order,
+        batch.length_jitter,
     )
 
 
