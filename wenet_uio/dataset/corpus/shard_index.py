@@ -48,8 +48,6 @@ from wenet_uio.dataset.storage.kept_files import places_of
 COPY_SECONDS = 60.0
 """Seconds by which a tar may be newer than its index: copying both files gives them new times. The size of a tar alone
 is not enough to tell two tars apart, because tars are padded to multiples of 10 KB."""
-
-
 PAGE, PAGES = 4096, 4
 """Bytes and number of the pages of a tar that are compared with its index."""
 LOST = "was in the tar when it was indexed before"
@@ -74,8 +72,7 @@ def shard_index(shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT, compa
     tar, manifest = objects.without_scheme(files.tar), files.manifest and objects.without_scheme(files.manifest)
     files = files._replace(tar=tar, manifest=manifest)
     state = _state_of(files)
-    before: StoredIndex | None = None
-    was_current = False
+    before, was_current = None, False
     for place in _places(files, folder, layout):
         found = find_index(place, one_of_many=True)
         if found is None:
