@@ -41,6 +41,12 @@ run(main)
         assert "secret" not in done.stderr
 
 
+def test_texts_of_utterances_are_printed_unchanged(capsys):
+    with pytest.raises(SystemExit):
+        run(lambda: print("utt1 http://a:b@c/?d=e"), prints_data=True)
+    assert capsys.readouterr().out == "utt1 http://a:b@c/?d=e\n"
+
+
 def test_an_error_of_the_system_begins_with_the_name_of_the_file(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         run(lambda: Path(tmp_path / "missing.yaml").unlink())

@@ -43,4 +43,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, prints_data=True)

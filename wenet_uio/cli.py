@@ -24,13 +24,18 @@ def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
     return f"{first} and {len(items) - most} more" if len(items) > most else first
 
 
-def run(main: Callable[[], int | None]) -> None:
+def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     """Call `main` and exit with its status (None is 0).
 
     Everything that the process prints from now on is shown without passwords and signatures, stack traces too.
     A ValueError or OSError is printed as one `error:` line; the exit status is 1, or AGAIN after a StartAgainError.
+
+    Args:
+        prints_data: standard output has texts of utterances, which are printed unchanged.
     """
-    sys.stdout, sys.stderr = (cast(TextIO, ShownStream(stream)) for stream in (sys.stdout, sys.stderr))
+    sys.stderr = cast(TextIO, ShownStream(sys.stderr))
+    if not prints_data:
+        sys.stdout = cast(TextIO, ShownStream(sys.stdout))
     try:
         status = main()
     except BrokenPipeError:  # the reader of our output, such as `head`, has ended

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.dataset.storage.support.servers import serving
 from tests.dataset.support.hostile_tars import header, long_name, member
 from tests.dataset.support.tars import everything, wav
 from tests.diagnose.support.checking import check
@@ -202,3 +203,20 @@ def test_damage_that_an_earlier_version_did_not_see_is_named_by_the_check(shards
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)
     assert [(f.kind, f.key) for f in report.findings] == [("broken_shard", str(tar))]
     assert "bytes of zeros at its end" in report.findings[0].detail
+
+
+def test_an_index_in_another_order_that_came_with_a_remote_tar_is_made_again(shards, monkeypatch):
+    folder = shards.parent
+    monkeypatch.setenv("WENET_UIO_CACHE", str(folder / "cache"))
+    sidecar = sidecar_of(folder / "zeros.tar")
+    rows, bad, meta = read_index(sidecar)
+    write_index([sidecar], replace(rows, audio_offset=rows.audio_offset[::-1]), bad, meta)
+    with serving(folder) as server:
+        remote = folder / "remote.list"
+        remote.write_text(f"{server.url}/zeros.tar\n")
+        open_list(str(remote), "shard")  # copies the index that lies beside the tar
+        report = check(remote, "shard", processes=1, tokenizer=None, filters=False)
+        assert [(f.kind, f.key) for f in report.findings] == [("stale_index", f"{server.url}/zeros.tar")]
+        assert {u.key: u.text for u in everything(open_list(str(remote), "shard"))} == {
+            f"zeros_{row}": text_of(f"zeros_{row}") for row in range(SAMPLES)
+        }

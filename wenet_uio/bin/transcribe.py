@@ -164,4 +164,4 @@ def as_json(transcriber: Transcriber, passage: Passage) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, prints_data=True)

@@ -221,4 +221,9 @@ def _apply(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
-    values[last] = parse_yaml(text, f"--override_config {override}")
+    try:
+        values[last] = parse_yaml(text, last)
+    except ConfigError:
+        raise ConfigError(
+            f"--override_config {override}: the value is not yaml; write a text as {last}='text'"
+        ) from None

@@ -22,6 +22,7 @@ from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
 from wenet_uio.dataset.storage import objects
+from wenet_uio.diagnose.check_changes import changed_shards
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.files import locked
 
@@ -46,7 +47,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         return
     shards, bad_lines = _shards_of(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
-    findings = [finding for shard in checked for finding in shard.findings]
+    findings = [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, DEFAULT_LAYOUT)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
         if any(shard.is_broken for shard in checked):
@@ -95,7 +96,7 @@ def _check_mixture(path: str) -> list[Finding]:
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
         if data_type == "shard":
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
-            findings += [finding for shard in checked for finding in shard.findings]
+            findings += [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, layout)
             _update_index(data_list, layout, checked)
     return findings
 

@@ -96,6 +96,23 @@ def test_a_list_without_a_line_is_refused(tmp_path, content, data_type):
         open_list(str(tmp_path / "a.list"), data_type)
 
 
+@pytest.mark.parametrize("code", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_a_list_in_utf_16_is_refused_with_the_way_to_convert_it(folder, code, data_type):
+    (folder / "a.list").write_bytes(("\ufeff" * (code == "utf-16-be") + f"{line()}\n").encode(code))
+    with pytest.raises(ListError, match=r"a.list: UTF-16; convert the list to UTF-8 with iconv"):
+        open_list(str(folder / "a.list"), data_type)
+
+
+@pytest.mark.parametrize("lines", [1, 9])
+def test_bad_first_lines_do_not_hide_the_type_of_a_list(folder, lines):
+    (folder / "raw.list").write_text("{broken\n" * lines + f"{line(key='one')}\n")
+    corpus = open_list(str(folder / "raw.list"), "raw")
+    assert (corpus.num_samples, len(corpus.bad)) == (1, lines)
+    with pytest.raises(ListError, match="not found, the first is {broken"):
+        open_list(str(folder / "raw.list"), "shard")
+
+
 def test_deep_values_that_were_indexed_are_read_in_a_deep_call(folder):
     deep = "[" * 500 + "]" * 500
     (folder / "raw.list").write_text(line(x="VALUE").replace('"VALUE"', deep) + "\n")

@@ -205,3 +205,20 @@ def test_a_damaged_index_is_made_again(make_lists):
                 index.write_bytes(index.read_bytes()[:keep])
             corpus = open_list(path, kind)
             assert (corpus.digest, len(everything(corpus))) == (expected, 12)
+
+
+def test_a_list_that_changes_while_it_is_indexed_is_indexed_again(make_lists, monkeypatch):
+    path = make_lists(12)["raw"]
+    lines = Path(path).read_text().splitlines(keepends=True)
+    Path(path).write_text("".join(lines[:5]))
+    columns = indexing.raw_columns
+
+    def slow(*args):
+        found = columns(*args)
+        Path(path).write_text("".join(lines))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(indexing, "raw_columns", slow)
+        open_list(path, "raw")
+    assert len(everything(open_list(path, "raw"))) == 12

@@ -47,6 +47,7 @@ def test_an_empty_key_is_refused(key):
         ("https://host/d/a.wav?X-Amz-Signature=b/c.d", 1.5, "a_1.5"),
         ("what? yes.wav", 0, "what?_yes"),
         ("d/a?b.wav", 0, "a?b"),
+        ("file:///d/a?b.wav", 0, "a?b"),
     ],
 )
 def test_a_key_of_audio_is_its_name_and_its_start(wav, start, key):

@@ -16,6 +16,7 @@ from tests.dataset.storage.support.remote_corpus import (
     write_list,
 )
 from tests.dataset.storage.support.servers import serving
+from tests.dataset.support.loading import loader
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.storage import cache, objects
@@ -122,6 +123,18 @@ def test_batches_are_the_same_without_room_in_the_cache(kind, server, utterances
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "100")
     assert_same_batches(batches_of(data_list, data_type, workers=1), expected)
     assert list((tmp_path / "small").rglob("*.tar")) == []
+
+
+def test_samples_of_compressed_shards_are_unreadable_without_room_in_the_cache(
+    server, utterances, tmp_path, cache_folder, monkeypatch
+):
+    lists = lists_of_every_kind(tmp_path / "lists", server, utterances)
+    data_list, _ = next(one for one in lists if one[0].endswith("/packed.list"))
+    monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "100")
+    batches = list(loader(data_list, "shard", training=False))
+    assert {sample.reason for batch in batches for sample in batch.skipped} == {"unreadable"}
+    assert all("WENET_UIO_CACHE_BYTES" in sample.detail for batch in batches for sample in batch.skipped)
+    assert sum(len(batch.skipped) for batch in batches) == 100
 
 
 def test_contents_are_held_in_memory_where_the_cache_is_full(server, store, cache_folder, monkeypatch):

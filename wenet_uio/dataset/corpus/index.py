@@ -95,6 +95,10 @@ class Rows:
         """The same rows with other text lengths, such as token counts."""
         return replace(self, text_length=text_length)
 
+    def with_keys(self, keys: Sequence[str]) -> Rows:
+        """The same rows with other keys."""
+        return replace(self, **_key_columns(keys), key_start=0)
+
     def key(self, row: int) -> str:
         """Key of a sample, as one word."""
         start = int(self.key_end[row - 1]) if row else self.key_start
@@ -132,14 +136,20 @@ class Stored(NamedTuple):
 
 def rows_of(entries: Sequence[Entry]) -> Rows:
     """Rows of a list of entries."""
-    encoded = [entry.key.encode() for entry in entries]
     values: dict[str, Any] = {
         name: [getattr(entry, name) for entry in entries] for name in Entry._fields if name != "key"
     }
-    values["key_hash"] = [hash_key(key) for key in encoded]
-    values["key_end"] = np.cumsum([len(key) for key in encoded], dtype=np.uint64)
-    columns: dict[str, Any] = {name: np.asarray(values[name], dtype=dtype) for name, dtype in COLUMNS.items()}
-    return Rows(**columns, keys=np.frombuffer(b"".join(encoded), dtype=np.uint8))
+    columns: dict[str, Any] = {name: np.asarray(column, COLUMNS[name]) for name, column in values.items()}
+    return Rows(**columns, **_key_columns([entry.key for entry in entries]))
+
+
+def _key_columns(keys: Sequence[str]) -> dict[str, Any]:
+    encoded = [key.encode() for key in keys]
+    return {
+        "key_hash": np.asarray([hash_key(key) for key in encoded], np.uint64),
+        "key_end": np.cumsum([len(key) for key in encoded], dtype=np.uint64),
+        "keys": np.frombuffer(b"".join(encoded), np.uint8),
+    }
 
 
 def rows_of_shards(first_row: np.ndarray, samples: np.ndarray, shards: np.ndarray) -> slice | np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -101,6 +101,7 @@ def build_index(
         ListError: the list is empty or of the other type, or a file that it names is missing.
     """
     check_type(data_list, data_type)
+    state = {**_fingerprint(data_list), "digest": digest_of(data_list)}  # before it is read: it may change meanwhile
     if data_type == "raw":
         columns, bad = raw_columns(data_list, per_run, executor, layout)
     else:
@@ -110,8 +111,7 @@ def build_index(
         "type": data_type,
         "bad": bad,
         "summary": summary,
-        **_fingerprint(data_list),
-        "digest": digest_of(data_list),
+        **state,
         "remote": _is_remote(data_list, data_type, layout),
     }
     places = places_of(index_of(data_list, layout))
@@ -122,12 +122,14 @@ def check_type(data_list: str, data_type: DataType) -> None:
     """Refuse a raw list that is opened as a shard list, and the reverse.
 
     Raises:
-        ListError: the type of the list and the fitting `data_type`.
+        ListError: the list is empty, UTF-16, or of the other type; the message has the fitting `data_type`.
     """
     lines = (line.removeprefix(BOM_UTF8).strip() for _, line in lines_of(data_list))
     first = list(itertools.islice(filter(None, lines), TYPE_LINES))
     if not first:
         raise ListError(f"{data_list}: empty data list")
+    if first[0].startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise ListError(f"{data_list}: UTF-16; convert the list to UTF-8 with iconv")
     # Some of these lines may be bad: one line of the type is enough.
     if not any((line.startswith(b"{") and line.endswith(b"}")) == (data_type == "raw") for line in first):
         kind, fitting = ("paths of shards", "shard") if data_type == "raw" else ("JSON lines", "raw")

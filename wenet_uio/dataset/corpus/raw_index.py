@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from codecs import BOM_UTF8
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,18 +13,21 @@ import numpy as np
 
 from wenet_uio.audio.decoders import MOST_SAMPLES
 from wenet_uio.audio.read import SAMPLE_RATES, AudioError, audio_info
-from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry, Problem, Rows, hash_key, rows_of, shard_table
+from wenet_uio.dataset.corpus.columns import GrowingColumns
+from wenet_uio.dataset.corpus.index import COLUMNS, NOMINAL_RATE, Entry, Problem, Rows, hash_key, rows_of, shard_table
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, lines_of, locate, parse_raw_line, reason_to_skip
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
-from wenet_uio.executor import Executor, chunks
+from wenet_uio.executor import Executor
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard; `make_shard_list.py` puts as many utterances into a tar by default."""
 
 LINES_PER_JOB = 64
 """Lines of a raw list in one job of a thread or a process."""
+LINES_AT_ONCE = 1 << 13
+"""Lines of a raw list whose rows are made together."""
 
 BLANK = b" \t\v\f\r\n" + BOM_UTF8
 """Bytes of a line without content; the first line may begin with a byte order mark."""
@@ -122,42 +126,55 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
 def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout) -> tuple[Columns, list[Problem]]:
     """Columns of the index of a raw list, and (key, reason) of each line that cannot be used.
 
-    Every `per_run` lines count as one shard; a run without a usable line is left out.
+    Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are read and columns are
+    written as indexing goes on: memory holds neither the list nor the index.
     """
-    lines = [each for each in enumerate(lines_of(data_list), 1) if each[1][1].strip(BLANK)]
-    rate = nominal_rate_of(data_list, layout)
-    jobs = [_Job(data_list, layout, rate, part) for part in chunks(lines, LINES_PER_JOB)]
-    results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job.lines))
-    entries: list[Entry] = []
+    total = sum(1 for _ in lines_of(data_list))
+    results = executor.map(_index_lines, _jobs(data_list, layout), "index", total, lambda job: len(job.lines))
+    columns = GrowingColumns({**COLUMNS, "keys": np.uint8})
     bad: list[Problem] = []
-    used = np.zeros(-(-len(lines) // per_run), np.int64)  # usable lines of each run
-    for number, outcome in enumerate(outcome for result in results for outcome in result):
-        if isinstance(outcome, Entry):
-            entries.append(outcome)
-            used[number // per_run] += 1
-        else:
-            bad.append(outcome)
-    used = used[used > 0]
-    ends = np.cumsum(used)
-    rows = rows_of(entries)
+    used: list[int] = []  # usable lines of each run
+    keys_end = 0
+    outcomes = enumerate(outcome for result in results for outcome in result)
+    while some := list(itertools.islice(outcomes, LINES_AT_ONCE)):
+        rows = rows_of([outcome for _, outcome in some if isinstance(outcome, Entry)])
+        columns.append(replace(rows, key_end=rows.key_end + np.uint64(keys_end)))
+        keys_end += len(rows.keys)
+        for number, outcome in some:
+            used.extend([0] * (number // per_run + 1 - len(used)))
+            if isinstance(outcome, Entry):
+                used[-1] += 1
+            else:
+                bad.append(outcome)
+    rows = Rows.of_columns(columns.arrays())
     hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
     if len(np.unique(hashes)) < len(hashes):
-        rows = rows_of(_with_distinct_keys(entries, lines, layout))
-    return table_of_runs(rows, ends - used, ends), bad
+        rows = _with_distinct_keys(rows, data_list, layout)
+    samples = np.asarray([count for count in used if count], np.int64)
+    ends = np.cumsum(samples)
+    return table_of_runs(rows, ends - samples, ends), bad
 
 
-def _with_distinct_keys(entries: Sequence[Entry], lines: Sequence[NumberedLine], layout: Layout) -> list[Entry]:
-    """Entries of a list in which a key occurs twice; lines that state no key may get folders in front of their keys."""
+def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:
+    """Rows of a list in which a key occurs twice; lines that state no key may get folders in front of their keys."""
     parsed: dict[int, tuple[str, Audio | None]] = {}
-    for _, (offset, text) in lines:
+    for offset, text in lines_of(data_list):
         try:
             line = parse_raw_line(text, layout.text_field)
             parsed[offset] = line.key, line.audio_of_key
         except ListError:
-            continue  # already among the bad lines
+            continue  # blank, or already among the bad lines
     keys = distinct_keys([key for key, _ in parsed.values()], [audio for _, audio in parsed.values()])
     key_at = dict(zip(parsed, keys, strict=True))
-    return [entry._replace(key=key_at[entry.audio_offset]) for entry in entries]
+    return rows.with_keys([key_at[offset] for offset in rows.audio_offset.tolist()])
+
+
+def _jobs(data_list: str, layout: Layout) -> Iterator[_Job]:
+    """The lines of a list that are not blank, LINES_PER_JOB at a time."""
+    rate = nominal_rate_of(data_list, layout)
+    lines = (each for each in enumerate(lines_of(data_list), 1) if each[1][1].strip(BLANK))
+    while some := list(itertools.islice(lines, LINES_PER_JOB)):
+        yield _Job(data_list, layout, rate, some)
 
 
 class _Job(NamedTuple):

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.storage import objects
 
 NOT_OF_A_WORD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 """Blanks, line ends and control characters."""
@@ -57,9 +58,9 @@ def key_of_audio(wav: str, start: float = 0.0, digits: int = DIGITS) -> str:
     return one_word(f"{name}_{start:.{digits}g}" if start else name)
 
 
-def without_query(path: str) -> str:
+def without_query(uri: str) -> str:
     """A URI without its query, which may be a signature; a local path stays as it is."""
-    return path.partition("?")[0] if "://" in path else path
+    return uri.partition("?")[0] if "?" in uri and objects.is_remote(uri) else uri
 
 
 def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequence[str]:

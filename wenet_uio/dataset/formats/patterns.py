@@ -27,7 +27,7 @@ def expand(pattern: str) -> list[str]:
     """
     if "\0" in pattern:
         raise ListError(f"{pattern!r} holds a NUL character")
-    if "{" in pattern and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+    if RANGE.search(pattern) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
         return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
@@ -48,7 +48,7 @@ def expand(pattern: str) -> list[str]:
 def _expand_ranges(pattern: str) -> Iterator[str]:
     pieces = RANGE.split(pattern)
     literals, bounds = pieces[::3], list(zip(pieces[1::3], pieces[2::3], strict=True))
-    if any(len(last) > MOST_DIGITS for _, last in bounds):
+    if any(max(map(len, pair)) > MOST_DIGITS for pair in bounds):
         raise ListError(f"a range of {pattern[:80]} has a number of more than {MOST_DIGITS} digits")
     ranges = [range(int(first), int(last) + 1) for first, last in bounds]
     count = math.prod(map(len, ranges))

@@ -97,7 +97,7 @@ def find_samples(
                 raise ListError(f"two members with the field {twice}")
             samples.append(_sample(key, fields, layout, read))
         except ListError as error:
-            bad.append((key, str(error)))
+            bad.append((key.strip() or next(iter(fields.values())).name, str(error)))
     return samples, bad
 
 

@@ -7,14 +7,11 @@ counts the end of a byte range in another way than fsspec, and takes the whole o
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from wenet_uio.dataset.storage.settings import OssSettings, oss_settings
 from wenet_uio.dataset.storage.versions import DriverError
 from wenet_uio.uris import shown
-
-if TYPE_CHECKING:
-    import oss2
 
 VALID = 86_400
 """Seconds for which a URL is valid; long enough for clocks that differ."""
@@ -40,8 +37,8 @@ def signed_url(uri: str, method: str) -> str:
 
 
 @lru_cache(16)
-def _bucket(name: str, settings: OssSettings) -> oss2.Bucket:
-    import oss2  # an extra
+def _bucket(name: str, settings: OssSettings) -> Any:
+    import oss2  # pyright: ignore[reportMissingImports] - an extra
 
     if not settings.key:
         auth = oss2.AnonymousAuth()

@@ -93,9 +93,13 @@ class OssSettings(NamedTuple):
 
 def oss_settings() -> OssSettings:
     """OSS_ENDPOINT, OSS_ACCESS_KEY_ID, OSS_ACCESS_KEY_SECRET, OSS_SESSION_TOKEN and OSS_REGION."""
-    names = ("OSS_ENDPOINT", "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET", "OSS_SESSION_TOKEN")
-    region = os.environ.get("OSS_REGION", "").removeprefix("oss-")
-    return OssSettings(*(os.environ.get(name, "") for name in names), region)
+    return OssSettings(
+        endpoint=os.environ.get("OSS_ENDPOINT", ""),
+        key=os.environ.get("OSS_ACCESS_KEY_ID", ""),
+        secret=os.environ.get("OSS_ACCESS_KEY_SECRET", ""),
+        token=os.environ.get("OSS_SESSION_TOKEN", ""),
+        region=os.environ.get("OSS_REGION", "").removeprefix("oss-"),
+    )
 
 
 def describe_store(scheme: str) -> str:
