@@ -31,6 +31,7 @@ from wenet_uio.audio.decoders import (
     SndfileDecoder,
     WavDecoder,
 )
+from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 
 __all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "read_audio"]
 
@@ -139,6 +140,7 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     try:
         decoder = SndfileDecoder(stream, size)
         if decoder.is_believable:
+            decoder.is_whole = wav_is_whole(head, size)
             return decoder
         reason = f"its header claims {decoder.info().num_samples} samples in {size} bytes"
         decoder.close()
@@ -170,8 +172,12 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
         name, length = struct.unpack_from("<4sI", head, place)
         place += 8
         if name == b"data":
-            length = min(length, size - place)
-            return WavDecoder(encoded, rate, channels, place, length) if channels and length else None
+            there = min(length, size - place)
+            if not channels or not there:
+                return None
+            decoder = WavDecoder(encoded, rate, channels, place, there)
+            decoder.is_whole = is_whole(length, there)
+            return decoder
         if name == b"fmt " and place + 16 <= len(head):
             kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, place)
             if (kind, frame, bits) != (WAVE_FORMAT_PCM, 2 * channels, 16) or channels > MOST_CHANNELS:

@@ -39,6 +39,7 @@ from wenet_uio.config.transducer import (
     TransducerConf,
     TransducerSections,
 )
+from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
@@ -167,10 +168,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     Raises:
         ConfigError: the file is not yaml, or `parse_config` finds problems.
     """
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not yaml: {' '.join(str(error).split())}") from None
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
     for override in overrides:
@@ -224,8 +222,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
     try:
-        values[last] = yaml.safe_load(text)
-    except yaml.YAMLError:
+        values[last] = parse_yaml(text, last)
+    except ConfigError:
         raise ConfigError(
             f"--override_config {override}: the value is not yaml; write a text as {last}='text'"
         ) from None

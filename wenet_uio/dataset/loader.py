@@ -22,7 +22,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import utterance_seconds
 from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
-from wenet_uio.dataset.types import Batch
+from wenet_uio.dataset.types import Batch, SampleRef
 
 LEAST_BAD = 10
 """Bad samples that never stop a run, however small its corpus."""
@@ -32,7 +32,10 @@ class Loader:
     """Iterates over the batches of one rank, from its position to the end of the epoch.
 
     Every rank yields the same number of steps. The state counts the batches that were yielded, so batches that workers
-    have read and nobody has taken are read again after a restart. At the end of an epoch `epoch` grows by one.
+    have read and nobody has taken are read again after a restart. An epoch ends when its last step has been yielded:
+    `epoch` then grows by one, and `len` is that of the next epoch.
+
+    A loader has one iterator at a time. A new one continues after the last batch that was yielded.
     """
 
     def __init__(self, cursor: Cursor, reader: Dataset, options: LoaderOptions, *, max_bad_ratio: float = 1.0) -> None:
@@ -49,6 +52,7 @@ class Loader:
         if self.corpus.bad:
             key, reason = self.corpus.bad[0]
             self._check(len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}")
+        self._reading: object | None = None
         self.prefetch: Prefetch | None = None
         if self.corpus.is_remote:
             self.prefetch = Prefetch()
@@ -76,20 +80,36 @@ class Loader:
         return len(self.cursor)
 
     def __iter__(self) -> Iterator[Batch]:
+        """The batches from here to the end of the epoch.
+
+        Raises:
+            RuntimeError: the position was set, or another iterator was begun, before the last step of this one.
+        """
         cursor = self.cursor
+        reading = self._reading = object()
         bad = len(self.corpus.bad) / cursor.world_size
-        if (cursor.rank, cursor.data_pass, cursor.position) == (0, 0, 0):
+        if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
             for key, reason in self.corpus.bad:
                 self._write(0, 0, key, NOT_INDEXED, reason)
-        for batch in self._loader:
-            cursor.advance(batch.closes_step)
+        steps = len(cursor)
+        if not steps:
+            cursor.skip_epoch()
+        batches = iter(self._loader) if steps else iter(())
+        while steps:
+            if self._reading is not reading:
+                raise RuntimeError(
+                    f"{self.corpus.data_list}: a newer iterator has taken over, or the position was set; a loader has "
+                    "one iterator at a time"
+                )
+            batch = next(batches)
             for sample in batch.skipped:
                 if not sample.filtered:
                     bad += 1
                     self._write(cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail)
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
+            cursor.advance(batch.closes_step)
+            steps -= batch.closes_step
             yield batch
-        cursor.end_epoch()
 
     def share(self, number: int, shares: int) -> Iterator[Batch]:
         """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not step together.
@@ -102,6 +122,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch."""
+        self._reading = None
         self.cursor.set_epoch(epoch)
 
     def left_out(self, epoch: int) -> Counter[str]:
@@ -112,7 +133,7 @@ class Loader:
         cursor = self.cursor
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
-        corpus = cursor.passes.corpus_of(epoch)
+        corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
         if self._left_out is None or corpus is not self.corpus:  # a plain list leaves out the same in every pass
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
@@ -126,7 +147,7 @@ class Loader:
         return utterance_seconds(self.corpus)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, valid for any world size and number of workers; a few hundred bytes."""
+        """The position, valid for any world size and number of workers; see `Cursor.state_dict`."""
         return self.cursor.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -134,9 +155,14 @@ class Loader:
 
         The ledger drops the lines of samples that are read again.
         """
-        self.cursor.load_state_dict(state, allow_changes=allow_changes)
-        if self._ledger is not None and self.cursor.rank == 0:
-            self._ledger.forget(self.corpus.data_list, self.cursor.data_pass, self.cursor.position)
+        cursor, self._reading = self.cursor, None
+        cursor.load_state_dict(state, allow_changes=allow_changes)
+        if self._ledger is not None and cursor.rank == 0:
+            refs = [ref for work in cursor.yielded_of_step() for ref in zip(work.shards, work.rows, strict=True)]
+            kept = {self.corpus.key(SampleRef(int(shard), int(row))) for shard, row in refs}
+            if kept:
+                kept |= {key for key, _ in self.corpus.bad}
+            self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
 
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         if self._ledger is None:

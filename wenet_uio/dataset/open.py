@@ -153,7 +153,13 @@ def _shares(leaves: Sequence[_Leaf], conf: MixtureConf, measure: Measure | None)
         shares = np.ones(len(leaves))
     if measure is not None and conf.per_batch in ("weighted", "round_robin"):
         # The shares are of batches. The cheaper the utterances of a source are, the more of them fill a batch.
-        shares = shares / [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
+        costs = [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
+        for leaf in (leaf for leaf, cost in zip(leaves, costs, strict=True) if not cost):
+            raise ListError(
+                f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its share of the batches "
+                f"(per_batch: {conf.per_batch}); widen the filters or remove the source"
+            )
+        shares = shares / costs
     return list(shares / shares.sum())
 
 

@@ -14,6 +14,7 @@ from wenet_uio.dataset.corpus.indexing import index_shard
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
@@ -107,7 +108,7 @@ def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None
 
     def key_of(member: Member) -> str:
         key = member.name
-        while "." in key and key not in keys:
+        while "." in key and as_word(key) not in keys:
             key = key.rpartition(".")[0]
         return key
 

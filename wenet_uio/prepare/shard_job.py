@@ -78,16 +78,26 @@ def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
     Returns:
         the receipt, and whether shards were made.
     """
-    path = Path(job.folder, RECEIPTS, f"{job.name}.json")
-    fingerprint = _fingerprint(job)
-    if path.is_file():
-        receipt = Receipt(**json.loads(path.read_text(encoding="utf-8")))
-        if receipt.fingerprint == fingerprint and all(_is_there(job.folder, shard) for shard in receipt.shards):
-            return receipt, False
-    receipt = _pack(job, fingerprint)
-    with written_aside(path, "w") as file:
+    if receipt := receipt_of_earlier_run(job):
+        return receipt, False
+    receipt = _pack(job, _fingerprint(job))
+    with written_aside(_receipt_path(job), "w") as file:
         json.dump(asdict(receipt), file, ensure_ascii=False)
     return receipt, True
+
+
+def receipt_of_earlier_run(job: ShardJob) -> Receipt | None:
+    """The receipt of an earlier run that did the same job, if its shards still exist."""
+    path = _receipt_path(job)
+    if not path.is_file():
+        return None
+    receipt = Receipt(**json.loads(path.read_text(encoding="utf-8")))
+    is_same = receipt.fingerprint == _fingerprint(job)
+    return receipt if is_same and all(_is_there(job.folder, shard) for shard in receipt.shards) else None
+
+
+def _receipt_path(job: ShardJob) -> Path:
+    return Path(job.folder, RECEIPTS, f"{job.name}.json")
 
 
 def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:

@@ -200,7 +200,7 @@ class Trainer:
     def _train_epoch(self) -> bool:
         """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
-        began = time.perf_counter()
+        began, left = time.perf_counter(), self._steps_to_do()
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
@@ -211,7 +211,7 @@ class Trainer:
             outcome.sums["elapsed"] = (now - began) * self.world.size
             began = now
             self._account(outcome, micro_batches)
-            progress.trained = progress.step == config.max_steps
+            left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
                 self.save()
             if stop:

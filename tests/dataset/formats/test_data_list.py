@@ -4,7 +4,6 @@ from wenet_uio.dataset.formats.data_list import (
     ListError,
     RawLine,
     ShardFiles,
-    key_of_audio,
     pair_manifests,
     parse_raw_line,
     read_shard_list,
@@ -133,8 +132,3 @@ def test_a_glob_without_a_match_names_its_line(tmp_path):
 def test_the_number_of_a_signed_tar_is_that_of_its_name_and_not_of_its_signature():
     tars = [f"https://host/audio_{number}.tar?Expires=9&sig=a7" for number in (3, 4)]
     assert [shard.shard_id for shard in pair_manifests(tars, ["manifest.json"])] == [3, 4]
-
-
-def test_the_key_of_a_signed_file_does_not_have_the_signature():
-    assert key_of_audio("https://host/a/utt1.wav?X-Amz-Signature=b/c.d", 1.5) == "utt1_1.5"
-    assert key_of_audio("what? yes.wav") == "what? yes"

@@ -51,7 +51,7 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
     found = _Note(status.st_size, checksum, status.st_ctime_ns)
     _remember(path, found.changed)
     try:  # neither synced nor renamed: a note that is cut short is no note
-        note_of(path).write_text(" ".join(map(str, found)), encoding="ascii")
+        note_of(path).write_text(" ".join(map(str, found)), encoding="utf-8")
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
