@@ -47,7 +47,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         return
     shards, bad_lines = _shards_of(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
-    findings = [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, DEFAULT_LAYOUT)
+    findings = _findings_of(checked, data_list, DEFAULT_LAYOUT)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
         if any(shard.is_broken for shard in checked):
@@ -96,9 +96,16 @@ def _check_mixture(path: str) -> list[Finding]:
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
         if data_type == "shard":
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
-            findings += [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, layout)
+            findings += _findings_of(checked, data_list, layout)
             _update_index(data_list, layout, checked)
     return findings
+
+
+def _findings_of(checked: list[_Checked], data_list: str, layout: Layout) -> list[Finding]:
+    """Findings for shards; each shard is named once."""
+    findings = [finding for shard in checked for finding in shard.findings]
+    named = {finding.key for finding in findings}
+    return findings + [finding for finding in changed_shards(data_list, layout) if finding.key not in named]
 
 
 def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Checked]:
