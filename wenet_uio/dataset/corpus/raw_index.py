@@ -147,12 +147,18 @@ def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout
             else:
                 bad.append(outcome)
     rows = Rows.of_columns(columns.arrays())
-    hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
-    if len(np.unique(hashes)) < len(hashes):
+    if _are_keys_repeated(rows, bad):
         rows = _with_distinct_keys(rows, data_list, layout)
-    samples = np.asarray([count for count in used if count], np.int64)
+    samples = np.asarray(used, np.int64)
+    samples = samples[samples > 0]
     ends = np.cumsum(samples)
     return table_of_runs(rows, ends - samples, ends), bad
+
+
+def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
+    """Whether two lines of a list have one key; lines that cannot be used count too."""
+    hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
+    return len(np.unique(hashes)) < len(hashes)
 
 
 def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:

@@ -166,9 +166,14 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
     if end is None and first is not None and duration is not None:
         end = start + duration
     end = None if end is None else float(end)
+    _check_times(start, end, duration)
+    return start, end
+
+
+def _check_times(start: float, end: float | None, duration: float | None) -> None:
+    """Raises: ValueError: a time is not finite, or the start is negative."""
     if not start >= 0 or not start + abs(end or 0.0) + abs(duration or 0.0) < math.inf:
         raise ValueError(f"found {start}, {end} and {duration}")
-    return start, end
 
 
 def reason_to_skip(line: RawLine) -> str | None:
