@@ -49,7 +49,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     shards, bad_lines = _shards_of(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
     changed = changed_shards(data_list, DEFAULT_LAYOUT)
-    findings = _findings_of(checked) + changed
+    findings = _findings_of(checked, changed)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
         if changed or any(shard.is_broken for shard in checked):  # the index of the list stays as it is
@@ -73,10 +73,6 @@ def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_lis
         first = checked[0].findings[0]
         raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
     Path(path).write_text("\n".join(whole), encoding="utf-8")
-
-
-def _findings_of(checked: list[_Checked]) -> list[Finding]:
-    return [finding for shard in checked for finding in shard.findings]
 
 
 def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
@@ -112,9 +108,16 @@ def _check_mixture(path: str) -> list[Finding]:
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
         if data_type == "shard":
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
-            findings += _findings_of(checked) + changed_shards(data_list, layout)
+            findings += _findings_of(checked, changed_shards(data_list, layout))
             _update_index(data_list, layout, checked)
     return findings
+
+
+def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
+    """Findings for shards. Of a shard that the list's index calls changed, nothing is said about its own index."""
+    of_changed = {finding.key for finding in changed}
+    found = (finding for shard in checked for finding in shard.findings)
+    return [each for each in found if each.kind != "stale_index" or each.key not in of_changed] + changed
 
 
 def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Checked]:

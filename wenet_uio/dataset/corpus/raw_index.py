@@ -132,8 +132,7 @@ def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout
     total = sum(1 for _ in lines_of(data_list))
     results = executor.map(_index_lines, _jobs(data_list, layout), "index", total, lambda job: len(job.lines))
     rows, bad, used = _gather((outcome for result in results for outcome in result), per_run)
-    hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
-    if len(np.unique(hashes)) < len(hashes):
+    if _are_keys_repeated(rows, bad):
         rows = _with_distinct_keys(rows, data_list, layout)
     samples = np.asarray([count for count in used if count], np.int64)
     ends = np.cumsum(samples)
@@ -158,6 +157,12 @@ def _gather(outcomes: Iterator[Entry | Problem], per_run: int) -> tuple[Rows, li
             else:
                 bad.append(outcome)
     return Rows.of_columns(columns.arrays()), bad, used
+
+
+def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
+    """Whether two lines of a list have one key; lines that cannot be used count too."""
+    hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
+    return len(np.unique(hashes)) < len(hashes)
 
 
 def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:
