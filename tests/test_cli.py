@@ -1,6 +1,9 @@
+import errno
 import os
+import shutil
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -52,3 +55,29 @@ def test_an_error_of_the_system_begins_with_the_name_of_the_file(tmp_path, capsy
         run(lambda: Path(tmp_path / "missing.yaml").unlink())
     assert end.value.code == 1
     assert capsys.readouterr().err == f"error: {tmp_path}/missing.yaml: No such file or directory\n"
+
+
+def said_of(error, capsys):
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        run(fail)
+    assert end.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_a_full_disk_is_named_and_the_command_may_be_repeated(capsys):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "exp/state_3.pt")
+    mended = "No space left on device; free space, then run the same command again\n"
+    assert said_of(full, capsys) == f"error: exp/state_3.pt: {mended}"
+    assert said_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), capsys) == f"error: {mended}"
+
+
+def test_full_shared_memory_is_named_with_the_option_of_docker(capsys, monkeypatch):
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(4096 if path == "/dev/shm" else 10**9))
+    said = said_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), capsys)  # as multiprocessing.Lock raises it
+    assert said.startswith("error: /dev/shm is full")
+    assert "--shm-size" in said
+    assert "error: x: No space left" in said_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x"), capsys)

@@ -11,6 +11,7 @@ environment.yaml      for each start of the run: versions, hardware, commit, len
 bad_samples.jsonl     every bad sample with the reason
 too_large.jsonl       batches that did not fit in memory, and the step from which such batches are split
 tensorboard/          curves and pictures
+running.lock          locked while a run writes here; it says who holds the lock
 report.html           all of this on one page; written when the run is complete
 """
 
@@ -24,6 +25,7 @@ import yaml
 TRAIN_CONFIG = "train.yaml"
 FINAL_WEIGHTS = "final.pt"
 ENVIRONMENT = "environment.yaml"
+LOCK = "running.lock"
 LEDGER = "bad_samples.jsonl"
 TOO_LARGE = "too_large.jsonl"
 

@@ -54,7 +54,7 @@ def test_a_bug_in_an_operator_is_not_bad_data(lists):
     def buggy(example):
         return replace(example, key=example.key / 2)
 
-    one._loader.dataset.chain += (buggy,)
+    one.reader.chain += (buggy,)
     with pytest.raises(TypeError):
         list(one)
 

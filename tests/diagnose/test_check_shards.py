@@ -15,7 +15,8 @@ from tests.diagnose.test_check_fix import fix
 from wenet_uio.dataset.corpus.index import read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
+from wenet_uio.dataset.corpus.shard_index import sidecar_of
+from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.diagnose.findings import LOSSES
 from wenet_uio.prepare.shard_writer import PackedSample, write_shard
 
@@ -160,7 +161,7 @@ def test_every_lost_utterance_of_damaged_shards_is_named_and_a_fixed_list_has_th
     assert lost <= {line["key"] for line in ledger}
 
 
-def test_a_shard_that_was_replaced_within_a_minute_is_named_and_its_index_made_again(shards):
+def test_a_shard_that_was_replaced_within_a_minute_is_named_once_and_refused_by_training(shards):
     folder, others = shards.parent, [f"garbage_{row}" for row in reversed(range(SAMPLES))]
     status = os.stat(folder / "garbage.tar")
     sidecar = sidecar_of(folder / "garbage.tar").read_bytes()
@@ -169,10 +170,10 @@ def test_a_shard_that_was_replaced_within_a_minute_is_named_and_its_index_made_a
     os.utime(folder / "garbage.tar", (status.st_mtime, status.st_mtime))
     assert os.stat(folder / "garbage.tar").st_size == status.st_size
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)
-    assert [(f.kind, f.key, f.detail) for f in report.findings] == [
-        ("stale_index", f"{folder}/garbage.tar", STALE),
-    ]
-    assert report.losses == 0
+    assert [(f.kind, f.key) for f in report.findings] == [("changed_shard", f"{folder}/garbage.tar")]
+    with pytest.raises(ListError, match=f"garbage.tar: not the shard that was indexed; delete {shards}.idx"):
+        everything(open_list(str(shards), "shard"))
+    os.remove(f"{shards}.idx")
     found = {u.key: u.text for u in everything(open_list(str(shards), "shard"))}
     assert found == {key: text_of(key) for key in found}
     assert not check(shards, "shard", processes=1, tokenizer=None, filters=False).findings

@@ -6,10 +6,11 @@ import io
 
 import soundfile
 
-from wenet_uio.audio.read import AudioError
+from wenet_uio.audio.read import AudioError, decodes
 from wenet_uio.audio.wav_header import NEAR_END, bytes_of_samples, is_whole
 
 
+@decodes
 def require_whole(audio: bytes) -> None:
     """Refuse audio that ends before the end that its header claims; only a block near the end is decoded.
 

@@ -12,9 +12,10 @@ import io
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from typing import BinaryIO
+from functools import partial, wraps
+from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import soundfile
@@ -32,11 +33,15 @@ from wenet_uio.audio.decoders import (
     WavDecoder,
 )
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
+from wenet_uio.crashes import rehearse
 
-__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "read_audio"]
+__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "decodes", "read_audio"]
 
 Source = bytes | memoryview | str
 """Encoded audio, or the path of an audio file."""
+Given = TypeVar("Given", bound=Source)
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
 
 SAMPLE_RATES = (1_000, 768_000)
 """Lowest and highest sample rate in Hz; a header with another rate is damaged."""
@@ -60,6 +65,26 @@ AV_CONTAINERS = (
 """Offset and bytes that identify a format, and the FFmpeg demuxer for it. No other demuxer is ever used."""
 
 
+def decodes(
+    function: Callable[Concatenate[Given, Options], Result],
+) -> Callable[Concatenate[Given, Options], Result]:
+    """Decorate a function that decodes its first argument.
+
+    In a careful process (`wenet_uio.crashes`) the function raises AudioError if a decoder crashes; in other processes
+    the process crashes.
+    """
+
+    @wraps(function)
+    def decode(source: Given, *args: Options.args, **options: Options.kwargs) -> Result:
+        if crash := rehearse(partial(function, source, *args, **options)):
+            where = f"{source}: " if isinstance(source, str) else ""
+            raise AudioError(f"{where}the decoder crashed its process ({crash}); remove or convert the audio")
+        return function(source, *args, **options)
+
+    return decode
+
+
+@decodes
 def audio_info(source: Source) -> AudioInfo:
     """Number of samples, sample rate and channels. Audio is decoded only if its header does not tell its length.
 
@@ -75,6 +100,7 @@ def audio_info(source: Source) -> AudioInfo:
         return info
 
 
+@decodes
 def read_audio(
     source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
 ) -> tuple[np.ndarray, int]:

@@ -29,6 +29,7 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
+from wenet_uio.executor import start_worker
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
@@ -118,7 +119,7 @@ def recognize_in_processes(args: argparse.Namespace, options: DecodeOptions) -> 
     if args.nproc == 1:
         return recognize_share(args, options, 0)
     recognition = Recognition()
-    with ProcessPoolExecutor(args.nproc, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.nproc, multiprocessing.get_context("spawn"), start_worker) as pool:
         shares = [pool.submit(recognize_share, args, options, rank) for rank in range(args.nproc)]
         try:
             for share in shares:

@@ -84,19 +84,21 @@ class Cursor:
         division = self.division if data_pass == self.data_pass else self._fresh_division
         found = self._plans.get(data_pass)
         if found is None or found.division != division:
-            corpus = self.passes.corpus_of(data_pass)
-            seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
-            epoch = data_pass if self.reshuffle else 0
-            same = (plan for plan in self._plans.values() if plan.corpus is corpus and plan.division == division)
-            if (known := next(same, None)) is not None:
-                found = known.of_epoch(seed, epoch)
-            else:
-                found = EpochPlan(
-                    corpus, self.measure, seed=seed, epoch=epoch, division=division, same_length=not self.partition
-                )
+            found = self._planned(data_pass, division)
             current = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
             self._plans = {**current, data_pass: found}
         return found
+
+    def _planned(self, data_pass: int, division: Division) -> EpochPlan:
+        corpus = self.passes.corpus_of(data_pass)
+        seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
+        epoch = data_pass if self.reshuffle else 0
+        for plan in self._plans.values():
+            if plan.corpus is corpus and plan.division == division:
+                return plan.of_epoch(seed, epoch)
+        return EpochPlan(
+            corpus, self.measure, seed=seed, epoch=epoch, division=division, same_length=not self.partition
+        )
 
     def __len__(self) -> int:
         """Steps from here to the end of the epoch; equal on every rank."""
@@ -198,11 +200,6 @@ class Cursor:
             ValueError: what changed, and what to do about it; or the state is not one of this data.
         """
         state = {**IN_EARLIER_STATES, "reshuffle": self.reshuffle, **state}
-        if missing := ", ".join(sorted(STATE_KEYS - state.keys())):
-            raise ValueError(
-                f"the data state was saved by another version of wenet_uio (it lacks {missing}): start a new run from "
-                "the weights with --checkpoint"
-            )
         changed = self._changes_since(state)
         inside = state["position"] or state["micro_batches"]
         if changed and inside and not allow_changes:
@@ -221,6 +218,9 @@ class Cursor:
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
         self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
         self._plans = {}
+        self._check_position()
+
+    def _check_position(self) -> None:
         if self.position and self.position >= self.plan.num_batches:
             raise ValueError(
                 f"{self.corpus.data_list}: the data state is damaged: its position {self.position} is past the end of "
@@ -228,6 +228,11 @@ class Cursor:
             )
 
     def _changes_since(self, state: dict[str, Any]) -> list[str]:
+        if missing := ", ".join(sorted(STATE_KEYS - state.keys())):
+            raise ValueError(
+                f"the data state was saved by another version of wenet_uio (it lacks {missing}): start a new run from "
+                "the weights with --checkpoint"
+            )
         now = self._identity()
         described = {
             "corpus": f"the data set {self.corpus.data_list}",

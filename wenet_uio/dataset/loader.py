@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
+from itertools import islice
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset
 
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.formats.data_list import ListError
@@ -23,6 +19,7 @@ from wenet_uio.dataset.plan.measure import utterance_seconds
 from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
 from wenet_uio.dataset.types import Batch, SampleRef
+from wenet_uio.dataset.workers import Workers
 
 LEAST_BAD = 10
 """Bad samples that never stop a run, however small its corpus."""
@@ -69,18 +66,9 @@ class Loader:
         if self.corpus.is_remote:
             self.prefetch = Prefetch()
             weakref.finalize(self, self.prefetch.close)
-        self._data_loader = partial(
-            DataLoader,
-            reader,
-            batch_size=None,
-            num_workers=options.num_workers,
-            prefetch_factor=options.prefetch if options.num_workers else None,
-            persistent_workers=options.num_workers > 0,
-            pin_memory=options.pin_memory and torch.cuda.is_available(),
-            worker_init_fn=_end_with_the_rank,
-        )
         # The schedule does not refer to this loader: without a cycle of references, workers end with their loader.
-        self._loader = self._data_loader(sampler=_Schedule(cursor, self.prefetch))
+        self._options = options
+        self._workers = Workers(reader, options, _Schedule(cursor, self.prefetch))
 
     @property
     def epoch(self) -> int:
@@ -108,7 +96,7 @@ class Loader:
         steps = len(cursor)
         if not steps:
             cursor.skip_epoch()
-        batches = iter(self._loader) if steps else iter(())
+        batches = iter(self._workers) if steps else iter(())
         while steps:
             if self._reading is not reading:
                 raise RuntimeError(
@@ -131,8 +119,15 @@ class Loader:
         The loader does not move. Remote audio is fetched when it is read, not ahead.
         """
         plan = self.cursor.plan
-        batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
-        yield from self._data_loader(sampler=(work for batch in batches for work in works(plan, batch)))
+        taken = 0
+
+        def schedule() -> Iterator[Work]:
+            batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
+            return islice((work for batch in batches for work in works(plan, batch)), taken, None)
+
+        for batch in Workers(self.reader, self._options, schedule):
+            taken += 1
+            yield batch
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch."""
@@ -196,28 +191,13 @@ class Loader:
             )
 
 
-class _Schedule(Sampler):
-    """The work that the DataLoader fetches, from the cursor to the end of its epoch."""
+class _Schedule:
+    """Gives the work that is not yielded yet, from the cursor to the end of its epoch."""
 
     def __init__(self, cursor: Cursor, prefetch: Prefetch | None) -> None:
         self._cursor, self._prefetch = cursor, prefetch
 
-    def __iter__(self) -> Iterator[Work]:
+    def __call__(self) -> Iterator[Work]:
         if self._prefetch is not None:
             return ReadAhead(self._cursor, self._prefetch).works()
         return (work for _, work in self._cursor.upcoming())
-
-
-def _end_with_the_rank(_: int) -> None:
-    """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every process of a job."""
-    if not hasattr(signal, "sigwaitinfo"):  # macOS
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    rank = os.getppid()
-
-    def wait() -> None:
-        while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()

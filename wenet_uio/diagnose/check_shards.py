@@ -40,33 +40,45 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     Raises:
         ListError: there is no such list, or no shard of the list can be read.
     """
-    if data_type == "raw" or Path(data_list).suffix in MIXTURE_SUFFIXES:
-        findings = _check_mixture(data_list) if Path(data_list).suffix in MIXTURE_SUFFIXES else []
+    is_mixture = Path(data_list).suffix in MIXTURE_SUFFIXES
+    if data_type == "raw" or is_mixture:
+        findings = _check_mixture(data_list) if is_mixture else []
         corpus = open_corpus(data_list, data_type)
-        yield corpus, [*findings, *(Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad)]
+        yield corpus, findings + _bad_of(corpus, [])
         return
     shards, bad_lines = _shards_of(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
-    findings = [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, DEFAULT_LAYOUT)
+    changed = changed_shards(data_list, DEFAULT_LAYOUT)
+    findings = _findings_of(checked, changed)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
-        if any(shard.is_broken for shard in checked):
+        if changed or any(shard.is_broken for shard in checked):  # the index of the list stays as it is
             opened = f"{folder}/whole.list"
-            whole = "".join(f"{shard}\n" for shard, found in zip(shards, checked, strict=True) if not found.is_broken)
-            if not whole:
-                raise ListError(
-                    f"{data_list}: none of its shards can be read ({findings[0].key}: {findings[0].detail})"
-                )
-            Path(opened).write_text(whole, encoding="utf-8")
+            _write_whole(opened, shards, checked, data_list)
+            findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
         else:
             _update_index(data_list, DEFAULT_LAYOUT, checked)
         corpus = open_corpus(opened, data_type)
-        tars = {ShardFiles.parse(shard).tar for shard in shards}
-        kinds = ("broken_shard" if key in tars else NOT_INDEXED for key, _ in corpus.bad)
-        findings += [Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True)]
-        if opened != data_list:
-            findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
-        yield corpus, findings
+        yield corpus, findings + _bad_of(corpus, shards)
+
+
+def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_list: str) -> None:
+    """Write a list of the shards that can be read.
+
+    Raises:
+        ListError: there are none.
+    """
+    whole = [shard for shard, found in zip(shards, checked, strict=True) if not found.is_broken]
+    if not whole:
+        first = checked[0].findings[0]
+        raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
+    Path(path).write_text("\n".join(whole), encoding="utf-8")
+
+
+def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
+    """Findings for the samples of a corpus that could not be indexed, and for damaged shards."""
+    tars = {ShardFiles.parse(shard).tar for shard in shards}
+    return [Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason) for key, reason in corpus.bad]
 
 
 def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
@@ -96,9 +108,16 @@ def _check_mixture(path: str) -> list[Finding]:
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
         if data_type == "shard":
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
-            findings += [finding for shard in checked for finding in shard.findings] + changed_shards(data_list, layout)
+            findings += _findings_of(checked, changed_shards(data_list, layout))
             _update_index(data_list, layout, checked)
     return findings
+
+
+def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
+    """Findings for shards. Of a shard that the list's index calls changed, nothing is said about its own index."""
+    of_changed = {finding.key for finding in changed}
+    found = (finding for shard in checked for finding in shard.findings)
+    return [each for each in found if each.kind != "stale_index" or each.key not in of_changed] + changed
 
 
 def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Checked]:
@@ -114,7 +133,7 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
         rows, bad = index_shard(shard, data_list, layout, "all")
     except OSError as error:
         broken = Finding("broken_shard", files.tar, error.strerror or str(error))
-        return _Checked([broken, *(Finding(NOT_INDEXED, key, MISSING) for key in _known_keys(files))], is_broken=True)
+        return _Checked([broken, *_lost_with(files)], is_broken=True)
     findings = [Finding("stale_index", key, reason) for key, reason in bad if reason == STALE]
     bad = [problem for problem in bad if problem[1] != STALE]
     if not len(rows) and not bad:
@@ -122,12 +141,12 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
     return _Checked(findings, digest=rows.digest() if len(rows) else None, bad=bad)
 
 
-def _known_keys(files: ShardFiles) -> list[str]:
-    """Keys in the index of a local shard that is missing."""
+def _lost_with(files: ShardFiles) -> list[Finding]:
+    """Findings for the samples in the index of a local shard that is missing."""
     found = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
     if objects.is_remote(files.tar) or found is None:
         return []
-    return [found.rows.key(row) for row in range(len(found.rows))]
+    return [Finding(NOT_INDEXED, found.rows.key(row), MISSING) for row in range(len(found.rows))]
 
 
 def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:

@@ -21,7 +21,7 @@ from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
-from wenet_uio.dataset.formats.tar_members import read_members
+from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.files import written_aside
 
 COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
@@ -85,17 +85,9 @@ def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
     with _unpacked(path) as (plain, bad):
         members, problems = read_members(plain, path)
         bad += problems
-        with open(plain, "rb") as file:
-            for key, group in groupby(members, lambda member: _key_and_suffix(member.name)[0]):
-                sample = Sample(key, {})
-                for member in group:
-                    suffix = _key_and_suffix(member.name)[1]
-                    if suffix in sample.members:
-                        bad.append((member.name, "occurs more than once; the last is given"))
-                    file.seek(member.offset)
-                    sample.members[suffix] = file.read(member.size)
-                if not keys or any(fnmatchcase(key, pattern) for pattern in keys):
-                    yield sample
+        for sample in _grouped(plain, members, bad):
+            if not keys or any(fnmatchcase(sample.key, pattern) for pattern in keys):
+                yield sample
     if bad:
         reasons = [reason if name == path else f"{name}: {reason}" for name, reason in bad]
         hint = "" if members else "; expected a tar, not a list of tars"
@@ -137,6 +129,20 @@ def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
             bad.append((path, f"cut short or damaged ({error})"))
         plain.flush()
         yield plain.name, bad
+
+
+def _grouped(path: str, members: Sequence[Member], bad: list[tuple[str, str]]) -> Iterator[Sample]:
+    """Samples of a plain tar; members whose name occurs twice in a sample go to `bad`."""
+    with open(path, "rb") as file:
+        for key, group in groupby(members, lambda member: _key_and_suffix(member.name)[0]):
+            sample = Sample(key, {})
+            for member in group:
+                suffix = _key_and_suffix(member.name)[1]
+                if suffix in sample.members:
+                    bad.append((member.name, "occurs more than once; the last is given"))
+                file.seek(member.offset)
+                sample.members[suffix] = file.read(member.size)
+            yield sample
 
 
 def _key_and_suffix(name: str) -> tuple[str, str]:

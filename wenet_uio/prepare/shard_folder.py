@@ -52,25 +52,26 @@ def take_over(folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob
     note = folder / RECEIPTS / f"{prefix}.list"
     own = os.path.relpath(os.path.realpath(data_list), os.path.realpath(folder))
     owner = note.read_text(encoding="utf-8").rstrip("\n") if note.is_file() else None
-    there = [path for path, whole in _files_of(folder, prefix) if path == whole and path.suffix == ".tar"]
-    if owner != own and there and not overwrite:
-        receipts = filter(None, map(receipt_of_earlier_run, jobs))
-        kept = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
-        lost = [tar for tar in there if tar not in kept]
-        # Earlier versions left no note. A list that names the shards is then their owner.
-        if lost and not (owner is None and _names_any(data_list, lost)):
-            to = (
-                f"the list {os.path.normpath(folder / owner)}"
-                if owner
-                else "another list, or were made by another tool"
-            )
-            raise ValueError(
-                f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to {to}; the first is "
-                f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose these shards"
-            )
-    if owner != own:
-        with written_aside(note, "w") as file:
-            file.write(f"{own}\n")
+    if owner == own:
+        return
+    lost = [] if overwrite else _lost(folder, prefix, jobs)
+    # Earlier versions left no note. A list that names the shards is then their owner.
+    if lost and not (owner is None and _names_any(data_list, lost)):
+        to = f"the list {os.path.normpath(folder / owner)}" if owner else "another list, or were made by another tool"
+        raise ValueError(
+            f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to {to}; the first is "
+            f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose these shards"
+        )
+    with written_aside(note, "w") as file:
+        file.write(f"{own}\n")
+
+
+def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
+    """Tars of a prefix that `jobs` replace or leave over."""
+    receipts = filter(None, map(receipt_of_earlier_run, jobs))
+    kept = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
+    there = (path for path, whole in _files_of(folder, prefix) if path == whole and path.suffix == ".tar")
+    return [tar for tar in there if tar not in kept]
 
 
 def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collection[str]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from wenet_uio.audio.completeness import require_whole
 from wenet_uio.audio.encoding import OPUS_RATES, encode_audio
-from wenet_uio.audio.read import AudioError, audio_info, read_audio
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, audio_info, read_audio
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
@@ -151,6 +151,8 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
             try:
                 yield encode_sample(utterance, job.storing)
             except (AudioError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
+                    raise
                 reason = getattr(error, "strerror", None) or str(error)
                 named = reason.startswith(utterance.wav)
                 bad.append((utterance.key, shown(reason if named else f"{utterance.wav}: {reason}")))

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of, write_index
-from wenet_uio.dataset.corpus.shard_index import pages_of, sidecar_of
+from wenet_uio.dataset.corpus.shard_index import sidecar_of
+from wenet_uio.dataset.corpus.shard_scan import pages_of
 from wenet_uio.dataset.formats.tar_headers import BLOCK
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.files import written_aside

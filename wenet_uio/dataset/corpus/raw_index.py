@@ -131,12 +131,22 @@ def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout
     """
     total = sum(1 for _ in lines_of(data_list))
     results = executor.map(_index_lines, _jobs(data_list, layout), "index", total, lambda job: len(job.lines))
+    rows, bad, used = _gather((outcome for result in results for outcome in result), per_run)
+    if _are_keys_repeated(rows, bad):
+        rows = _with_distinct_keys(rows, data_list, layout)
+    samples = np.asarray([count for count in used if count], np.int64)
+    ends = np.cumsum(samples)
+    return table_of_runs(rows, ends - samples, ends), bad
+
+
+def _gather(outcomes: Iterator[Entry | Problem], per_run: int) -> tuple[Rows, list[Problem], list[int]]:
+    """Rows of all entries, all problems, and the number of entries of each run of lines."""
     columns = GrowingColumns({**COLUMNS, "keys": np.uint8})
     bad: list[Problem] = []
-    used: list[int] = []  # usable lines of each run
+    used: list[int] = []
     keys_end = 0
-    outcomes = enumerate(outcome for result in results for outcome in result)
-    while some := list(itertools.islice(outcomes, LINES_AT_ONCE)):
+    numbered = enumerate(outcomes)
+    while some := list(itertools.islice(numbered, LINES_AT_ONCE)):
         rows = rows_of([outcome for _, outcome in some if isinstance(outcome, Entry)])
         columns.append(replace(rows, key_end=rows.key_end + np.uint64(keys_end)))
         keys_end += len(rows.keys)
@@ -146,13 +156,13 @@ def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout
                 used[-1] += 1
             else:
                 bad.append(outcome)
-    rows = Rows.of_columns(columns.arrays())
+    return Rows.of_columns(columns.arrays()), bad, used
+
+
+def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
+    """Whether two lines of a list have one key; lines that cannot be used count too."""
     hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
-    if len(np.unique(hashes)) < len(hashes):
-        rows = _with_distinct_keys(rows, data_list, layout)
-    samples = np.asarray([count for count in used if count], np.int64)
-    ends = np.cumsum(samples)
-    return table_of_runs(rows, ends - samples, ends), bad
+    return len(np.unique(hashes)) < len(hashes)
 
 
 def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:

@@ -7,11 +7,14 @@ remote tar (`x.tar.idx`) and states the size of the tar, it is copied. Otherwise
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 from wenet_uio.dataset.corpus.index import Indexed, Rows, StoredIndex, find_index, read_index, write_index
-from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, scan_shard, stale
+from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, stale
+from wenet_uio.dataset.corpus.shard_scan import scan_shard
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
@@ -46,13 +49,8 @@ def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: 
     manifest = astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
     before: StoredIndex | None = None
     is_current = False
-    for place in places_of(path):
-        found = find_index(place)
-        if found is None:
-            continue
-        is_current = Version(*found.meta["version"]) == version and (
-            manifest is None or tuple(found.meta["manifest"]) == manifest
-        )
+    for found in filter(None, map(find_index, places_of(path))):
+        is_current = _is_of(found.meta, version, manifest)
         if is_current and compare != "all":
             return found.rows, found.bad
         before = found
@@ -60,7 +58,12 @@ def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: 
     rows, bad = beside or _scanned(files, layout, version)
     bad += lost_since(before, rows, bad, files.tar)
     write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
-    return rows, bad + (stale(before, rows, files.tar) if is_current and compare == "all" else [])
+    return rows, bad + stale(before if is_current else None, rows, files.tar, compare)
+
+
+def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) -> bool:
+    """Whether an index is of these versions of tar and manifest."""
+    return Version(*meta["version"]) == version and (manifest is None or tuple(meta["manifest"]) == manifest)
 
 
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:

@@ -17,7 +17,8 @@ from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.recent import OPEN_SHARDS, Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
-from wenet_uio.dataset.corpus.shard_index import digest_of_pages, shard_index
+from wenet_uio.dataset.corpus.shard_index import shard_index
+from wenet_uio.dataset.corpus.shard_scan import digest_of_pages
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of, keys_of
 from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, member_before

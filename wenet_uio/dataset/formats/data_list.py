@@ -138,13 +138,15 @@ def values_of(line: bytes | str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ListError(f"expected an object of JSON, found {type(values).__name__}")
     # Searching strings first is faster: lists may have all characters beyond ASCII as escapes.
-    if ("\\u0000" in text or "\\ud" in text or "\\uD" in text) and UNUSABLE.search(text):
-        _check_characters(values)
+    if "\\u0000" in text or "\\ud" in text or "\\uD" in text:
+        _check_characters(text, values)
     return values
 
 
-def _check_characters(values: dict[str, Any]) -> None:
+def _check_characters(text: str, values: dict[str, Any]) -> None:
     """Raises: ListError: a value has a character that no file can hold."""
+    if not UNUSABLE.search(text):
+        return
     try:
         json.dumps(values, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -164,9 +166,14 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
     if end is None and first is not None and duration is not None:
         end = start + duration
     end = None if end is None else float(end)
+    _check_times(start, end, duration)
+    return start, end
+
+
+def _check_times(start: float, end: float | None, duration: float | None) -> None:
+    """Raises: ValueError: a time is not finite, or the start is negative."""
     if not start >= 0 or not start + abs(end or 0.0) + abs(duration or 0.0) < math.inf:
         raise ValueError(f"found {start}, {end} and {duration}")
-    return start, end
 
 
 def reason_to_skip(line: RawLine) -> str | None:

@@ -73,9 +73,7 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
     named = {number: each for number, each in enumerate(audio) if each is not None}
     if _are_distinct(keys, named):
         return keys
-    folders = [_folders(wav) for wav, _ in named.values()]
-    shared = sum(1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)))
-    heads = ["".join(f"{part}-" for part in parts[shared:]) for parts in folders]
+    heads = _heads([wav for wav, _ in named.values()])
     longer = list(keys)
     for number, head in zip(named, heads, strict=True):
         longer[number] = one_word(head + keys[number])
@@ -91,5 +89,8 @@ def _are_distinct(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
     return all(first.setdefault(keys[number], each) == each for number, each in named.items())
 
 
-def _folders(wav: str) -> list[str]:
-    return [part for part in wav.split("/")[:-1] if part not in ("", ".")]
+def _heads(wavs: Sequence[str]) -> list[str]:
+    """The folders of each file without those that all files share, as the beginning of a key."""
+    folders = [[part for part in wav.split("/")[:-1] if part not in ("", ".")] for wav in wavs]
+    shared = sum(1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)))
+    return ["".join(f"{part}-" for part in parts[shared:]) for parts in folders]

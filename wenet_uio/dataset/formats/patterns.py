@@ -31,18 +31,22 @@ def expand(pattern: str) -> list[str]:
         return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
-        remote = objects.is_remote(name)
-        if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
-            paths.append(name)
-            continue
-        if not remote and os.path.exists(objects.without_scheme(name)):  # noqa: PTH110
-            paths.append(name)
-            continue
-        matches = objects.matches(name) if remote else sorted(glob.glob(objects.without_scheme(name)))  # noqa: PTH207 - a pattern may be absolute
-        if not matches:
-            raise MissingFileError(f"{name} matches no file")
-        paths.extend(matches)
+        paths.extend(_files_of(name))
     return paths
+
+
+def _files_of(name: str) -> list[str]:
+    """The paths that a name without ranges stands for: itself, or the matches of a glob."""
+    remote = objects.is_remote(name)
+    path = name if remote else objects.without_scheme(name)
+    if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
+        return [name]
+    if not remote and os.path.exists(path):  # noqa: PTH110
+        return [name]
+    matches = objects.matches(name) if remote else sorted(glob.glob(path))  # noqa: PTH207 - a pattern may be absolute
+    if not matches:
+        raise MissingFileError(f"{name} matches no file")
+    return matches
 
 
 def _expand_ranges(pattern: str) -> Iterator[str]:

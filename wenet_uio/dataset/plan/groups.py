@@ -124,9 +124,7 @@ class GroupPlanner:
         """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
         numbers = np.unique(block.buckets)
         if self._sources.take_turns and count is None and (parts := self._by_source(block)):
-            # Equally many batches of each source, and none of them empty.
-            count = min(max(len(self._cut(part, None)) for part in parts), min(map(len, parts)))
-            return [batch for part in parts for batch in self._cut(part, count)]
+            return self._in_equal_numbers(parts)
         if len(numbers) > 1:
             pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
             return share_out(pieces, len(pieces) if count is None else count)
@@ -134,6 +132,11 @@ class GroupPlanner:
             return [(piece,) for piece in self._within_bound(block) if len(piece)]
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
+
+    def _in_equal_numbers(self, parts: list[Piece]) -> list[Pieces]:
+        """Cut every part into equally many batches, none of them empty."""
+        count = min(max(len(self._cut(part, None)) for part in parts), min(map(len, parts)))
+        return [batch for part in parts for batch in self._cut(part, count)]
 
     def _by_source(self, block: Piece) -> list[Piece]:
         """The samples of each source; nothing if all are of one source."""

@@ -19,6 +19,8 @@ from wenet_uio.dataset.storage.versions import NO_ROOM
 
 SUFFIX = ".sum"
 BLOCK = 1 << 20
+MOST_COMPARED = 1 << 20
+"""Copies that a process remembers as compared; beyond this number it forgets all, and compares them again."""
 
 
 class _Note(NamedTuple):
@@ -47,7 +49,7 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
     """Write the note of a complete copy, which is open and at `path`. A full disk leaves the copy without its note."""
     status = os.fstat(file.fileno())
     found = _Note(status.st_size, checksum, status.st_ctime_ns)
-    _compared().add((str(path), found.changed))
+    _remember(path, found.changed)
     try:  # neither synced nor renamed: a note that is cut short is no note
         note_of(path).write_text(" ".join(map(str, found)), encoding="utf-8")
     except OSError as error:
@@ -73,12 +75,12 @@ def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> b
     if status.st_size != noted.size:
         return False
     is_same = status.st_ctime_ns == noted.changed
-    if is_same and (not whole or (str(path), noted.changed) in _compared()):
+    if is_same and (not whole or hash((path, noted.changed)) in _compared()):
         return True
     if checksum_of(file) != noted.crc32:
         return False
     if is_same:
-        _compared().add((str(path), noted.changed))
+        _remember(path, noted.changed)
     else:
         note(file, path, noted.crc32)
     return True
@@ -90,9 +92,15 @@ def mark_used(path: Path) -> None:
         os.utime(note_of(path))
 
 
+def _remember(path: Path, changed: int) -> None:
+    if len(_compared()) >= MOST_COMPARED:
+        _compared().clear()
+    _compared().add(hash((path, changed)))
+
+
 @cache
-def _compared() -> set[tuple[str, int]]:
-    """Path and time of change of the copies whose contents this process has compared."""
+def _compared() -> set[int]:
+    """Hashes of path and time of change of the copies whose contents this process has compared."""
     return set()
 
 
