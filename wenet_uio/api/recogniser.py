@@ -143,7 +143,7 @@ class SpeechRecogniser:
         transcriber = self._transcriber(options)
         spoken: set[int] = set()
         openers = [recording.open for recording in inputs]
-        for number, segment in transcriber.transcribe_all(openers, options.cutting(self._folder)):
+        for number, segment in transcriber.transcribe(openers, options.cutting(self._folder)):
             spoken.add(number)
             yield number, segment
         for number, recording in enumerate(inputs):

@@ -132,18 +132,7 @@ class Transcriber:
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
 
-    def transcribe(self, source: Source, cutting: Cutting) -> Iterator[TranscriptSegment]:
-        """Yield the passages of a recording as soon as each is recognised; passages without tokens are left out.
-
-        Raises:
-            AudioError: the recording cannot be read.
-        """
-        for _, found in self.transcribe_all([lambda: source], cutting):
-            if isinstance(found, Exception):
-                raise found
-            yield found
-
-    def transcribe_all(
+    def transcribe(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
     ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
         """Yield (number of the recording, passage) in order; batches have segments of several recordings.
