@@ -153,6 +153,8 @@ def test_a_stream_gives_partial_texts_and_the_text_of_simulated_streaming(recogn
         assert len(set(partial)) > 2
         assert partial[-1] != ""
     assert recogniser.stream().finish().text == ""
+    with pytest.raises(ValueError, match="decoding_chunk_size 0: a stream needs 1 or more encoder frames"):
+        recogniser.stream(chunk_size=0)
 
 
 def test_a_model_with_full_context_decodes_windows_again_and_says_so(tmp_path, caplog):

@@ -39,6 +39,8 @@ class Input:
         """
         self._audio = audio
         self._opened: Source | None = None
+        self.seconds = 0.0
+        """Length of the audio; known after `end`."""
         self.name = f"input {number}"
         if sample_rate is not None:
             self._audio = wav_of(audio, sample_rate)
@@ -62,8 +64,17 @@ class Input:
             self._opened = self._read()
         return self._opened
 
-    def close(self) -> None:
-        """Free the bytes."""
+    def end(self, silent_channel: Channel | None) -> None:
+        """Note the length in `seconds`, and free the bytes.
+
+        Args:
+            silent_channel: a channel in which nothing was heard; it is logged if it is silent.
+        """
+        source = self.open()
+        info = audio_info(source)
+        self.seconds = info.num_samples / info.sample_rate
+        if silent_channel is not None:
+            _warn_if_silent(self.name, source, silent_channel)
         self._opened = None
 
     def _read(self) -> Source:
@@ -103,14 +114,13 @@ def wav_of(samples: Any, sample_rate: int) -> bytes:
     return wav.getvalue()
 
 
-def warn_if_silent(recording: Input, channel: Channel) -> None:
+def _warn_if_silent(name: str, source: Source, channel: Channel) -> None:
     """Log a warning if the channel of a recording is silent, with the channels that are not."""
-    source = recording.open()
     if _is_loud(source, channel):
         return
     others = [number for number in range(audio_info(source).channels) if number != channel and _is_loud(source, number)]
     more = f"; channels with sound: {', '.join(map(str, others))}; choose one, or mix" if others else ""
-    log.warning("warning: %s: channel %s is silent (below %g dBFS)%s", recording.name, channel, SILENT, more)
+    log.warning("warning: %s: channel %s is silent (below %g dBFS)%s", name, channel, SILENT, more)
 
 
 def _is_loud(source: Source, channel: Channel) -> bool:

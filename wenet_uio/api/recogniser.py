@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 
-from wenet_uio.api.inputs import Input, warn_if_silent
-from wenet_uio.audio.read import AudioError, Channel, audio_info
+from wenet_uio.api.inputs import Input
+from wenet_uio.audio.read import AudioError, Channel
 from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
@@ -126,11 +127,9 @@ class SpeechRecogniser:
             if isinstance(segment, Exception):
                 raise _with_name(segment, inputs[number].name)
             found[number].append(segment)
-        transcripts = []
-        for recording, segments in zip(inputs, found, strict=True):
-            info = audio_info(recording.open())
-            transcripts.append(Transcript(tuple(segments), info.num_samples / info.sample_rate))
-            recording.close()
+        transcripts = [
+            Transcript(tuple(segments), recording.seconds) for recording, segments in zip(inputs, found, strict=True)
+        ]
         return transcripts if several else transcripts[0]
 
     def iterate(
@@ -141,14 +140,20 @@ class SpeechRecogniser:
         An input that cannot be read gives its AudioError or OSError as its last item. A silent channel is logged.
         """
         transcriber = self._transcriber(options)
-        spoken: set[int] = set()
         openers = [recording.open for recording in inputs]
-        for number, segment in transcriber.transcribe(openers, options.cutting(self._folder)):
-            spoken.add(number)
-            yield number, segment
-        for number, recording in enumerate(inputs):
-            if number not in spoken:
-                warn_if_silent(recording, transcriber.channel)
+        spoken: set[int] = set()
+        failed: set[int] = set()
+        ended = 0
+        for number, segment in chain(
+            transcriber.transcribe(openers, options.cutting(self._folder)), [(len(inputs), None)]
+        ):
+            for earlier in range(ended, number):
+                if earlier not in failed:
+                    inputs[earlier].end(None if earlier in spoken else transcriber.channel)
+            ended = number
+            if segment is not None:
+                (failed if isinstance(segment, Exception) else spoken).add(number)
+                yield number, segment
 
     def stream(
         self, *, sample_rate: int | None = None, chunk_size: int | None = None, left_chunks: int = -1, **options: Any
@@ -170,7 +175,8 @@ class SpeechRecogniser:
         if self._exported:
             raise ValueError("stream: exported models cannot stream here; load the checkpoint of the run")
         chosen = TranscribeOptions(**options)
-        size = chunk_size or self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
+        usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
+        size = usual if chunk_size is None else chunk_size
         cutting = chosen.cutting(self._folder)
         search = self._search(chosen)
         chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks)
