@@ -162,7 +162,7 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         raise AudioError("empty: 0 bytes")
     if wav := _plain_wav(encoded, head, size):
         return wav
-    stream = io.BytesIO(encoded) if isinstance(encoded, memoryview) else encoded
+    stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
     try:
         decoder = SndfileDecoder(stream, size)
         if decoder.is_believable:
@@ -177,6 +177,12 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         stream.seek(0)
         return AvDecoder(stream, container)
     raise AudioError(_with_advice(reason, head))
+
+
+def _without_copy(encoded: memoryview) -> bytes | memoryview:
+    """The bytes object behind a view of all of it, which BytesIO shares; other views are copied by BytesIO."""
+    behind = encoded.obj
+    return behind if isinstance(behind, bytes) and len(behind) == len(encoded) else encoded
 
 
 def _with_advice(reason: str, head: bytes) -> str:

@@ -34,7 +34,7 @@ from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.decode import Search
-from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
+from wenet_uio.search.options import add_decode_options, build_scorers, decode_options, scorer_options
 from wenet_uio.search.recogniser import Recogniser, add_trust_code, load_model_config, with_static_batches
 from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_recognition
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
@@ -139,7 +139,7 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     world = World.from_environment(args.device, environment)
     use_cpu_threads(world, args.num_workers, environment)
     config, tokenizer, loader = open_test_set(args)
-    scorers = build_scorers(args, args.modes, tokenizer, world.device, warn=rank == 0)
+    scorers = build_scorers(scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0)
     model = build_model(config)
     load_weights(model, args.checkpoint)
     return recognize(

@@ -27,6 +27,7 @@ from wenet_uio.config.model import (
     ModelConf,
     TransformerDecoderConf,
 )
+from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.config.text import TokenizerConf
@@ -162,8 +163,13 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     return _with_joint_widths(parse(create_model("Config", __base__=Config, **fields), values, where))
 
 
-def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False) -> Config:
     """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
+
+    Files that the yaml names are found beside it, see `locate_files`; paths in `overrides` stay as they are.
+
+    Args:
+        of_model: the yaml belongs to a trained model, which may have been moved.
 
     Raises:
         ConfigError: the file is not yaml, or `parse_config` finds problems.
@@ -171,6 +177,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
+    locate_files(values, Path(path), of_model=of_model)
     for override in overrides:
         _apply(values, override)
     return parse_config(values, str(path))

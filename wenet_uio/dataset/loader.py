@@ -32,19 +32,31 @@ class Loader:
     have read and nobody has taken are read again after a restart. An epoch ends when its last step has been yielded:
     `epoch` then grows by one, and `len` is that of the next epoch.
 
-    A loader has one iterator at a time. A new one continues after the last batch that was yielded.
+    A loader has one iterator at a time. A new one continues after the last batch that was yielded; in evaluation it
+    begins at the first batch.
     """
 
-    def __init__(self, cursor: Cursor, reader: Dataset, options: LoaderOptions, *, max_bad_ratio: float = 1.0) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        reader: Dataset,
+        options: LoaderOptions,
+        *,
+        max_bad_ratio: float = 1.0,
+        restarts: bool = False,
+    ) -> None:
         """Read the batches of `cursor` with `reader`, which turns each `Work` into a `Batch`.
 
-        `max_bad_ratio` is the share of the samples of an epoch that may be bad before the run stops.
+        Args:
+            max_bad_ratio: share of the samples of an epoch that may be bad before the run stops.
+            restarts: an iterator after one that was left early begins at the first batch of the epoch.
 
         Raises:
             ListError: the index lists more bad samples than `max_bad_ratio` allows.
         """
         self.cursor, self.corpus, self.reader = cursor, cursor.corpus, reader
         self._max_bad_ratio, self._ledger = max_bad_ratio, options.ledger
+        self._restarts, self._is_collated = restarts, options.collate is not None
         self._left_out: Counter[str] | None = None
         if self.corpus.bad:
             key, reason = self.corpus.bad[0]
@@ -74,6 +86,8 @@ class Loader:
             RuntimeError: the position was set, or another iterator was begun, before the last step of this one.
         """
         cursor = self.cursor
+        if self._restarts and self._reading is not None:
+            cursor.set_epoch(cursor.epoch)
         reading = self._reading = object()
         bad = len(self.corpus.bad) / cursor.world_size
         if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
@@ -97,7 +111,7 @@ class Loader:
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
             cursor.advance(batch.closes_step)
             steps -= batch.closes_step
-            yield batch
+            yield batch.collated if self._is_collated else batch
 
     def share(self, number: int, shares: int) -> Iterator[Batch]:
         """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not step together.

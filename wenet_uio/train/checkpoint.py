@@ -17,6 +17,7 @@ import torch
 import yaml
 
 from wenet_uio.config import Config, save_config
+from wenet_uio.config.named_files import copy_files
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, LOCK, TOO_LARGE, TRAIN_CONFIG, read_starts
@@ -66,7 +67,10 @@ class RunFolder:
         self._lock = lock  # closing any handle of the file would remove the lock
 
     def open(self, config: Config, *, resumed: bool) -> None:
-        """Create and lock the folder and write train.yaml; a new run first deletes the records of an earlier run.
+        """Create and lock the folder; write train.yaml and copies of the files that the config names.
+
+        A new run first deletes the records of an earlier run. The yaml names the copies relative to itself, so that the
+        folder can be moved.
 
         Raises:
             ValueError: another run holds the folder, or this is a new run, but another run has written a state here.
@@ -78,7 +82,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink()
-        save_config(config, self.path / TRAIN_CONFIG)
+        save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
 
     def note_start(self, environment: Mapping[str, Any]) -> None:
         """Add a start of the run to environment.yaml."""

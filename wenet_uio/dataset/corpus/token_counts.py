@@ -15,7 +15,7 @@ from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import locked
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.tokenizer import AnyTokenizer
 
 
 class TokenCounted(Corpus):
@@ -25,7 +25,7 @@ class TokenCounted(Corpus):
     One process counts, other processes wait.
     """
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    def __init__(self, corpus: Corpus, tokenizer: AnyTokenizer) -> None:
         self.corpus, self.tokenizer = corpus, tokenizer
         self._ends = np.cumsum(corpus.samples.astype(np.int64))
         self._counts = _read_or_count(corpus, tokenizer)
@@ -78,7 +78,7 @@ class TokenCounted(Corpus):
         return TokenCounted, (self.corpus, self.tokenizer)
 
 
-def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
+def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
     """(samples,) tokens of each sample of the corpus, shard by shard."""
     path = Path(f"{corpus.data_list}.tokens-{tokenizer.digest}")
     with locked(corpus.data_list):
@@ -91,7 +91,7 @@ def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
         return counts
 
 
-def _count(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[int]:
+def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
             with corpus.at_hand(shard):
