@@ -11,13 +11,13 @@ from tests.support.import_graph import graph, imports_of, modules, room_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
-wenet_uio public_face files cli executor run_files pages
+wenet_uio public_face uris files cli crashes executor run_files pages
 config audio text scoring
 dataset.batch_memory dataset.types dataset.randomness dataset.frames dataset.filters
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
-dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.reader dataset.loader
+dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.reader dataset.workers dataset.loader
 dataset.open dataset.dataset dataset
-prepare diagnose models search train export bin
+prepare diagnose models search train export api bin __main__
 """
 LOWEST_FIRST = FLOORS.split()
 """A package imports only packages that stand before it in this list."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.ray_cluster import ray_cluster
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.crashes import rehearse
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 from wenet_uio.prepare.list_making import make_shard_list
@@ -71,8 +72,30 @@ def test_an_error_of_a_job_is_raised_in_place_of_its_result():
 
 
 def test_a_worker_that_dies_is_an_error():
-    with pytest.raises(ChildProcessError, match="a worker process died"):
+    with pytest.raises(ChildProcessError, match=r"a worker process died \(SIGKILL\).*memory ran out"):
         list(Executor(2).map(die, range(4), "t", 4))
+
+
+def crash_at_3(number):
+    crash = rehearse(lambda: number == 3 and os.kill(os.getpid(), signal.SIGSEGV))
+    if crash is None and number == 3:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return crash or number
+
+
+def crash_always(number):
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_after_a_crash_the_jobs_without_a_result_run_again_in_careful_workers(workers):
+    found = list(Executor(workers).map(crash_at_3, range(12), "t", 12))
+    assert found == [0, 1, 2, "SIGSEGV", *range(4, 12)]
+
+
+def test_a_careful_worker_that_crashes_is_an_error():
+    with pytest.raises(ChildProcessError, match=r"a worker process crashed \(SIGABRT\), and not in a decoder"):
+        list(Executor(2).map(crash_always, range(4), "t", 4))
 
 
 def test_fewer_than_one_worker_is_refused():
@@ -130,6 +153,11 @@ def test_ray_runs_the_same_functions_and_raises_the_same_errors(on_ray):
 def test_a_dead_ray_worker_is_an_error(on_ray):
     with pytest.raises(ChildProcessError, match="a Ray worker died"):
         list(Executor(kind="ray").map(lambda status: os._exit(status), [1], "t", 1))
+
+
+def test_after_a_crash_of_a_ray_worker_the_job_runs_again_in_a_careful_worker(on_ray):
+    executor = Executor(2, "ray")
+    assert list(executor.map(crash_at_3, range(5), "t", 5)) == [0, 1, 2, "SIGSEGV", 4]
 
 
 def test_packing_on_ray_gives_the_same_bytes(on_ray, make_utterances, tmp_path):

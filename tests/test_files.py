@@ -1,8 +1,12 @@
+import errno
 import hashlib
 import os
+import resource
 import stat
+from collections.abc import Iterator
 
 import pytest
+import torch
 
 from wenet_uio.files import append_line, digest_of, lock, locked, read_lines, written_aside
 
@@ -24,6 +28,42 @@ def test_a_block_that_raises_leaves_the_old_file_and_no_other(tmp_path):
         raise KeyboardInterrupt
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.bin"]
+
+
+@pytest.fixture
+def little_room() -> Iterator[None]:
+    """Files of this process may have 100 kB; as on a full disk, a write then ends early and the next one fails."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("kind", ["text", "checkpoint", "line"])
+def test_a_full_disk_is_an_error_with_the_path_and_leaves_the_old_file(tmp_path, little_room, kind):
+    path = tmp_path / "a"
+    if kind != "line":
+        path.write_text("old")
+    with pytest.raises(OSError, match="File too large") as caught:
+        if kind == "line":
+            append_line(path, {"key": "x" * 200_000})
+        elif kind == "text":
+            with written_aside(path, "w") as file:
+                file.write("x" * 200_000)
+        else:
+            with written_aside(path) as file:
+                torch.save({"weight": torch.zeros(50_000)}, file)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+    assert os.listdir(tmp_path) == ["a"]
+    assert kind == "line" or path.read_text() == "old"
+
+
+def test_an_error_of_the_block_is_not_taken_for_an_error_of_the_disk(tmp_path):
+    with pytest.raises(RuntimeError, match="this is why"), written_aside(tmp_path / "a"):
+        raise RuntimeError("this is why")
+    with pytest.raises(FileNotFoundError) as caught, written_aside(tmp_path / "a"):
+        (tmp_path / "absent").read_text()
+    assert caught.value.filename == str(tmp_path / "absent")
 
 
 def test_files_get_the_permissions_of_the_umask(tmp_path):

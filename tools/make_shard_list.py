@@ -60,6 +60,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--resample", type=int, metavar="HZ", help="store audio at this rate (default: rate of the audio)"
     )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace and remove shards in the folder that belong to another list"
+    )
     parser.add_argument("--allow_bad", action="store_true", help="exit with 0 if utterances could not be packed")
     add_executor_options(parser, "--num_threads", "--nj")
     args = parser.parse_args()
@@ -83,7 +86,7 @@ def main() -> int:
         storing=Storing(args.audio_format, args.resample),
     )
     utterances = read_utterances(args.wav_scp, args.text, args.segments)
-    bad = make_shard_list(utterances, args.shards_dir, args.shards_list, options, executor)
+    bad = make_shard_list(utterances, args.shards_dir, args.shards_list, options, executor, overwrite=args.overwrite)
     return tell_outcome(args.shards_list, bad, args.allow_bad)
 
 

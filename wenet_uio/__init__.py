@@ -1,3 +1,48 @@
-"""Speech recognition recipes and tools around one data layer, Unified IO."""
+"""Speech recognition recipes and tools around one data layer, Unified IO.
+
+    import wenet_uio
+    recogniser = wenet_uio.load_model("exp/conformer")
+    print(recogniser.transcribe("talk.mp3").text)
+
+The names below are loaded when they are used, so that `import wenet_uio` does not import torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wenet_uio.public_face import loads_when_used
+
+if TYPE_CHECKING:
+    from wenet_uio.api.load import load_model
+    from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
+    from wenet_uio.search.results import Transcript, TranscriptSegment, TranscriptToken, TranscriptWord
+    from wenet_uio.search.streaming import Stream
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "SpeechRecogniser",
+    "Stream",
+    "TranscribeOptions",
+    "Transcript",
+    "TranscriptSegment",
+    "TranscriptToken",
+    "TranscriptWord",
+    "__version__",
+    "load_model",
+]
+
+__getattr__ = loads_when_used(
+    __name__,
+    {
+        "load_model": "api.load",
+        **dict.fromkeys(("SpeechRecogniser", "TranscribeOptions"), "api.recogniser"),
+        **dict.fromkeys(("Transcript", "TranscriptSegment", "TranscriptToken", "TranscriptWord"), "search.results"),
+        "Stream": "search.streaming",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

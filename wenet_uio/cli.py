@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Collection
 from itertools import islice
+from pathlib import Path
+from typing import TextIO, cast
+
+from wenet_uio.uris import ShownStream
 
 AGAIN = os.EX_TEMPFAIL
 """Exit status 75: the same command continues if it is started again."""
+SHARED_MEMORY = "/dev/shm"
+"""File system through which processes share memory and semaphores."""
+NO_SHARED_MEMORY = (
+    f"{SHARED_MEMORY} is full, through which worker processes hand over their results: make it larger (docker run "
+    "--shm-size 8g, or --ipc host), or use fewer workers, a lower --prefetch or smaller batches"
+)
 
 
 class StartAgainError(ValueError):
@@ -21,11 +33,23 @@ def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
     return f"{first} and {len(items) - most} more" if len(items) > most else first
 
 
-def run(main: Callable[[], int | None]) -> None:
+def is_shared_memory_full(needed: int = 1 << 16) -> bool:
+    """Tell whether less than `needed` bytes are free in the file system of shared memory."""
+    return Path(SHARED_MEMORY).is_dir() and shutil.disk_usage(SHARED_MEMORY).free < needed
+
+
+def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     """Call `main` and exit with its status (None is 0).
 
+    Everything that the process prints from now on is shown without passwords and signatures, stack traces too.
     A ValueError or OSError is printed as one `error:` line; the exit status is 1, or AGAIN after a StartAgainError.
+
+    Args:
+        prints_data: standard output has texts of utterances, which are printed unchanged.
     """
+    sys.stderr = cast(TextIO, ShownStream(sys.stderr))
+    if not prints_data:
+        sys.stdout = cast(TextIO, ShownStream(sys.stdout))
     try:
         status = main()
     except BrokenPipeError:  # the reader of our output, such as `head`, has ended
@@ -41,6 +65,11 @@ def run(main: Callable[[], int | None]) -> None:
 
 def _described(error: Exception) -> str:
     """The message of an error; an error of the system begins with the name of the file."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None and error.filename2 is None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    if not isinstance(error, OSError) or not error.strerror or error.filename2 is not None:
+        return str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.filename is None and is_shared_memory_full():
+            return NO_SHARED_MEMORY
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror}; free space, then run the same command again"
+    return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"

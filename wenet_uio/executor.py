@@ -1,8 +1,9 @@
 """Run jobs in threads, in processes of this machine, or on a Ray cluster.
 
 Results come in the order of the jobs, and the number of jobs in progress is limited. Worker processes end when their
-parent is killed. On Ray, the package is sent to the machines; audio files and the current folder must have the same
-paths on all machines.
+parent is killed. If a worker crashes, as a decoder may do on damaged audio, the jobs without a result run once more, in
+careful processes (`wenet_uio.crashes`). On Ray, the package is sent to the machines; audio files and the current folder
+must have the same paths on all machines.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor as Pool
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tqdm import tqdm
+
+from wenet_uio.crashes import be_careful, described, has_crashed
+
+log = logging.getLogger(__name__)
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -64,7 +68,7 @@ class Executor:
             unit: unit of `size`.
 
         Raises:
-            ChildProcessError: a worker died.
+            ChildProcessError: a worker was killed, or crashed although it was careful.
             Exception: any exception of `function` is raised here; no further job is submitted.
         """
         lane = _ray if self.kind == "ray" else _threads if self.kind == "threads" else _processes
@@ -122,32 +126,90 @@ def _bar(title: str, total: int, unit: str) -> tqdm:
     return tqdm(None, title, total, unit=unit, disable=None)
 
 
-def _threads(function: Callable, workers: int | None) -> AbstractContextManager[Lane]:
-    return _pool(ThreadPoolExecutor(workers or 1), function, workers or 1)
-
-
-def _processes(function: Callable, workers: int | None) -> AbstractContextManager[Lane]:
-    return _pool(ProcessPoolExecutor(workers or 1, initializer=_follow_parent), function, workers or 1)
-
-
 @contextmanager
-def _pool(pool: Pool, function: Callable, workers: int) -> Iterator[Lane]:
-    def result(future: Any) -> Any:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            raise ChildProcessError(
-                "a worker process died, most likely because memory ran out; run again with fewer workers"
-            ) from None
-
+def _threads(function: Callable, workers: int | None) -> Iterator[Lane]:
+    pool = ThreadPoolExecutor(workers or 1)
     try:
-        yield lambda job: pool.submit(function, job), result, workers
+        yield lambda job: pool.submit(function, job), Future.result, workers or 1
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _follow_parent() -> None:
-    """Initialise a worker: ignore Ctrl-C, which the parent handles, and exit when the parent is killed."""
+@contextmanager
+def _processes(function: Callable, workers: int | None) -> Iterator[Lane]:
+    pool = _CrashProofPool(function, workers or 1)
+    try:
+        yield pool.submit, pool.result, workers or 1
+    finally:
+        pool.end()
+
+
+class _CrashProofPool:
+    """Worker processes. After a crash, the jobs that have no result are submitted again, to careful workers."""
+
+    def __init__(self, function: Callable, workers: int) -> None:
+        self._function, self._workers = function, workers
+        self._submitted: deque[tuple[Any, Future]] = deque()
+        """Jobs whose results were not taken, in order."""
+        self._is_careful = False
+        self._start()
+
+    def submit(self, job: Any) -> None:
+        """Submit a job; the call of `result` with the same number gives its result."""
+        try:
+            future = self._pool.submit(self._function, job)
+        except BrokenProcessPool as error:
+            future = Future()
+            future.set_exception(error)
+        self._submitted.append((job, future))
+
+    def result(self, _: None) -> Any:
+        """Wait for the result of the job that was submitted first.
+
+        Raises:
+            ChildProcessError: a worker was killed, or a careful worker crashed.
+        """
+        try:
+            value = self._submitted[0][1].result()
+        except BrokenProcessPool:
+            self._submit_again()
+            return self.result(_)
+        self._submitted.popleft()
+        return value
+
+    def end(self) -> None:
+        """Wait for the running jobs; the others are cancelled."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _start(self) -> None:
+        self._pool = ProcessPoolExecutor(self._workers, initializer=start_worker, initargs=(self._is_careful,))
+        self._started = self._pool._processes
+
+    def _submit_again(self) -> None:
+        self.end()
+        ends = [process.exitcode for process in self._started.values()]
+        crash = next((exitcode for exitcode in ends if has_crashed(exitcode)), None)
+        if crash is None:
+            raise ChildProcessError(
+                "a worker process died (SIGKILL), most likely because memory ran out; run again with fewer workers"
+            )
+        if self._is_careful:
+            raise ChildProcessError(f"a worker process crashed ({described(crash)}), and not in a decoder of audio")
+        log.warning("a worker process crashed (%s): each audio is tried in a process of its own now", described(crash))
+        self._is_careful = True
+        self._start()
+        submitted, self._submitted = self._submitted, deque()
+        for job, future in submitted:
+            if isinstance(future.exception(), BrokenProcessPool):
+                self.submit(job)
+            else:
+                self._submitted.append((job, future))
+
+
+def start_worker(is_careful: bool = False) -> None:
+    """Initialise a worker process: ignore Ctrl-C, which the parent handles, and exit when the parent is killed."""
+    if is_careful:
+        be_careful()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -163,7 +225,7 @@ def _follow_parent() -> None:
 def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
     try:
         import ray
-        from ray.exceptions import RayError, RayTaskError
+        from ray.exceptions import RayError, RayTaskError, WorkerCrashedError
     except ModuleNotFoundError:
         raise ValueError("--executor ray needs Ray: pip install ray") from None
     import wenet_uio
@@ -178,7 +240,9 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
             ) from None
     folder = Path.cwd()
 
-    def in_folder(job: Any) -> Any:
+    def in_folder(job: Any, is_careful: bool) -> Any:
+        if is_careful:
+            be_careful()
         # Workers start in the folder of `ray start`; relative paths are relative to the folder of the caller.
         try:
             os.chdir(folder)
@@ -191,12 +255,16 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
 
     task = ray.remote(in_folder)
 
-    def result(reference: Any) -> Any:
+    def result(submitted: tuple[Any, Any]) -> Any:
+        job, reference = submitted
         try:
-            return ray.get(reference)
+            try:
+                return ray.get(reference)
+            except WorkerCrashedError:
+                return ray.get(task.options(max_retries=0).remote(job, True))
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
             raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
 
-    yield task.remote, result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1
+    yield lambda job: (job, task.remote(job, False)), result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1

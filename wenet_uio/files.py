@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
+from wenet_uio.uris import shown
+
 
 @overload
 def written_aside(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[BinaryIO]: ...
@@ -26,6 +28,9 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     """Open a temporary file that is renamed to `path` at the end of the block, or removed if the block raises.
 
     Parent folders are created. Mode `w` writes UTF-8.
+
+    Raises:
+        OSError: writing fails, as on a full disk; the error has `path` as its filename.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,18 +45,28 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        cause = error if isinstance(error, OSError) else error.__context__
+        if isinstance(cause, OSError) and isinstance(error, OSError | RuntimeError) and not cause.filename:
+            raise OSError(cause.errno, cause.strerror, str(path)) from None  # torch.save raises a RuntimeError instead
         raise
 
 
 def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Append a record as one line of JSON; several processes may append to the file, which is created if missing."""
+    """Append a record as one line of JSON; several processes may append to the file, which is created if missing.
+
+    URIs are shown without passwords and signatures: such records are passed on.
+    """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(record, ensure_ascii=False)
+    told = {name: shown(value) if isinstance(value, str) else value for name, value in record.items()}
+    line = f"{json.dumps(told, ensure_ascii=False)}\n".encode()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        os.write(file, f"{line}\n".encode())  # a single call, so that lines of several processes do not mix
+        while line:  # a single call, so that lines of several processes do not mix; a full disk needs a second one
+            line = line[os.write(file, line) :]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(file)
 

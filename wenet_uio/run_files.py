@@ -1,6 +1,8 @@
 """Names of the files in the folder of a training run, and what environment.yaml says.
 
-train.yaml            the complete config
+train.yaml            the complete config; names the next four files relative to itself
+units.txt, bpe.model, non_lang_syms.txt, global_cmvn
+                      copies of the files that the config of the training named
 init.pt               weights at the start of the run
 epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
 state_S.pt            everything that a run needs to resume after optimizer step S; the two newest are kept
@@ -9,6 +11,7 @@ environment.yaml      for each start of the run: versions, hardware, commit, len
 bad_samples.jsonl     every bad sample with the reason
 too_large.jsonl       batches that did not fit in memory, and the step from which such batches are split
 tensorboard/          curves and pictures
+running.lock          locked while a run writes here; it says who holds the lock
 report.html           all of this on one page; written when the run is complete
 """
 
@@ -22,6 +25,7 @@ import yaml
 TRAIN_CONFIG = "train.yaml"
 FINAL_WEIGHTS = "final.pt"
 ENVIRONMENT = "environment.yaml"
+LOCK = "running.lock"
 LEDGER = "bad_samples.jsonl"
 TOO_LARGE = "too_large.jsonl"
 

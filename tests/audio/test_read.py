@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.audio.support.crashing import crash_at_marked, mark
 from wenet_uio.audio import read as audio
 from wenet_uio.audio.read import AudioError, audio_info, read_audio
+from wenet_uio.crashes import careful
 
 ROOT = Path(__file__).parents[2]
 TONE = (3000 * np.sin(np.arange(16000) / 5)).astype(np.int16)
@@ -195,6 +197,19 @@ def test_running_out_of_file_descriptors_is_not_an_audio_error(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for file in held:
             file.close()
+
+
+def test_in_a_careful_process_a_decoder_that_crashes_is_an_audio_error(make_utterances, monkeypatch):
+    whole, marked = (line.wav for line in make_utterances(2))
+    mark(marked)
+    crash_at_marked(monkeypatch)
+    expected = read_audio(whole)[0]
+    with careful():
+        np.testing.assert_array_equal(read_audio(whole)[0], expected)
+        with pytest.raises(AudioError, match=rf"^{marked}: the decoder crashed its process \(SIGSEGV\)"):
+            read_audio(marked)
+        with pytest.raises(AudioError, match=r"^the decoder crashed its process"):
+            read_audio(Path(marked).read_bytes())
 
 
 def test_without_pyav_its_formats_are_refused_with_the_command_to_install_it(corpora, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -13,6 +14,7 @@ import torch
 import yaml
 
 from tests.support import preloaded
+from wenet_uio.bin import export_jit
 from wenet_uio.config import load_config
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
@@ -58,6 +60,47 @@ def test_both_files_are_written_and_checked(trained):
     assert "of 2 utterances as the checkpoint decodes them" in done.stdout.split("final_quant.zip", 1)[1]
     for name in ("final.zip", "final_quant.zip"):
         assert from_torchscript((trained / name).read_bytes()).subsampling_rate() == 4
+
+
+class Forgetful:
+    """A runtime that multiplies its caches by 0."""
+
+    def __init__(self, runtime):
+        self.runtime = runtime
+
+    def __getattr__(self, name):
+        return getattr(self.runtime, name)
+
+    def forward_encoder_chunk(self, *inputs):
+        output, att_cache, cnn_cache = self.runtime.forward_encoder_chunk(*inputs)
+        return output, att_cache * 0, cnn_cache * 0
+
+
+def test_a_model_that_can_stream_is_checked_in_chunks_too(trained, monkeypatch, capsys):
+    config = yaml.safe_load((trained / "train.yaml").read_text())
+    config["encoder_conf"] |= {"causal": True, "cnn_module_kernel": 8, "cnn_module_norm": "layer_norm"}
+    config["encoder_conf"] |= {"use_dynamic_chunk": True}
+    (trained / "train.yaml").write_text(yaml.safe_dump(config))
+    torch.manual_seed(0)
+    torch.save(build_model(load_config(trained / "train.yaml")).state_dict(), trained / "final.pt")
+    given = [
+        ("config", "train.yaml"),
+        ("checkpoint", "final.pt"),
+        ("check_data", "data.list"),
+        ("output_file", "a.zip"),
+    ]
+    command = ["export_jit.py", *(text for name, file in given for text in (f"--{name}", str(trained / file)))]
+    monkeypatch.setattr(sys, "argv", command)
+    export_jit.main()
+    offline, chunks, size = capsys.readouterr().out.splitlines()
+    assert offline.startswith(f"{trained}/a.zip: 3 of 3 utterances as the checkpoint decodes them")
+    assert chunks.startswith(f"{trained}/a.zip, in chunks of 16: 3 of 3 utterances as the checkpoint decodes them")
+    assert size.endswith(" MB")
+    (trained / "a.zip").unlink()
+    monkeypatch.setattr(export_jit, "from_torchscript", lambda content: Forgetful(from_torchscript(content)))
+    with pytest.raises(ValueError, match="a.zip, in chunks of 16: not written"):
+        export_jit.main()
+    assert not (trained / "a.zip").exists()
 
 
 def test_a_missing_checkpoint_is_one_line_and_nothing_is_written(trained):

@@ -17,6 +17,7 @@ import torch
 import yaml
 
 from tests.train.support.training_corpus import write_corpus
+from wenet_uio.train.checkpoint import RunFolder
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = [sys.executable, "-m", "wenet_uio.bin.launch"]
@@ -85,12 +86,8 @@ def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path,
     process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split())
     wait_for((corpus / "exp/epoch_0.pt").exists, process)
     if whole_group:
-        ranks = {int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(process.pid)], text=True).split()}
-        workers = {
-            int(pid)
-            for rank in ranks
-            for pid in subprocess.run(["pgrep", "-P", str(rank)], capture_output=True, text=True).stdout.split()
-        }
+        ranks = children(process.pid)
+        workers = [worker for rank in ranks for worker in children(rank)]
         assert len(ranks) == 2
         assert len(workers) >= 2
         for pid in (*workers, *ranks):
@@ -105,6 +102,31 @@ def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path,
         status, said = train(corpus, "--override_config", f"max_steps={int(step) + 2}")
         assert status == 0, said
         assert f"resuming after step {step}," in said
+
+
+def test_a_killed_launcher_takes_its_ranks_with_it_and_meanwhile_the_folder_is_locked(corpus: Path) -> None:
+    (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
+    process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split())
+    wait_for((corpus / "exp/epoch_0.pt").exists, process)
+    ranks = children(process.pid)
+    with pytest.raises(ValueError, match=rf"exp: process ({ranks[0]}|{ranks[1]}) of .*, since .* trains in this"):
+        RunFolder(corpus / "exp").hold()
+    processes = [*ranks, *(worker for rank in ranks for worker in children(rank))]
+    assert len(processes) >= 4
+    process.kill()
+    process.communicate(timeout=60)  # ends when no process is left that could write
+    assert not any(map(is_running, processes))
+    RunFolder(corpus / "exp").hold()
+
+
+def children(process: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def is_running(process: int) -> bool:
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_failure_is_reported_once(corpus: Path) -> None:

@@ -1,5 +1,6 @@
 """transcribe.py on audio, from the command line."""
 
+import io
 import json
 import os
 import re
@@ -94,6 +95,25 @@ def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_othe
     assert errors[1].startswith("error: none.wav: ")
 
 
+def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
+    text = call(monkeypatch, capsys, "five.wav").out
+    with open("five.wav", "rb") as file:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        assert call(monkeypatch, capsys, "-").out == text
+    samples, rate = soundfile.read("five.wav")
+    soundfile.write("stereo.wav", np.stack((np.zeros_like(samples), samples), axis=1), rate)
+    assert call(monkeypatch, capsys, "stereo.wav", "--channel", 1).out == text
+    assert "silent" not in caplog.text
+    found = call(monkeypatch, capsys, "stereo.wav", "five.wav").out
+    assert found == "".join(f"five.wav\t{line}\n" for line in text.splitlines())
+    assert "warning: stereo.wav: channel 0 is silent (below -60 dBFS); channels with sound: 1" in caplog.text
+    vtt = call(monkeypatch, capsys, "five.wav", "--format", "vtt").out
+    assert vtt.startswith("WEBVTT\n\n00:00:01.")
+    assert vtt.count(" --> ") == 5
+    call(monkeypatch, capsys, "stereo.wav", "--format", "vtt", "--output_dir", "out")
+    assert Path("out/stereo.vtt").read_text() == "WEBVTT\n\n"
+
+
 def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):
     text = call(monkeypatch, capsys, "five.wav").out
     assert call(monkeypatch, capsys, "five.wav", "--output_dir", "out").out == ""
@@ -108,7 +128,7 @@ def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):
         (["--mode", "greedy"], "unknown decode mode greedy; known: "),
         (["--window", 3, "--overlap", 2], "overlap: expected above 0 and at most half the window"),
         (["--batch_size", 0], "--batch_size"),
-        (["--model", "."], r"neither avg\.pt nor final\.pt in it"),
+        (["--model", "."], r"expected a folder with train\.yaml and avg\.pt or final\.pt"),
     ],
 )
 def test_wrong_options_are_named(audio, monkeypatch, capsys, options, message):

@@ -15,6 +15,8 @@ from wenet_uio.config.batch import BatchConf
         ({"bucket_duration_bins": ((4.0, 9),), "bucket_batch_size": (1, 2)}, "2 numbers for 1 bucket_duration_bins"),
         ({"bucket_duration_bins": (8.0, 4.0), "bucket_batch_size": (1, 2)}, "bucket_duration_bins must rise"),
         ({"bucket_duration_bins": (4.0,), "bucket_batch_size": (1,), "max_tps": (1, 2)}, "2 numbers for 1 durations"),
+        ({"bucket_duration_bins": (), "bucket_batch_size": ()}, "bucket_duration_bins has no bin"),
+        ({"bucket_duration_bins": (), "bucket_batch_size": (4,)}, "bucket_duration_bins has no bin"),
         ({"quadratic_duration": 20}, "goes with batch_duration"),
         ({"quadratic_factor": 20}, "goes with batch_tokens"),
     ],

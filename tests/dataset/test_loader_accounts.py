@@ -54,7 +54,7 @@ def test_a_bug_in_an_operator_is_not_bad_data(lists):
     def buggy(example):
         return replace(example, key=example.key / 2)
 
-    one._loader.dataset.chain += (buggy,)
+    one.reader.chain += (buggy,)
     with pytest.raises(TypeError):
         list(one)
 
@@ -166,7 +166,8 @@ def test_bad_samples_of_the_next_pass_in_a_nominal_epoch_are_in_the_ledger_once_
     step = EpochPlan.step
     monkeypatch.setattr(EpochPlan, "step", in_two)
     one = make()
-    first = one.cursor.plan_of(1).step(0, 1, 0).pieces[0].rows[0]
+    planned = one.cursor.plan_of(1).step(0, 1, 0).pieces[0]
+    first = 10 * planned.shards[0] + planned.rows[0]
     stream = iter(one)
     for _ in range(2 * one.cursor.plan.num_batches):
         next(stream)

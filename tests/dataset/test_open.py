@@ -14,8 +14,10 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
+from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.open import as_planned, open_corpus, open_filtered, open_for
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.char import CharSplitter
@@ -51,7 +53,7 @@ def test_a_plain_list_is_opened_as_by_open_list(make_lists):
 def in_turns(mix):
     """Source of each batch of the first pass, in order."""
     corpus = Passes(mix).corpus_of(0)
-    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, lanes=1)
+    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
     sources = sources_of(corpus)
     return [int(sources.numbers(batch.pieces[0].shards)[0]) for batch in map(plan.batch, range(plan.num_batches))]
 
@@ -66,6 +68,17 @@ def test_sources_that_take_turns_have_equally_many_batches_in_alternation(write)
     assert counts[0] > 10
     assert sum(a == b for a, b in itertools.pairwise(batches)) <= 1
     assert mix.quotas[0] > 1.5 * mix.quotas[1]  # short utterances fill a batch less
+
+
+@pytest.mark.parametrize("per_batch", ["weighted", "round_robin"])
+def test_a_source_without_utterances_for_its_share_of_the_batches_is_refused_by_name(write, per_batch):
+    path = write([{"type": "raw", "data_list": "RAW"}, {"type": "raw", "data_list": "LONG"}])
+    content = {"sources": yaml.safe_load(open(path)), "per_batch": per_batch}
+    config = parse_config({"dataset_conf": {"filter_conf": {"min_length": 10, "max_length": 300}}}, "test")
+    with pytest.raises(ListError, match=r"long.list: .*leaves no utterance for its share .*per_batch: " + per_batch):
+        open_for(config, write(content), "raw", training=True, tokenizer=TOKENIZER)
+    open_for(config, write({**content, "per_batch": True}), "raw", training=True, tokenizer=TOKENIZER)
+    open_for(config, write(content), "raw", training=False, tokenizer=TOKENIZER)
 
 
 def test_weights_can_be_shares_of_batches(write):

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from tests.diagnose.support.checking import write
+from wenet_uio.dataset.corpus.index import write_index
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing, encode_sample
@@ -78,11 +79,19 @@ def faulty_shard_list(planted, tmp_path):
     write_shard(shards / "cut.tar", [encode_sample(replace(lines[0], key=key), Storing()) for key in ("cut0", "cut1")])
     os.truncate(shards / "cut.tar", os.path.getsize(shards / "cut.tar") - 3000)
     os.remove(f"{shards}/cut.tar.idx")
+    stale = [encode_sample(replace(lines[0], key=key), Storing()) for key in ("stale0", "stale1")]
+    rows = write_shard(shards / "stale.tar", stale).rows
+    swapped = replace(rows, audio_offset=rows.audio_offset[::-1])
+    write_index([shards / "stale.tar.idx"], swapped, [], {"tar_bytes": (shards / "stale.tar").stat().st_size})
     (shards / "noise.tar").write_bytes(np.random.default_rng(0).bytes(20_000))
     (shards / "nothing.tar").write_bytes(b"")
     tarfile.open(shards / "hollow.tar", "w").close()
     broken = [str(shards / f"{name}.tar") for name in ("missing", "noise", "nothing")]
-    whole = [str(shards / f"{name}.tar") for name in ("cut", "unpaired", "hollow")]
+    whole = [str(shards / f"{name}.tar") for name in ("cut", "unpaired", "hollow", "stale")]
     (tmp_path / "shard.list").write_text("\n".join([*names, *broken, *whole]))
-    found = {"not_indexed": ["cut1", "cut1.wav", "only_audio", "only_text"], "empty_shard": [whole[2]]}
-    return tmp_path / "shard.list", {**expected, **found, "broken_shard": broken}
+    found = {
+        "not_indexed": ["cut1", "cut1.wav", "only_audio", "only_text"],
+        "empty_shard": [whole[2]],
+        "stale_index": [whole[3]],
+    }
+    return tmp_path / "shard.list", {**expected, **found, "broken_shard": sorted([*broken, whole[0]])}

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.dataset.support.hostile_lists import RAW, SHARD, as_bytes
+from tests.dataset.support.tars import write_tar
 from tests.diagnose.support.checking import check
 from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
+from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_shards import opened_for_check
@@ -26,6 +29,32 @@ def fix(data_list, data_type, out):
         return write_clean_list(corpus, report, str(out), str(data_list))
 
 
+def test_every_hostile_line_of_a_raw_list_is_found_and_left_out(make_utterances, tmp_path):
+    good = [json.dumps({"key": line.key, "wav": line.wav, "txt": line.text}).encode() for line in make_utterances(2)]
+    (tmp_path / "a.wav").write_bytes(Path(tmp_path / "wav" / "utt0000.wav").read_bytes())
+    hostile = [as_bytes(text) for text, _ in RAW.values()]
+    (tmp_path / "raw.list").write_bytes(b"\xef\xbb\xbf" + b"\n".join([good[0], *hostile, good[1]]) + b"\n")
+    report = check(tmp_path / "raw.list", "raw")
+    assert (report.utterances, report.counts[NOT_INDEXED]) == (2, len(RAW))
+    assert fix(tmp_path / "raw.list", "raw", tmp_path / "clean.list") == 2
+    assert check(tmp_path / "clean.list", "raw").losses == 0
+    assert (tmp_path / "clean.list.left_out.jsonl").read_text().count("\n") == len(RAW)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_every_hostile_line_of_a_shard_list_is_found_and_left_out(make_utterances, tmp_path, lost):
+    make_shard_list(make_utterances(4), tmp_path / "s", str(tmp_path / "good"), ShardOptions(per_shard=2))
+    shards = (tmp_path / "good").read_bytes().splitlines()
+    if lost:
+        Path(shards[1].decode()).unlink()
+    hostile = [text for text, _ in SHARD.values()]
+    (tmp_path / "list").write_bytes(b"\n".join([*hostile, *shards]) + b"\n")
+    named = {finding.key for finding in check(tmp_path / "list", "shard").findings}
+    assert named >= {f"{tmp_path}/list:{number}" for number in range(1, len(SHARD) + 1)}
+    assert fix(tmp_path / "list", "shard", tmp_path / "clean") == (2 if lost else 4)
+    assert check(tmp_path / "clean", "shard").losses == 0
+
+
 @pytest.mark.parametrize("kind", ["raw", "shard"])
 def test_fixed_lists_lose_nothing_and_the_ledger_names_the_losses(kind, faulty_raw_list, faulty_shard_list, tmp_path):
     data_list, expected = faulty_raw_list if kind == "raw" else faulty_shard_list
@@ -36,7 +65,8 @@ def test_fixed_lists_lose_nothing_and_the_ledger_names_the_losses(kind, faulty_r
     assert sorted((line["kind"], line["key"]) for line in ledger) == sorted((k, key) for k in lost for key in lost[k])
     report = check(out, kind)
     assert report.losses == 0
-    assert report.utterances == left == 40 + len(set(expected) & SUSPECTS.keys()) + (kind == "shard")  # cut0
+    others = 2 * (kind == "shard")  # cut0; and two utterances are in the shard with the stale index
+    assert report.utterances == left == 40 + len(set(expected) & SUSPECTS.keys()) + others
 
 
 def test_a_fixed_raw_list_keeps_its_lines_unchanged(faulty_raw_list, tmp_path):
@@ -77,3 +107,14 @@ def test_a_fix_of_the_list_itself_or_into_another_folder_is_refused(out, message
         fix(raw, "raw", tmp_path / out)
     assert raw.read_bytes() == before
     assert not (tmp_path / "other").exists()
+
+
+def test_samples_whose_names_have_blanks_are_copied_one_by_one(tmp_path, make_utterances):
+    audio = Path(make_utterances(1)[0].wav).read_bytes()
+    members = [(f"my {n}.x.{kind}", b"a" if kind == "txt" else audio) for n in ("a", "b") for kind in ("txt", "wav")]
+    members += [("my a.x.txt", b"a"), ("my a.x.wav", audio)]  # the key a second time
+    (tmp_path / "list").write_text(write_tar(tmp_path / "a.tar", members) + "\n")
+    assert fix(tmp_path / "list", "shard", tmp_path / "clean") == 2
+    (copied,) = (tmp_path / "clean").read_text().split()
+    with tarfile.open(copied) as tar:
+        assert tar.getnames() == [name for name, _ in members[:4]]

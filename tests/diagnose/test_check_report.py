@@ -3,6 +3,9 @@
 import re
 from dataclasses import replace
 
+import pytest
+
+from tests.audio.support.crashing import crash_at_marked, mark
 from tests.diagnose.support.checking import TOKENIZER
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.reader import BatchReader
@@ -37,3 +40,23 @@ def test_the_first_five_findings_of_a_kind_have_players(make_utterances, tmp_pat
     page = (tmp_path / "page.html").read_text()
     assert len(re.findall("<th>utt[0-9]+<td>你 in: 你<td>", page)) == 7
     assert page.count("<audio ") == 5
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_audio_that_crashes_the_decoder_is_named_and_the_page_has_no_player_for_it(
+    make_utterances, tmp_path, monkeypatch, processes
+):
+    lines = make_utterances(7)
+    make_raw_list(lines, str(tmp_path / "list"))
+    mark(lines[2].wav)
+    mark(lines[5].wav)
+    crash_at_marked(monkeypatch)
+    with opened_for_check(str(tmp_path / "list"), "raw") as (corpus, not_indexed):
+        report = check_corpus(corpus, not_indexed, Reading(), processes=processes)
+        write_html(str(tmp_path / "page.html"), report, BatchReader(corpus, (), (), DatasetConf()), "a list")
+    named = [(finding.kind, finding.key) for finding in report.findings]
+    assert named == [("unreadable", lines[2].key), ("unreadable", lines[5].key)]
+    assert report.findings[0].detail.startswith(f"{lines[2].wav}: the decoder crashed its process (SIGSEGV)")
+    page = (tmp_path / "page.html").read_text()
+    assert "the decoder crashed its process" in page
+    assert "<audio " not in page

@@ -21,8 +21,16 @@ def test_the_json_has_every_kind_and_its_keys():
     ]
     assert values["counts"] == dict.fromkeys(
         [
-            *("broken_shard", "empty_shard", "not_indexed", "unreadable", "changed_length", "duplicate_key"),
-            *("empty_text", "silent", "clipped", "other_rate", "duration", "characters_per_second"),
+            *(
+                "broken_shard",
+                "empty_shard",
+                "changed_shard",
+                "not_indexed",
+                "unreadable",
+                "changed_length",
+                "duplicate_key",
+            ),
+            *("empty_text", "stale_index", "silent", "clipped", "other_rate", "duration", "characters_per_second"),
             *("space_to_unknown", "unknown_unit"),
         ],
         0,

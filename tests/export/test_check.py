@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from wenet_uio.export.check import INT8, Agreement, Difference, Limits, compare, judge, recognise_all
+from wenet_uio.export.check import INT8, Agreement, Difference, Limits, compare, joined, judge, recognise_all
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.search import DecodeOptions
@@ -45,6 +45,23 @@ def test_nan_is_refused(make_model, examples):
 def test_no_utterance_to_check_is_an_error(make_model):
     with pytest.raises(ValueError, match="no utterance"):
         recognise_all(make_model("transformer"), [("short", torch.randn(1, 3, 40))], 5, OPTIONS)
+
+
+def test_examples_are_joined_in_a_circle_until_they_are_long_enough():
+    examples = [(name, torch.full((1, length, 2), float(length))) for name, length in (("a", 3), ("b", 9), ("c", 2))]
+    found = {key: [int(frame) for frame in feats[0, :, 0]] for key, feats in joined(examples, 7)}
+    assert found == {"a and 1 more": [3] * 3 + [9] * 9, "b": [9] * 9, "c and 2 more": [2] * 2 + [3] * 3 + [9] * 9}
+    assert joined(examples[:1], 7)[0][1].size(1) == 9
+    assert joined([], 7) == []
+
+
+def test_only_a_check_in_chunks_joins_examples(make_model, examples):
+    model = make_model("u2pp")
+    whole = recognise_all(model, examples, 2, OPTIONS)
+    assert [reference.feats.size(1) for reference in whole] == [60, 67]
+    in_chunks = recognise_all(model, examples, 2, DecodeOptions(decoding_chunk_size=8, num_decoding_left_chunks=2))
+    assert [reference.key for reference in in_chunks] == ["utterance0 and 3 more", "utterance1 and 3 more"]
+    assert all(reference.log_probs.size(1) >= 6 * 8 for reference in in_chunks)
 
 
 def test_judge_names_the_first_difference():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wenet_uio.export.check import compare, recognise_all
+from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
 from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph, wenet_graphs
@@ -53,6 +53,36 @@ def test_the_sherpa_graph_gives_the_log_probabilities_of_the_checkpoint(make_mod
     agreement = compare(exported, references, options, modes=("ctc_greedy_search",))
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
+
+
+def forget(monkeypatch, *caches):
+    """Multiply outputs of streaming encoders by 0; 1 is the attention cache, 2 the convolution cache."""
+    call = OnnxModel.__call__
+
+    def forgetful(model, **inputs):
+        outputs = call(model, **inputs)
+        return [output * (len(outputs) < 3 or number not in caches) for number, output in enumerate(outputs)]
+
+    monkeypatch.setattr(OnnxModel, "__call__", forgetful)
+
+
+@pytest.mark.parametrize("caches", [(1, 2), (1,), (2,)], ids=["both", "attention", "convolution"])
+@pytest.mark.parametrize("chunks", [Chunks(16, 4), Chunks(16, -1)], ids=["4 left", "all left"])
+def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(
+    make_model, examples, monkeypatch, chunks, caches
+):
+    model, options = make_model("u2pp"), options_of(chunks)
+    short = [(key, feats[:, :30]) for key, feats in examples]  # 6 of the 16 encoder frames of a chunk
+    references = recognise_all(model, short, 3, options)
+    ways = {"wenet": (ExportedModel(WenetOnnx(wenet_contents(model, chunks)), model), MODES)}
+    if chunks.left >= 0:
+        ways["sherpa"] = (SherpaOnnx(to_onnx(sherpa_graph(model, 40, chunks)), model), (GREEDY,))
+    for exported, modes in ways.values():
+        judge("streaming", compare(exported, references, options, modes), Limits(), str)
+    forget(monkeypatch, *caches)
+    for exported, modes in ways.values():
+        with pytest.raises(ValueError, match="not written"):
+            judge("streaming", compare(exported, references, options, modes), Limits(), str)
 
 
 def test_files_have_the_metadata_that_the_runtimes_read(make_model):

@@ -64,6 +64,37 @@ def test_files_that_are_not_a_state_dict_are_refused(tmp_path: Path) -> None:
         read_weights(tmp_path / "absent.pt")
 
 
+def test_a_flipped_bit_anywhere_is_refused_or_changes_no_weight(tmp_path: Path) -> None:
+    weights = model().state_dict()
+    whole = saved(weights, tmp_path / "whole.pt").read_bytes()
+    path, refused = tmp_path / "weights.pt", 0
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        try:
+            found = read_weights(path)
+        except ValueError as error:
+            refused += 1
+            assert str(error).startswith(f"{path}: ")
+        else:
+            assert all(torch.equal(found[name], weight) for name, weight in weights.items())
+    assert refused > len(whole) / 3 / 5  # the rest are padding and dates
+
+
+def test_a_damaged_weight_is_named_as_such(tmp_path: Path) -> None:
+    path = saved({"weight": torch.arange(1000)}, tmp_path / "avg.pt")
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(torch.arange(1000).numpy().tobytes()) + 4000] ^= 1
+    path.write_bytes(whole)
+    assert torch.load(path)["weight"].tolist() != list(range(1000))  # torch does not notice
+    with pytest.raises(ValueError, match=r"avg.pt: damaged: the checksum of its part .*data/0 does not match; restore"):
+        read_weights(path)
+
+
+def test_files_without_checksums_are_read(tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(3)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert read_weights(tmp_path / "old.pt")["weight"].tolist() == [1, 1, 1]
+
+
 def test_only_the_weights_of_the_given_modules_are_copied(tmp_path: Path) -> None:
     source, target = model(), model()
     old = target[0].weight.clone()

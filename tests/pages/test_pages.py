@@ -18,6 +18,15 @@ def test_text_is_escaped_in_elements_and_attributes():
     assert page.count("&#34;&gt;&lt;script&gt;") == 4
 
 
+def test_uris_are_shown_without_their_secrets_and_pictures_stay_whole():
+    picture = data_uri(b"\xfb\xef" * 3000 + b"?sig=", "image/png")
+    page = "".join(render("plan", title="http://a:secret@host/a", figures={"": "http://h/?sig=secret"}, plots=picture))
+    assert "http://…@host/a" in page
+    assert "http://h/?…" in page
+    assert "secret" not in page
+    assert str(picture) in page
+
+
 def test_a_missing_value_is_an_error():
     with pytest.raises(jinja2.UndefinedError, match="'plots' is undefined"):
         list(render("plan", title="", figures={}))

@@ -1,10 +1,13 @@
 import io
 import json
+import runpy
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from tests.dataset.support.tars import write_tar
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.prepare.extraction import Sample, extract, read_samples
 from wenet_uio.prepare.list_making import make_shard_list
@@ -59,14 +62,71 @@ def test_nothing_is_written_outside_the_folder(tmp_path, key):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_samples_before_damage_are_read(shard, tmp_path):
+def all_samples(path):
+    """Keys of the samples that are given, and the error at the end ("" if there is none)."""
+    keys = []
+    try:
+        for sample in read_samples(str(path)):
+            keys.append(sample.key)
+    except ListError as error:
+        return keys, str(error)
+    return keys, ""
+
+
+def test_all_samples_that_damage_spares_are_given_before_the_error(shard, tmp_path):
     path, _ = shard
     whole = Path(path).read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[: len(whole) // 2])
-    samples = read_samples(str(tmp_path / "cut.tar"))
-    assert next(samples).key == "utt0000"
-    with pytest.raises(ListError, match="cut.tar: "):
-        list(samples)
+    keys, error = all_samples(tmp_path / "cut.tar")
+    assert keys[0] == "utt0000"
+    assert error.startswith(f"{tmp_path}/cut.tar: utt000")
+    assert "cut short" in error
+    at = whole.index(b"utt0002.txt")
+    (tmp_path / "hole.tar").write_bytes(whole[:at] + b"\x07" * 512 + whole[at + 512 :])
+    keys, error = all_samples(tmp_path / "hole.tar")
+    assert keys == [f"utt000{number}" for number in range(6)]
+    assert f"hole.tar: damaged at byte {at} (no header of a member); the next member that can be read is" in error
+    for tail in (bytes(50_000), b"\0" * 1024 + b"garbage", b"garbage" * 100):
+        (tmp_path / "tail.tar").write_bytes(whole + tail)
+        keys, error = all_samples(tmp_path / "tail.tar")
+        assert len(keys) == 6
+        assert error
+
+
+def test_a_member_that_occurs_twice_is_reported(tmp_path):
+    write_tar(tmp_path / "x.tar", [("a.txt", "one"), ("a.txt", "two"), ("b.txt", "three")])
+    assert all_samples(tmp_path / "x.tar") == (
+        ["a", "b"],
+        f"{tmp_path}/x.tar: a.txt: occurs more than once; the last is given",
+    )
+
+
+@pytest.mark.parametrize("mode", ["gz", "bz2", "xz"])
+def test_a_compressed_tar_that_is_cut_short_gives_its_samples_and_an_error(mode, shard, tmp_path):
+    path, _ = shard
+    with tarfile.open(path) as tar, tarfile.open(tmp_path / "whole", f"w:{mode}") as packed:
+        for member in tar:
+            packed.addfile(member, tar.extractfile(member))
+    assert all_samples(tmp_path / "whole") == ([f"utt000{number}" for number in range(6)], "")
+    data = (tmp_path / "whole").read_bytes()
+    (tmp_path / "cut").write_bytes(data[: len(data) // 2])
+    keys, error = all_samples(tmp_path / "cut")
+    assert len(keys) < 6
+    assert error.startswith(f"{tmp_path}/cut: cut short or damaged (")
+
+
+def test_the_command_names_every_damaged_shard_and_fails(shard, tmp_path, capsys, monkeypatch):
+    path, _ = shard
+    for name in ("first.tar", "second.tar"):
+        (tmp_path / name).write_bytes(Path(path).read_bytes() + b"garbage")
+    monkeypatch.setattr(
+        sys, "argv", ["extract_shard.py", *(str(tmp_path / f"{name}.tar") for name in ("first", "second"))]
+    )
+    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "extract_shard.py"))
+    assert tool["main"]() == 1
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 12
+    assert [line.split(": ")[1].rpartition("/")[2] for line in printed.err.splitlines()] == ["first.tar", "second.tar"]
 
 
 def test_a_list_of_tars_is_not_taken_for_a_tar(tmp_path):

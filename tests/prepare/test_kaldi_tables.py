@@ -6,6 +6,7 @@ from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.prepare.kaldi_tables import (
     check_row,
     read_audio_lines,
+    read_filled_table,
     read_utterances,
     recording_names,
     write_audio_tables,
@@ -102,3 +103,9 @@ def test_recordings_and_their_parts_are_ordered_by_the_bytes_of_their_names(tmp_
     write_audio_tables(tmp_path, lines, lambda line: line.wav)
     assert (tmp_path / "wav.scp").read_text() == "a /x/é.wav\nb /x/z.wav\n"
     assert not (tmp_path / "segments").exists()
+
+
+def test_a_key_with_a_control_character_is_refused_with_the_word_to_write(tmp_path):
+    (tmp_path / "wav.scp").write_text("a\x1bb /a.wav\n")
+    with pytest.raises(ListError, match=r"wav.scp: the key 'a\\x1bb' holds a control character; write 'a_b'"):
+        read_filled_table(str(tmp_path / "wav.scp"))

@@ -93,6 +93,23 @@ def test_a_broken_file_of_any_kind_is_named(make_utterances, tmp_path, how, opti
     assert open_list(str(tmp_path / "list"), "shard").num_samples == 2
 
 
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
+def test_a_wav_that_is_shorter_than_its_header_is_bad_in_raw_lists_and_in_shards(make_utterances, tmp_path, subtype):
+    lines = make_utterances(3)
+    cut = Path(lines[1].wav)
+    samples, rate = soundfile.read(cut)
+    soundfile.write(cut, samples, rate, subtype=subtype)
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    lines.append(RawLine("part", str(cut), "a", 0.05, 0.1))  # a part that the file has
+    for bad in (
+        make_raw_list(lines, str(tmp_path / "raw")),
+        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list")),
+        make_shard_list(lines, tmp_path / "t", str(tmp_path / "other"), ShardOptions(max_bytes=10**6)),
+    ):
+        ((key, reason),) = bad
+        assert (key, "cut short" in reason) == ("utt0001", True)
+
+
 def test_a_shard_without_a_packed_utterance_is_not_listed(make_utterances, tmp_path):
     lines = make_utterances(3)
     os.remove(lines[1].wav)

@@ -89,6 +89,29 @@ def test_a_byte_order_mark_before_a_manifest_is_ignored(make_utterances, tmp_pat
     assert [found.key for found in READERS["nemo"](str(tmp_path / "manifest.json"))] == [line.key]
 
 
+@pytest.mark.parametrize("to", ["raw", "nemo", "kaldi", "lhotse"])
+@pytest.mark.parametrize("form", ["tsv", "csv", "nemo"])
+def test_missing_audio_is_named_whatever_the_target(make_utterances, tmp_path, form, to):
+    (line,) = make_utterances(1)
+    names = [line.wav, "gone.wav", "x" * 5000]
+    if form == "nemo":
+        text = "".join(json.dumps({"audio_filepath": name, "text": "a", "duration": 1.0}) + "\n" for name in names)
+    else:
+        rows = [("path", "text"), *((name, "a") for name in names)]
+        text = "".join({"tsv": "\t", "csv": ","}[form].join(row) + "\n" for row in rows)
+    (tmp_path / "source").write_text(text)
+    with pytest.raises(ListError, match=r"source: 2 audio file\(s\) not found: .*gone.wav, .*xxx"):
+        convert_manifest(str(tmp_path / "source"), form, str(tmp_path / "out.jsonl"), to, Executor())
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_wav_that_is_cut_short_is_named_where_its_length_is_needed(make_utterances, tmp_path):
+    (line,) = make_utterances(1)
+    Path(line.wav).write_bytes(Path(line.wav).read_bytes()[:2000])
+    with pytest.raises(ListError, match=r"utt0000: .*utt0000.wav: cut short"):
+        WRITERS["nemo"]([line], str(tmp_path / "out"), Executor())
+
+
 def test_errors_of_a_conversion_name_the_utterance_or_line(lines, tmp_path):
     WRITERS["raw"]([*lines, lines[0]], str(tmp_path / "twice"), Executor())
     with pytest.raises(ListError, match="key utt0000 comes twice"):

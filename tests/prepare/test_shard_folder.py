@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
@@ -20,7 +21,7 @@ def test_a_shorter_run_removes_the_shards_of_a_longer_one(make_utterances, tmp_p
     shards = [f"shards_{number:09d}" for number in (0, 1)]
     receipts = [f".packed/{shard}.json" for shard in shards]
     tars = [f"{shard}.tar{suffix}" for shard in shards for suffix in ("", ".idx")]
-    assert list(contents(tmp_path / "s")) == [".packed/lock", *receipts, *tars]
+    assert list(contents(tmp_path / "s")) == [".packed/lock", ".packed/shards.list", *receipts, *tars]
 
 
 OTHER_RUNS = [
@@ -63,3 +64,71 @@ def test_temporary_files_of_a_killed_run_are_removed_and_other_files_are_left_al
     make_shard_list(make_utterances(2), folder, str(tmp_path / "list"))
     assert not any((folder / name).exists() for name in left)
     assert all((folder / name).exists() for name in other)
+
+
+def test_shards_of_another_list_are_not_replaced_and_the_list_is_named(make_utterances, tmp_path):
+    lines = make_utterances(12)
+    make_shard_list(lines[:8], tmp_path / "s", str(tmp_path / "train.list"), ShardOptions(per_shard=2))
+    before = contents(tmp_path)
+    for other in (lines[8:], lines[:4]):
+        with pytest.raises(
+            ValueError, match=r"4 shard\(s\) that .*dev.list would .* belong to the list .*/train.list;"
+        ):
+            make_shard_list(other, tmp_path / "s", str(tmp_path / "dev.list"), ShardOptions(per_shard=5))
+    assert contents(tmp_path) == before
+    assert open_list(str(tmp_path / "train.list"), "shard").num_samples == 8
+
+
+def test_overwrite_replaces_the_shards_of_another_list_which_then_no_longer_owns_them(make_utterances, tmp_path):
+    lines = make_utterances(6)
+    train, dev = str(tmp_path / "train.list"), str(tmp_path / "dev.list")
+    make_shard_list(lines[:4], tmp_path / "s", train)
+    make_shard_list(lines[4:], tmp_path / "s", dev, overwrite=True)
+    make_shard_list(lines[4:], tmp_path / "s", dev, ShardOptions(per_shard=1))
+    assert open_list(dev, "shard").num_samples == 2
+    with pytest.raises(ValueError, match="belong to the list .*/dev.list;"):
+        make_shard_list(lines[:4], tmp_path / "s", train)
+
+
+def test_a_second_list_of_the_same_shards_needs_no_permission(make_utterances, tmp_path):
+    lines = make_utterances(4)
+    for name in ("one.list", "two.list"):
+        make_shard_list(lines, tmp_path / "s", str(tmp_path / name), ShardOptions(per_shard=2))
+        assert open_list(str(tmp_path / name), "shard").num_samples == 4
+
+
+def test_a_folder_that_was_moved_with_its_list_still_belongs_to_it(make_utterances, tmp_path):
+    lines = make_utterances(4)
+    make_shard_list(lines, tmp_path / "old" / "s", str(tmp_path / "old" / "list"))
+    (tmp_path / "old").rename(tmp_path / "new")
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    make_shard_list(lines[:2], tmp_path / "link" / "s", str(tmp_path / "new" / "list"))
+    assert open_list(str(tmp_path / "new" / "list"), "shard").num_samples == 2
+
+
+def test_shards_of_earlier_versions_belong_to_the_list_that_names_them(make_utterances, tmp_path):
+    lines = make_utterances(4)
+    make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=2))
+    (tmp_path / "s" / ".packed" / "shards.list").unlink()
+    with pytest.raises(ValueError, match="belong to another list, or were made by another tool"):
+        make_shard_list(lines[2:], tmp_path / "s", str(tmp_path / "dev.list"))
+    make_shard_list(lines[2:], tmp_path / "s", str(tmp_path / "list"))
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == 2
+
+
+@pytest.mark.parametrize("place", [".", "0_5"])
+def test_tars_of_another_tool_with_the_same_names_are_kept(make_utterances, tmp_path, place):
+    tar = tmp_path / "s" / place / "shards_000000000.tar"
+    tar.parent.mkdir(parents=True)
+    tar.write_bytes(b"of another tool")
+    groups = [DurationGroup(0, 5)] if place != "." else []
+    with pytest.raises(ValueError, match="or were made by another tool; the first is shards_000000000.tar"):
+        make_shard_list(make_utterances(2), tmp_path / "s", str(tmp_path / "list"), ShardOptions(groups=groups))
+    assert tar.read_bytes() == b"of another tool"
+
+
+def test_a_prefix_that_begins_another_prefix_does_not_own_its_shards(make_utterances, tmp_path):
+    lines = make_utterances(2)
+    make_shard_list(lines, tmp_path / "s", str(tmp_path / "a"), ShardOptions("shards_20260101120000", per_shard=1))
+    make_shard_list(lines, tmp_path / "s", str(tmp_path / "b"), ShardOptions("shards"))
+    assert open_list(str(tmp_path / "a"), "shard").num_samples == 2

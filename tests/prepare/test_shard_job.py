@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.audio.support.crashing import crash_at_marked, mark
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.types import SampleRef
+from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.shard_job import ShardJob, Storing, encode_sample, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions
@@ -96,6 +98,29 @@ def test_the_reason_of_bad_audio_begins_with_its_path(make_utterances, tmp_path)
     reasons = dict(receipt.bad)
     assert reasons[cut.key].startswith(f"{cut.wav}: cut short: the header claims")
     assert reasons[missing.key] == f"{missing.wav}: No such file or directory"
+
+
+@pytest.mark.parametrize("kind", ["flac", "flac, bounded in bytes"])
+def test_audio_that_crashes_the_decoder_is_named_and_the_rest_is_packed(make_utterances, tmp_path, monkeypatch, kind):
+    lines = make_utterances(12)
+    for number in (3, 4, 9):
+        mark(lines[number].wav)
+    crash_at_marked(monkeypatch)
+    options = ShardOptions(per_shard=3, max_bytes=10**5 if "bounded" in kind else None, storing=Storing("flac"))
+    bad = make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), options, Executor(2))
+    assert [key for key, _ in bad] == [lines[number].key for number in (3, 4, 9)]
+    assert all("the decoder crashed its process (SIGSEGV)" in reason for _, reason in bad)
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == 9
+    assert make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), options, Executor(2)) == bad
+
+
+def test_running_out_of_memory_is_not_counted_as_bad_audio(make_utterances, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("wenet_uio.prepare.shard_job.audio_info", fail)
+    with pytest.raises(OSError, match="Cannot allocate"):
+        pack_shard(ShardJob(str(tmp_path), "one", make_utterances(2), Storing()))
 
 
 def test_an_error_while_writing_is_not_counted_as_bad_audio(make_utterances, tmp_path, monkeypatch):

@@ -1,10 +1,9 @@
 import random
 
-import pytest
 import torch
 
 from tests.search.support.plain_search import plain_hot_words
-from wenet_uio.search.context_graph import ContextGraph, read_phrases
+from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -56,11 +55,6 @@ def test_a_phrase_of_any_length_is_counted_to_its_last_token():
     assert bonuses(ContextGraph([phrase], 1.0), phrase[:-1])[-2:] == [99, 0]
 
 
-def test_phrases_are_read_as_tokens_and_those_that_cannot_be_spelt_are_returned(tmp_path):
+def test_phrases_become_tokens_and_those_that_cannot_be_spelt_are_returned():
     tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4})
-    path = tmp_path / "phrases"
-    path.write_text("ab\n\na b\nax\n")
-    assert read_phrases(path, tokenizer) == ([[2, 3], [2, 4, 3]], ["ax"])
-    path.write_text("xx\n")
-    with pytest.raises(ValueError, match="has no phrase that the units can spell"):
-        read_phrases(path, tokenizer)
+    assert tokenize_phrases(["ab", "", "a b", "ax"], tokenizer) == ([[2, 3], [2, 4, 3]], ["ax"])

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from wenet_uio.search.speech import Segment, windows
-from wenet_uio.search.subtitles import subtitles
+from wenet_uio.search.subtitles import srt
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.transcription import Cutting, Passage, Token, Transcriber, join
 from wenet_uio.search.types import Hypothesis
@@ -78,7 +78,7 @@ def said(text, start, step=0.1):
 
 
 def test_words_have_times_and_confidences():
-    words = Spelling().words(said("ab c", 1.0).tokens)
+    words = Spelling().segment(said("ab c", 1.0)).words
     assert [word.text for word in words] == ["ab", "c"]
     assert [word.start for word in words] == pytest.approx([0.98, 1.18])
     assert [word.end for word in words] == pytest.approx([1.12, 1.32])
@@ -86,7 +86,7 @@ def test_words_have_times_and_confidences():
 
 def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
     passages = [said("ab cd", 0.5), said("ef", 1.2), said("gh " * 60, 3600.0)]
-    cues = [cue.split("\n") for cue in subtitles(Spelling(), passages)]
+    cues = [cue.split("\n") for cue in srt([cue for each in passages for cue in Spelling().segment(each).cues()])]
     assert [cue[0] for cue in cues] == [str(number + 1) for number in range(len(cues))]
     assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]
     assert cues[1][1:3] == ["00:00:01,180 --> 00:00:02,180", "ef"]  # shown for a second, although the speech is shorter
@@ -96,5 +96,5 @@ def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
 
 
 def test_tokens_without_ctc_times_are_evenly_spaced():
-    tokens = Spelling()._tokens(Hypothesis((1, 2), 0.0), Segment(10.0, 14.0))
+    tokens = Spelling().tokens(Hypothesis((1, 2), 0.0), Segment(10.0, 14.0))
     assert [token.time for token in tokens] == [11.0, 13.0]

@@ -50,10 +50,10 @@ def _is_typing(node: ast.AST) -> bool:
 
 
 def graph() -> Graph:
-    """The imports between packages, without the public face of the dataset, which loads names when they are used."""
+    """The imports between packages, without the public faces, which load names when they are used."""
     names, found = modules(), defaultdict(lambda: defaultdict(list))
     for name, path in names.items():
-        if name == "wenet_uio.dataset":
+        if name in ("wenet_uio", "wenet_uio.dataset"):
             continue
         for imported in sorted(imports_of(path, names)):
             importer, target = room_of(name, path), room_of(imported, names[imported])

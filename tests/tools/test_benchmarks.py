@@ -31,6 +31,14 @@ def test_plan_scale_measures_every_world_size():
     assert [result["world_size"] for result in report["by_world_size"]] == [1, 8]
 
 
+def test_plan_mixing_measures_every_corpus_for_every_number_of_ranks():
+    done = benchmark("plan_mixing.py", "--utterances", 500, 2000, "--shard_size", 100, "--json")
+    assert done.returncode == 0, done.stderr
+    corpora = json.loads(done.stdout.splitlines()[-1])["corpora"]
+    assert [(each["utterances"], each["ranks"]) for each in corpora] == [(500, 1), (500, 8), (2000, 1), (2000, 8)]
+    assert all(0 < each["mates_again"] < 100 and each["padding"] > 0 for each in corpora)
+
+
 def test_plan_vs_lhotse_prints_its_help_without_lhotse(without_lhotse):
     done = benchmark("plan_vs_lhotse.py", "--help", before=[without_lhotse])
     assert done.returncode == 0, done.stderr

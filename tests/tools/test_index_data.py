@@ -48,7 +48,7 @@ def test_bad_samples_are_listed_and_the_status_is_1(foreign):
     tar.write_bytes(tar.read_bytes()[:9000])
     done = index_data(folder / "set.list", "--data_type", "shard")
     assert done.returncode == 1
-    assert "7 utterances, 0.00 h, 2 bad" in done.stdout
+    assert "7 utterances, 0.00 h, 3 bad" in done.stdout
     assert "bad: utt001_1.wav: cut short" in done.stderr
     assert "Traceback" not in done.stderr
 

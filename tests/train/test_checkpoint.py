@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import math
+import os
+import platform
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -27,14 +33,67 @@ def test_open_writes_the_config_and_deletes_incomplete_files(tmp_path: Path) -> 
     assert not names(folder.path, ".*")
 
 
+def holding(folder: Path) -> int:
+    """Fork a process that holds the folder, and a process of its own which inherits all files; its process id."""
+    ready, says_ready = os.pipe()
+    process = os.fork()
+    if not process:
+        held = RunFolder(folder)
+        held.hold()
+        if os.fork():
+            os.write(says_ready, b".")
+        time.sleep(100)
+        os._exit(0)
+    os.read(ready, 1)
+    return process
+
+
+def test_a_folder_that_another_process_holds_is_refused_by_name_until_that_process_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = holding(folder)
+    (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    for path in (folder, tmp_path / "run/../run"):
+        with pytest.raises(ValueError, match=rf"run: process {process} of {platform.node()}, since 20.*--model_dir"):
+            RunFolder(path).hold()
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    RunFolder(folder).hold()  # although a process that it forked, such as a data worker, lives on
+    os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_lock_file_of_a_run_that_ended_does_not_block(tmp_path: Path) -> None:
+    (tmp_path / "running.lock").write_text("process 1 of a machine that was switched off, since yesterday\n")
+    folder = RunFolder(tmp_path)
+    folder.hold()
+    folder.hold()
+    assert f"process {os.getpid()} of {platform.node()}" in (tmp_path / "running.lock").read_text()
+
+
+def test_a_file_system_without_locks_gives_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    RunFolder(tmp_path).hold()
+    assert f"{tmp_path} cannot be locked (No locks available)" in caplog.text
+
+
+def test_a_new_run_refuses_a_folder_in_which_another_run_began_meanwhile(tmp_path: Path) -> None:
+    RunFolder(tmp_path).save_state(3, {"step": 3})
+    with pytest.raises(ValueError, match=r"state_3\.pt: another run has begun here meanwhile; start again"):
+        RunFolder(tmp_path).open(tiny_config(), resumed=False)
+
+
 def test_a_new_run_deletes_records_of_an_earlier_run_and_a_resumed_run_keeps_them(tmp_path: Path) -> None:
     notes = ["bad_samples.jsonl", "environment.yaml", "too_large.jsonl"]
     for name in notes:
         (tmp_path / name).touch()
     RunFolder(tmp_path).open(tiny_config(), resumed=True)
-    assert names(tmp_path, "*") == [*notes, "train.yaml"]
+    assert names(tmp_path, "*.[jy]*") == [*notes, "train.yaml"]
     RunFolder(tmp_path).open(tiny_config(), resumed=False)
-    assert names(tmp_path, "*") == ["train.yaml"]
+    assert names(tmp_path, "*.[jy]*") == ["train.yaml"]
 
 
 def test_weights_are_a_plain_state_dict_that_loads_back(tmp_path: Path) -> None:
@@ -61,6 +120,20 @@ def test_two_states_are_kept_and_the_newest_readable_one_is_found(
     (tmp_path / "state_9.pt").write_bytes(b"")
     with pytest.raises(ValueError, match=r"no state_\*\.pt can be read"):
         folder.newest_state()
+
+
+def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = RunFolder(tmp_path)
+    for step in (8, 9):
+        folder.save_state(step, {"step": step, "weight": torch.arange(1000)})
+    state = tmp_path / "state_9.pt"
+    whole = bytearray(state.read_bytes())
+    whole[whole.index(torch.arange(1000).numpy().tobytes()) + 8] ^= 1
+    state.write_bytes(whole)
+    assert folder.newest_state()["step"] == 8
+    assert f"{state} cannot be read and is skipped: damaged: the checksum of its part" in caplog.text
 
 
 def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -> None:

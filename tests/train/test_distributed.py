@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
 
-from wenet_uio.train.distributed import World, auto_workers, cpu_threads
+from wenet_uio.train.distributed import World, auto_workers, cpu_threads, end_with_launcher
 
 
 def test_plain_python_is_a_world_of_one_rank() -> None:
@@ -55,3 +59,50 @@ def test_ranks_on_a_cpu_share_its_cores(local_size: int, omp_num_threads: str | 
     assert cpu_threads(world, 0, environment) == threads
     if threads is not None:
         assert cpu_threads(world, 1, environment) == (threads - 1 if threads > 2 else threads)
+
+
+def rank_of(launcher_ends: bool) -> int:
+    """Fork a launcher that forks a rank, and kill the launcher; the process id of the rank."""
+    read, write = os.pipe()
+    launcher = os.fork()
+    if not launcher:
+        if not os.fork():
+            end_with_launcher({"TORCHELASTIC_RUN_ID": "run"} if launcher_ends else {})
+            os.write(write, f"{os.getpid()}".encode())
+            time.sleep(20)
+            os._exit(0)
+        time.sleep(20)
+        os._exit(0)
+    rank = int(os.read(read, 20))
+    os.kill(launcher, signal.SIGKILL)
+    os.waitpid(launcher, 0)
+    return rank
+
+
+def is_running(process: int) -> bool:
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a feature of Linux")
+def test_a_rank_ends_when_torchrun_is_killed_and_other_processes_go_on() -> None:
+    rank, other = rank_of(launcher_ends=True), rank_of(launcher_ends=False)
+    give_up = time.monotonic() + 10
+    while is_running(rank) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert (is_running(rank), is_running(other)) == (False, True)
+    os.kill(other, signal.SIGKILL)
+
+
+def test_a_rank_whose_launcher_is_dead_already_does_not_start() -> None:
+    gone = os.fork()
+    if not gone:
+        os._exit(0)
+    os.waitpid(gone, 0)
+    if not (child := os.fork()):
+        try:
+            end_with_launcher({"TORCHELASTIC_RUN_ID": "run", "WENET_UIO_LAUNCHER": str(gone)})
+        except SystemExit:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

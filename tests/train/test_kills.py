@@ -1,4 +1,4 @@
-"""A run that is killed several times and resumed ends as an undisturbed run."""
+"""A run that is killed several times and resumed ends as an undisturbed run; workers that crash cost their samples."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.audio.support.crashing import mark
 from tests.train.support import killed_run
 from tests.train.support.training_corpus import write_corpus
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -46,6 +49,34 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def spoil(folder: Path, how: Callable[[Path], object]) -> Path:
+    """Write a corpus, two files of whose training set and one of whose validation set are spoilt."""
+    folder.mkdir()
+    write_corpus(folder)
+    for name, lost in (("train", (2, 17)), ("cv", (3,))):
+        open_list(str(folder / f"{name}.list"), "raw")  # indexed before it breaks
+        for number in lost:
+            how(folder / f"{name}{number}.wav")
+    return folder
+
+
+def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(tmp_path: Path) -> None:
+    folders = [spoil(tmp_path / "a", mark), spoil(tmp_path / "b", lambda wav: wav.write_bytes(b""))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.train.support.crashing_run", *map(str, folders)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("a data worker crashed (SIGSEGV)") >= 2
+    crashing, unreadable = (torch.load(folder / "exp/final.pt") for folder in folders)
+    assert all(torch.equal(crashing[name], unreadable[name]) for name in unreadable)
+    named = [bad_samples(folder) for folder in folders]
+    assert named[0] == named[1]
+    assert len(named[0]) == 2 * 2 + 1
+    records = [yaml.safe_load((folder / "exp/epoch_1.yaml").read_text())["samples"] for folder in folders]
+    assert records[0] == records[1]
+    assert records[0]["bad"] == {"unreadable": 2}
 
 
 def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:

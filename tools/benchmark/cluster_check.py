@@ -89,7 +89,7 @@ def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
                     real.fetched[number, uri] += 1
     cluster = replace(cluster, worker_speed=measured_speed(local), **starts)
     with small_groups():
-        choice = plan.choose_lanes(loader.corpus, cluster.ranks)
+        choice = plan.divide(loader.corpus, cluster.ranks)
         return simulate(loader.corpus, loader.cursor.measure, cluster, choice), real
 
 

@@ -17,10 +17,11 @@ import simpy
 from cluster import Cluster, Events, Network, Node, Outcome
 
 from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
-from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
+from wenet_uio.dataset.corpus.recent import OPEN_SHARDS
 from wenet_uio.dataset.cursor import Cursor, Work
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.reader import READERS
@@ -194,13 +195,15 @@ def samples_of(corpus: Corpus) -> Callable[[int], tuple[np.ndarray, np.ndarray]]
     return sizes
 
 
-def simulate(corpus: Corpus, measure: Measure, cluster: Cluster, lanes: int, steps: int | None = None) -> Outcome:
+def simulate(
+    corpus: Corpus, measure: Measure, cluster: Cluster, division: Division, steps: int | None = None
+) -> Outcome:
     """Simulate an epoch, or its first `steps` steps, on the first `cluster.simulated` ranks."""
     env, outcome = simpy.Environment(), Outcome()
     network, gate = Network(env, cluster), Steps(env, cluster, outcome)
     nodes = [Node(env, cluster, network, number, outcome) for number in range(cluster.nodes)]
     # Ranks share the plan and its cache: a plan is a pure function.
-    plan = EpochPlan(corpus, measure, seed=SEED, epoch=0, lanes=lanes)
+    plan = EpochPlan(corpus, measure, seed=SEED, epoch=0, division=division)
     for number, cursor in enumerate(cursors(corpus, measure, cluster, plan, steps)):
         rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], cursor, outcome)
         last = env.process(rank.batches(gate))
@@ -213,5 +216,5 @@ def cursors(corpus: Corpus, measure: Measure, cluster: Cluster, plan: EpochPlan,
     for rank in range(cluster.simulated):
         options = LoaderOptions(rank=rank, world_size=cluster.ranks, seed=SEED, epoch_steps=steps)
         cursor = Cursor(corpus, measure, options)
-        cursor.lanes, cursor._plans = plan.lanes, {0: plan}
+        cursor.division, cursor._plans = plan.division, {0: plan}
         yield cursor

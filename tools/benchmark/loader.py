@@ -50,6 +50,7 @@ from loader_peers import lhotse_batches, webdataset_batches, write_shar
 from provenance import cpu_seconds, provenance
 
 from wenet_uio.cli import run
+from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
@@ -124,7 +125,7 @@ def decoded_shards(folder: Path, workers: int) -> Iterator[tuple[float, int, int
 
 def decode_shard(tar: str) -> int:
     """Decode all audio of a shard; return the number of samples."""
-    rows, _ = shard_index(tar)
+    rows, _ = shard_index(tar, kept_folder(tar))
     with open(tar, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         places = zip(rows.audio_offset.tolist(), rows.audio_size.tolist(), strict=True)
         encoded = (io.BytesIO(data[offset : offset + size]) for offset, size in places)

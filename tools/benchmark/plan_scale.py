@@ -3,7 +3,8 @@
 
 The shard table is generated, with one hour of audio in each shard, and is memory-mapped like a real one. The samples of
 a shard are generated when the plan reads its index. Every world size is measured in its own process; the clock starts
-when the process opens the table.
+when the process opens the table. With `--sources` the shards are those of a mixture of equal sources, which share
+one table.
 """
 
 import argparse
@@ -22,14 +23,16 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)
-ROWS = 2400
-"""Planned rows of every lane; a group has 500 to 1000, so this is the first group and at least two others."""
+ROWS = 5000
+"""Planned rows of every lane; a group has about 1600, so this is the first group and at least two others."""
 
 
 class SparseCorpus(Corpus):
@@ -78,17 +81,26 @@ def write_table(path: Path, shards: int, utterances: int = 600) -> None:
         write_columns(file, table, summary)
 
 
-def measure(path: Path, world_size: int) -> dict[str, float]:
+def open_table(path: Path, sources: int) -> Corpus:
+    """Open the table, or the first pass of a mixture of so many corpora with this table."""
+    if sources == 1:
+        return SparseCorpus(path)
+    parts = [Source(SparseCorpus(path), 1 / sources) for _ in range(sources)]
+    per_pass = sum(part.corpus.num_samples for part in parts)
+    return Passes(Mixture("mixture", parts, per_pass, False)).corpus_of(0)
+
+
+def measure(path: Path, world_size: int, sources: int) -> dict[str, float]:
     """Plan the steps of one rank (the middle one): time to the first batch, milliseconds per step, memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
-    corpus = SparseCorpus(path)
+    began, cpu = time.perf_counter(), time.process_time()
+    corpus = open_table(path, sources)
     conf = DatasetConf(speed_perturb=True, batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=30000))
-    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, lanes=choose_lanes(corpus, world_size))
+    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, division=divide(corpus, world_size))
     rank = world_size // 2
     assert len(plan.step(0, world_size, rank))
-    first = time.perf_counter() - began
-    steps = ROWS * plan.lanes // world_size
+    first, cpu = time.perf_counter() - began, time.process_time() - cpu
+    steps = min(ROWS, plan.rows) * plan.lanes // world_size
     began = time.perf_counter()
     for step in range(1, steps):
         plan.step(step * world_size, world_size, rank)
@@ -98,6 +110,7 @@ def measure(path: Path, world_size: int) -> dict[str, float]:
         "world_size": world_size,
         "lanes": plan.lanes,
         "first_batch_s": round(first, 3),
+        "first_batch_cpu_s": round(cpu, 3),
         "ms_per_step": round(1000 * seconds / (steps - 1), 3),
         "memory_mb": round(peak / 1024, 1),
         "memory_before_mb": round(before / 1024, 1),
@@ -111,23 +124,24 @@ def main() -> None:
     parser.add_argument(
         "--world_size", type=int, default=WORLD_SIZES[-1], help="largest number of ranks (default: %(default)s)"
     )
+    parser.add_argument("--sources", type=int, default=1, help="sources of a mixture (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.idx"
         context = multiprocessing.get_context("spawn")
-        writer = context.Process(target=write_table, args=(path, args.shards))
+        writer = context.Process(target=write_table, args=(path, args.shards // args.sources))
         writer.start()
         writer.join()
         results = []
         sizes = sorted({*(size for size in WORLD_SIZES if size < args.world_size), args.world_size})
         for world_size in sizes:
             with context.Pool(1) as pool:  # its own process
-                results.append(pool.apply(measure, (path, world_size)))
+                results.append(pool.apply(measure, (path, world_size, args.sources)))
             print(results[-1], file=sys.stderr)
     worst = {name: max(result[name] for result in results) for name in ("first_batch_s", "memory_mb", "ms_per_step")}
     if args.json:
-        print(json.dumps({"shards": args.shards, **worst, "by_world_size": results}))
+        print(json.dumps({"shards": args.shards, "sources": args.sources, **worst, "by_world_size": results}))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 
@@ -91,16 +92,16 @@ class Ours:
         self.seconds, self.shard_size = seconds, shard_size
         self.corpus = IndexOnlyCorpus(seconds, shard_size)
         self.measure = measure_of(conf, training=True)
-        self._plans: dict[int, EpochPlan] = {}
-        """Number of lanes -> the first plan, which shares the costs of its shards with later plans."""
+        self._plans: dict[Division, EpochPlan] = {}
+        """Division -> the first plan, which shares the costs of its shards with later plans."""
 
     def plan(self, epoch: int, world_size: int) -> EpochPlan:
         """Return the plan of an epoch."""
-        lanes = choose_lanes(self.corpus, world_size)
-        if lanes in self._plans:
-            return self._plans[lanes].of_epoch(seed=0, epoch=epoch)
-        self._plans[lanes] = EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, lanes=lanes)
-        return self._plans[lanes]
+        division = divide(self.corpus, world_size)
+        if division in self._plans:
+            return self._plans[division].of_epoch(seed=0, epoch=epoch)
+        self._plans[division] = EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, division=division)
+        return self._plans[division]
 
     def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
         """Plan an epoch from its start and yield the batches of one rank."""

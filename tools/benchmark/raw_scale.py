@@ -11,6 +11,15 @@ alternate; a figure is the median of its repeats.
     RSS     MB of resident memory after the last batch
     own     MB of it that are not mapped files
     spread  cost (read + plan) of the most expensive list over that of the cheapest, minus 1
+
+A second table is of the index, each figure of its own process:
+
+    index     CPU seconds and peak memory in MB of indexing the list; shards have their indexes already
+    frames    CPU seconds to compute the costs of all shards, which every rank does when it starts; for batches of
+              frames, and below for policies and filters that need the length of every sample
+    quadratic batch_duration with quadratic_duration
+    buckets   buckets of duration and tokens
+    filter    batches of frames, and a filter that leaves out samples of every shard
 """
 
 from __future__ import annotations
@@ -19,6 +28,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import resource
 import statistics
 import tempfile
 import time
@@ -29,20 +39,37 @@ from typing import TYPE_CHECKING, Any
 from provenance import provenance
 
 from wenet_uio.cli import run
+from wenet_uio.dataset.corpus.indexing import index_of
 
 if TYPE_CHECKING:
     from wenet_uio.dataset.formats.data_list import DataType
 
 FILES = 500
 """Audio files; every shard contains all of them."""
+CONFIGS = {
+    "frames": {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}},
+    "quadratic": {"batch_conf": {"batch_type": "dynamic", "batch_duration": 300, "quadratic_duration": 20}},
+    "buckets": {
+        "batch_conf": {
+            "batch_type": "bucket",
+            "bucket_duration_bins": [[4, 9], [4, 20], [8, 20], [8, 40], [16, 40], [16, 80]],
+            "bucket_batch_size": [64, 60, 32, 30, 16, 15],
+        }
+    },
+    "filter": {
+        "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000},
+        "filter_conf": {"max_length": 1500},
+    },
+}
+"""Batches and filters whose costs are computed."""
 RESIDENT = {"Rss": "rss_mb", "Anonymous": "own_mb"}
 
 
 def write_list(path: Path, utterances: int, data_type: DataType) -> None:
-    """Write a raw or shard list beside the folder of audio, and its index."""
+    """Write a raw or shard list beside the folder of audio."""
     from corpus import write_audio
 
-    from wenet_uio.dataset.corpus.indexing import THREADS, ensure_index
+    from wenet_uio.dataset.corpus.indexing import THREADS
     from wenet_uio.dataset.corpus.shard_index import sidecar_of
     from wenet_uio.prepare.list_making import make_shard_list
     from wenet_uio.prepare.sharding import ShardOptions
@@ -61,7 +88,32 @@ def write_list(path: Path, utterances: int, data_type: DataType) -> None:
                 link.symlink_to(tar)
                 sidecar_of(link).symlink_to(sidecar_of(tar))
                 file.write(f"{link}\n")
+
+
+def index(path: Path, data_type: DataType) -> dict[str, float]:
+    """Index a list: CPU time, memory."""
+    from wenet_uio.dataset.corpus.indexing import ensure_index
+
+    began = time.process_time()
     ensure_index(str(path), data_type)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"index_s": time.process_time() - began, "index_mb": peak}
+
+
+def costs(path: Path, data_type: DataType, name: str) -> dict[str, float]:
+    """Compute the costs of all shards of a list under one of CONFIGS: CPU time, memory."""
+    from wenet_uio.config.dataset import DatasetConf
+    from wenet_uio.dataset.corpus.open_list import open_list
+    from wenet_uio.dataset.plan.lanes import ShardCosts
+    from wenet_uio.dataset.plan.measure import measure_of
+
+    measure = measure_of(DatasetConf.model_validate(CONFIGS[name]), training=True, text_length_is_tokens=True)
+    corpus = open_list(str(path), data_type)
+    began = time.process_time()
+    total = int(ShardCosts(corpus, measure).array.sum())
+    seconds = time.process_time() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {f"{name}_s": seconds, f"{name}_mb": peak, f"{name}_total": total}
 
 
 def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
@@ -75,7 +127,7 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     stream = iter(loader)
     next(stream)
     first = time.perf_counter() - began
-    for _ in range(loader.cursor.lanes):  # every lane plans its first group
+    for _ in range(loader.cursor.plan.lanes):  # every lane plans its first group
         next(stream)
     seconds, began = 0.0, time.process_time()
     for _ in range(batches):
@@ -117,8 +169,13 @@ def measure_lists(args: argparse.Namespace) -> dict[int, list[dict[str, float]]]
         measured: dict[int, list[dict[str, float]]] = {count: [] for count in lists}
         for _ in range(args.repeats):
             for count, path in lists.items():
-                with context.Pool(1) as pool:
-                    measured[count].append(pool.apply(read, (path, args.data_type, args.batches)))
+                index_of(path).unlink(missing_ok=True)
+                jobs = [(index, ()), *((costs, (name,)) for name in CONFIGS), (read, (args.batches,))]
+                figures: dict[str, float] = {}
+                for function, more in jobs:
+                    with context.Pool(1) as pool:
+                        figures |= pool.apply(function, (path, args.data_type, *more))
+                measured[count].append(figures)
     return measured
 
 
@@ -133,6 +190,10 @@ def main() -> None:
         results.append({"utterances": count, **result})
         figures = (result[name] for name in ("first_batch_s", "read_us", "plan_us", "rss_mb", "own_mb"))
         print("{:10}{:10.2f}{:10.0f}{:10.1f}{:9.0f}{:9.0f}".format(count, *figures))
+    print(f"{'utterances':>10}{'index, s':>10}{'index, MB':>10}" + "".join(f"{name + ', s':>14}" for name in CONFIGS))
+    for result in results:
+        print("{utterances:10}{index_s:10.2f}{index_mb:10.0f}".format(**result), end="")
+        print("".join(f"{result[f'{name}_s']:14.2f}" for name in CONFIGS))
     costs = [result["read_us"] + result["plan_us"] for result in results]
     report = {"cost_spread": round(max(costs) / min(costs) - 1, 3), "data_type": args.data_type, "results": results}
     print(f"spread: {100 * report['cost_spread']:.1f} %")

@@ -39,7 +39,7 @@ from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.base import RemoteObject
 from wenet_uio.dataset.corpus.index import Rows
-from wenet_uio.dataset.plan.epoch_plan import choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import divide
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.storage.settings import parse_bytes
 from wenet_uio.dataset.storage.versions import Version
@@ -145,7 +145,7 @@ def one_cluster(args: argparse.Namespace, table: Path, gpus: int) -> dict[str, A
     corpus = FarCorpus(table, args.bytes_per_second)
     batch = BatchConf(batch_type="dynamic", max_frames_in_batch=round(args.batch_seconds * FRAMES_PER_SECOND))
     measure, cluster = measure_of(DatasetConf(batch_conf=batch), training=True), cluster_of(args, gpus)
-    return figures(simulate(corpus, measure, cluster, choose_lanes(corpus, gpus), args.steps), cluster)
+    return figures(simulate(corpus, measure, cluster, divide(corpus, gpus), args.steps), cluster)
 
 
 def compare() -> dict[str, Any]:

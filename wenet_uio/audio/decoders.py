@@ -40,13 +40,17 @@ class AudioInfo:
     sample_rate: int
     """Hz."""
     channels: int
+    is_whole: bool = True
+    """False if the header of a wav claims more samples than the file has. Other formats must be decoded to know."""
 
     def samples_between(self, start: float, end: float | None) -> int:
         """Samples of the segment `start` to `end` (seconds; None is the end of the audio); 0 for an empty segment.
 
         Raises:
-            AudioError: a time is negative or not finite.
+            AudioError: a time is negative or not finite, or the segment is all of an audio that is cut short.
         """
+        if not (self.is_whole or start or end is not None):
+            raise AudioError(f"cut short: the file has {self.num_samples} samples, its header claims more")
         first, last = segment_samples(self.num_samples, self.sample_rate, start, end)
         return last - first
 
@@ -112,6 +116,9 @@ class Decoder(Protocol):
 class WavDecoder:
     """Reads 16-bit PCM in a RIFF file, which needs no decoding."""
 
+    is_whole = True
+    """False if the header claims more samples than the file has."""
+
     def __init__(self, encoded: memoryview | BinaryIO, sample_rate: int, channels: int, offset: int, size: int) -> None:
         """`size` bytes of samples begin at byte `offset`."""
         self.sample_rate, self._encoded, self._channels, self._offset = sample_rate, encoded, channels, offset
@@ -119,7 +126,7 @@ class WavDecoder:
 
     def info(self) -> AudioInfo:
         """Length and format."""
-        return AudioInfo(self._num_samples, self.sample_rate, self._channels)
+        return AudioInfo(self._num_samples, self.sample_rate, self._channels, self.is_whole)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """The waveform (samples,) of a segment."""
@@ -139,6 +146,9 @@ class WavDecoder:
 class SndfileDecoder:
     """Reads the formats of libsndfile."""
 
+    is_whole = True
+    """As in WavDecoder, for other wav."""
+
     def __init__(self, stream: BinaryIO, size: int) -> None:
         # With a file descriptor, libsndfile does not call Python for each block.
         file = stream if isinstance(stream, io.BytesIO) else stream.fileno()
@@ -149,7 +159,7 @@ class SndfileDecoder:
 
     def info(self) -> AudioInfo:
         """Length and format, as the header claims."""
-        return AudioInfo(self._file.frames, self.sample_rate, self._file.channels)
+        return AudioInfo(self._file.frames, self.sample_rate, self._file.channels, self.is_whole)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """The waveform (samples,) of a segment.

@@ -12,9 +12,10 @@ import io
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from typing import BinaryIO
+from functools import partial, wraps
+from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import soundfile
@@ -31,11 +32,16 @@ from wenet_uio.audio.decoders import (
     SndfileDecoder,
     WavDecoder,
 )
+from wenet_uio.audio.wav_header import is_whole, wav_is_whole
+from wenet_uio.crashes import rehearse
 
-__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "read_audio"]
+__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "decodes", "read_audio"]
 
 Source = bytes | memoryview | str
 """Encoded audio, or the path of an audio file."""
+Given = TypeVar("Given", bound=Source)
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
 
 SAMPLE_RATES = (1_000, 768_000)
 """Lowest and highest sample rate in Hz; a header with another rate is damaged."""
@@ -59,6 +65,26 @@ AV_CONTAINERS = (
 """Offset and bytes that identify a format, and the FFmpeg demuxer for it. No other demuxer is ever used."""
 
 
+def decodes(
+    function: Callable[Concatenate[Given, Options], Result],
+) -> Callable[Concatenate[Given, Options], Result]:
+    """Decorate a function that decodes its first argument.
+
+    In a careful process (`wenet_uio.crashes`) the function raises AudioError if a decoder crashes; in other processes
+    the process crashes.
+    """
+
+    @wraps(function)
+    def decode(source: Given, *args: Options.args, **options: Options.kwargs) -> Result:
+        if crash := rehearse(partial(function, source, *args, **options)):
+            where = f"{source}: " if isinstance(source, str) else ""
+            raise AudioError(f"{where}the decoder crashed its process ({crash}); remove or convert the audio")
+        return function(source, *args, **options)
+
+    return decode
+
+
+@decodes
 def audio_info(source: Source) -> AudioInfo:
     """Number of samples, sample rate and channels. Audio is decoded only if its header does not tell its length.
 
@@ -74,6 +100,7 @@ def audio_info(source: Source) -> AudioInfo:
         return info
 
 
+@decodes
 def read_audio(
     source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
 ) -> tuple[np.ndarray, int]:
@@ -135,10 +162,11 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         raise AudioError("empty: 0 bytes")
     if wav := _plain_wav(encoded, head, size):
         return wav
-    stream = io.BytesIO(encoded) if isinstance(encoded, memoryview) else encoded
+    stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
     try:
         decoder = SndfileDecoder(stream, size)
         if decoder.is_believable:
+            decoder.is_whole = wav_is_whole(head, size)
             return decoder
         reason = f"its header claims {decoder.info().num_samples} samples in {size} bytes"
         decoder.close()
@@ -149,6 +177,12 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         stream.seek(0)
         return AvDecoder(stream, container)
     raise AudioError(_with_advice(reason, head))
+
+
+def _without_copy(encoded: memoryview) -> bytes | memoryview:
+    """The bytes object behind a view of all of it, which BytesIO shares; other views are copied by BytesIO."""
+    behind = encoded.obj
+    return behind if isinstance(behind, bytes) and len(behind) == len(encoded) else encoded
 
 
 def _with_advice(reason: str, head: bytes) -> str:
@@ -170,8 +204,12 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
         name, length = struct.unpack_from("<4sI", head, place)
         place += 8
         if name == b"data":
-            length = min(length, size - place)
-            return WavDecoder(encoded, rate, channels, place, length) if channels and length else None
+            there = min(length, size - place)
+            if not channels or not there:
+                return None
+            decoder = WavDecoder(encoded, rate, channels, place, there)
+            decoder.is_whole = is_whole(length, there)
+            return decoder
         if name == b"fmt " and place + 16 <= len(head):
             kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, place)
             if (kind, frame, bits) != (WAVE_FORMAT_PCM, 2 * channels, 16) or channels > MOST_CHANNELS:

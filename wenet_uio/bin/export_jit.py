@@ -3,7 +3,8 @@
     python -m wenet_uio.bin.export_jit --config exp/conformer/train.yaml --checkpoint exp/conformer/avg.pt \\
       --output_file final.zip --output_quant_file final_quant.zip --check_data data/test/data.list
 
-A model is written only if it recognises the audio of --check_data as the checkpoint does.
+A model is written only if it recognises the audio of --check_data as the checkpoint does. A model that can stream is
+checked in chunks too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 
 from wenet_uio.cli import run
 from wenet_uio.export.check import compare, judge
-from wenet_uio.export.command import add_options, load_trained
+from wenet_uio.export.command import LEFT_CHUNKS, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.files import written_aside
@@ -32,17 +33,23 @@ def main() -> None:
     """Export, check and write the models."""
     arguments = parse_arguments()
     trained = load_trained(arguments)
-    options = DecodeOptions()
-    references = trained.references(options)
+    ways = {"": DecodeOptions()}
+    chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS)
+    if chunks is not None:
+        options = DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
+        ways[f", in chunks of {chunks.size}"] = options
+    references = {way: trained.references(options) for way, options in ways.items()}
     for path, int8 in ((arguments.output_file, False), (arguments.output_quant_file, True)):
         if path is None:
             continue
         content = to_torchscript(trained.model, quantize=int8)
-        agreement = compare(ExportedModel(from_torchscript(content), trained.model), references, options)
-        said = judge(path, agreement, trained.limits(int8), trained.tokenizer.detokenize)
+        exported = ExportedModel(from_torchscript(content), trained.model)
+        for way, options in ways.items():
+            agreement = compare(exported, references[way], options)
+            print(judge(f"{path}{way}", agreement, trained.limits(int8), trained.tokenizer.detokenize))
         with written_aside(path) as file:
             file.write(content)
-        print(f"{said}; {len(content) / 1e6:.1f} MB")
+        print(f"{path}: {len(content) / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -20,16 +20,15 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.export.check import Reference, compare, judge
-from wenet_uio.export.command import Trained, add_options, load_trained
+from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, sherpa_graph, wenet_graphs
 from wenet_uio.export.sherpa import feature_differences, tokens_file
 from wenet_uio.files import written_aside
 from wenet_uio.search.types import DecodeOptions
 
 RUNTIMES = ("wenet", "sherpa")
-DEFAULT_CHUNK = 16
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--num_decoding_left_chunks",
         type=int,
-        default=4,
+        default=LEFT_CHUNKS,
         help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx does not support",
     )
     return parser.parse_args()
@@ -79,18 +78,12 @@ def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks |
     if arguments.chunk_size == 0:
         return None, ""
     left = arguments.num_decoding_left_chunks
-    chunks = Chunks(arguments.chunk_size or trained.model.encoder.static_chunk_size or DEFAULT_CHUNK, left)
-    try:
-        check_chunks(trained.model, chunks)
-    except ValueError as error:
-        if arguments.chunk_size is None:
-            return None, str(error)
-        raise
-    if left < 0 and "sherpa" in arguments.runtimes:
+    chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left)
+    if chunks is not None and left < 0 and "sherpa" in arguments.runtimes:
         raise ValueError(
             f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) use --runtimes wenet"
         )
-    return chunks, ""
+    return chunks, reason
 
 
 def export(trained: Trained, chunks: Chunks, folder: str) -> None:

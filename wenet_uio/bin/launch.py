@@ -3,7 +3,8 @@
 
     python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config conf/train.yaml ...
 
-A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this program.
+A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this program. If this program is
+killed by SIGKILL, the kernel kills its ranks too (on Linux).
 
 Ranks that exit with status 75 (such as after running out of memory) are started again. On several machines, torchrun
 starts them again if --max_restarts allows it; otherwise this program exits with 75 and must be started again.
@@ -24,6 +25,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser, run
 
 from wenet_uio.cli import AGAIN
+from wenet_uio.crashes import has_crashed
+from wenet_uio.train.distributed import LAUNCHER
 
 INTERVAL = 1.0
 """Seconds between SIGTERMs to the ranks. They are repeated, because a starting rank may miss the first."""
@@ -38,6 +41,7 @@ def main() -> int:
         name for name in arguments.signals_to_handle.split(",") if name.strip() != "SIGTERM"
     )
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    os.environ[LAUNCHER] = str(os.getpid())
     ranks = _Ranks()
     signal.signal(signal.SIGTERM, ranks.pass_on)
     signal.signal(signal.SIGALRM, ranks.pass_on)
@@ -61,12 +65,20 @@ def _run(arguments: Namespace, ranks: _Ranks) -> int:
             print("stopped by SIGTERM before training began", file=sys.stderr)
             return 0
         if failure.exitcode < 0:  # killed by a signal, so the rank could not report an error
-            print(f"error: rank {rank} was killed by {signal.Signals(-failure.exitcode).name}", file=sys.stderr)
+            print(f"error: rank {rank} was killed by {_reason(failure.exitcode)}", file=sys.stderr)
         return 1
     except SignalException as end:
         print(f"stopped by {end.sigval.name}", file=sys.stderr)
         return 128 + end.sigval.value
     return 0
+
+
+def _reason(exitcode: int) -> str:
+    """The signal that killed a rank, and what it may mean."""
+    name = signal.Signals(-exitcode).name
+    if has_crashed(exitcode):
+        return f"{name}; if a decoder of audio crashed, --num_workers 1 names the sample and leaves it out"
+    return f"{name}; did memory run out?" if name == "SIGKILL" else name
 
 
 class _Ranks:

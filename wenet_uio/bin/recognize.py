@@ -29,11 +29,12 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
+from wenet_uio.executor import start_worker
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.decode import Search
-from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
+from wenet_uio.search.options import add_decode_options, build_scorers, decode_options, scorer_options
 from wenet_uio.search.recogniser import Recogniser, add_trust_code, load_model_config, with_static_batches
 from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_recognition
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
@@ -118,7 +119,7 @@ def recognize_in_processes(args: argparse.Namespace, options: DecodeOptions) -> 
     if args.nproc == 1:
         return recognize_share(args, options, 0)
     recognition = Recognition()
-    with ProcessPoolExecutor(args.nproc, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.nproc, multiprocessing.get_context("spawn"), start_worker) as pool:
         shares = [pool.submit(recognize_share, args, options, rank) for rank in range(args.nproc)]
         try:
             for share in shares:
@@ -138,7 +139,7 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     world = World.from_environment(args.device, environment)
     use_cpu_threads(world, args.num_workers, environment)
     config, tokenizer, loader = open_test_set(args)
-    scorers = build_scorers(args, args.modes, tokenizer, world.device, warn=rank == 0)
+    scorers = build_scorers(scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0)
     model = build_model(config)
     load_weights(model, args.checkpoint)
     return recognize(

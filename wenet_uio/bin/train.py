@@ -27,7 +27,13 @@ from wenet_uio.run_files import LEDGER
 from wenet_uio.text.tokenizer import Tokenizer
 from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.checkpoint import RunFolder
-from wenet_uio.train.distributed import World, auto_workers, report_failure_once, use_cpu_threads
+from wenet_uio.train.distributed import (
+    World,
+    auto_workers,
+    end_with_launcher,
+    report_failure_once,
+    use_cpu_threads,
+)
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config
 from wenet_uio.train.seeding import seed_everything
@@ -120,16 +126,20 @@ def _names(text: str) -> list[str]:
 
 
 def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> Trainer:
-    """Read the config, the vocabulary, the data lists and the newest state, and build the trainer. Writes nothing.
+    """Read the config, the vocabulary, the data lists and the newest state, and build the trainer.
+
+    Writes nothing; rank 0 locks the folder of the run if it exists.
 
     Raises:
-        ValueError, OSError: one of these is wrong or cannot be read.
+        ValueError, OSError: one of these is wrong or cannot be read, or another run holds the folder.
     """
     config, tokenizer = read_config(args.config, overrides(args))
     train, cv = build_loaders(args, config, tokenizer, world)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     folder = RunFolder(args.model_dir)
+    if world.rank == 0 and folder.path.exists():
+        folder.hold()
     state = folder.newest_state()
     if state is None:
         folder.refuse_strangers()
@@ -203,6 +213,7 @@ def build_loaders(
 
 def main() -> int:
     """Train until the run is complete or a SIGTERM arrives."""
+    end_with_launcher()
     stop = StopRequest()
     args = parse_arguments()
     world = World.from_environment(args.device)

@@ -6,8 +6,9 @@
 
 A recording is cut at its pauses; segments longer than --usual are cut at shorter pauses as well. Segments that are
 still longer than --window become overlapping windows, and their texts are joined where both windows agree. --format
-text prints a line for each passage, json an object for each file with the times of all words (seconds), srt subtitles.
-Hot words and a language model work as in recognize.py.
+text prints a line for each passage, json an object for each file with the times of all words (seconds), srt and vtt
+subtitles. Hot words and a language model work as in recognize.py. Audio may also be a pipe, a URL, or - (standard
+input). From Python: `wenet_uio.load_model("exp/conformer").transcribe("talk.mp3")`.
 """
 
 from __future__ import annotations
@@ -15,37 +16,46 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from wenet_uio.audio.read import AudioError
+from wenet_uio.api.inputs import Input
+from wenet_uio.api.load import load_model
+from wenet_uio.api.recogniser import TranscribeOptions
+from wenet_uio.audio.read import AudioError, Channel
 from wenet_uio.cli import run
 from wenet_uio.files import written_aside
 from wenet_uio.search import MODES, check_modes
-from wenet_uio.search.decode import Search
-from wenet_uio.search.options import add_decode_options, build_scorers, decode_options
-from wenet_uio.search.recogniser import add_trust_code, load_recogniser
+from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
+from wenet_uio.search.recogniser import add_trust_code
+from wenet_uio.search.results import TranscriptSegment
 from wenet_uio.search.speech import DETECTORS
-from wenet_uio.search.subtitles import subtitles
-from wenet_uio.search.transcription import Cutting, Passage, Transcriber
+from wenet_uio.search.subtitles import srt, vtt
+from wenet_uio.search.transcription import Cutting
 from wenet_uio.train.distributed import World, use_cpu_threads
 
-SUFFIXES = {"text": "txt", "json": "json", "srt": "srt"}
+SUFFIXES = {"text": "txt", "json": "json", "srt": "srt", "vtt": "vtt"}
+STDIN = "-"
+Found = tuple[int, TranscriptSegment | Exception]
+"""Number of an audio file, and a segment of it, or the reason why it cannot be read."""
 
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("audio", nargs="+", help="audio files")
+    parser.add_argument("audio", nargs="+", help="audio files, pipes or URLs; - is standard input")
     parser.add_argument(
-        "--model", required=True, metavar="DIR", help="folder of a run: train.yaml and avg.pt or final.pt"
+        "--model",
+        required=True,
+        metavar="DIR",
+        help="folder of a run: train.yaml and avg.pt or final.pt; or an export: final.zip, folder of ONNX models",
     )
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
     parser.add_argument("--mode", default="ctc_prefix_beam_search", help=", ".join(MODES) + " (%(default)s)")
     parser.add_argument("--format", choices=SUFFIXES, default="text", help="output format (%(default)s)")
-    parser.add_argument("--output_dir", metavar="DIR", help="write DIR/<name>.<txt|json|srt> instead of printing")
+    parser.add_argument("--output_dir", metavar="DIR", help="write DIR/<name>.<txt|json|srt|vtt> instead of printing")
     parser.add_argument(
         "--pause", type=float, help=f"cut at pauses of this many seconds ({Cutting.pause}; 0: windows only)"
     )
@@ -69,11 +79,18 @@ def parse_arguments() -> argparse.Namespace:
         choices=DETECTORS,
         help="what finds speech: silero (package silero-vad), energy, or auto: silero if it is installed (auto)",
     )
+    parser.add_argument(
+        "--channel", type=_channel, help="number of the channel from 0, or mix (default: the channel of the training)"
+    )
     parser.add_argument("--batch_size", type=int, default=8, help="segments that are recognised together (8)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     add_trust_code(parser)
     add_decode_options(parser)
     return parser.parse_args()
+
+
+def _channel(text: str) -> Channel:
+    return "mix" if text == "mix" else int(text)
 
 
 def main() -> int:
@@ -82,40 +99,60 @@ def main() -> int:
     check_modes([args.mode])
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
-    cutting = cutting_of(args)
+    options = options_of(args)
+    options.cutting(Path(args.model))  # wrong times are reported before the model is loaded
     outputs = output_paths(args)
-    world = World.from_environment(args.device)
-    use_cpu_threads(world)
-    recogniser = load_recogniser(args.model, args.checkpoint, trust_code=args.trust_code)
-    options = decode_options(args, token_times=True, nbest=1)
-    scorers = build_scorers(args, [args.mode], recogniser.tokenizer, world.device, warn=True)
-    search = Search([args.mode], options, scorers)
-    transcriber = Transcriber(recogniser, search, device=world.device, batch_size=args.batch_size)
+    use_cpu_threads(World.from_environment(args.device))
+    recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
+    inputs = [Input(sys.stdin.buffer if name == STDIN else name, place) for place, name in enumerate(args.audio)]
     failed = 0
-    for audio, output in zip(args.audio, outputs, strict=True):
+    for number, segments in by_input(recogniser.iterate(inputs, options), len(inputs)):
+        audio = args.audio[number]
         try:
-            lines = written(transcriber, audio, transcriber.transcribe(audio, cutting), args)
-            if output is None:
-                for line in lines:
-                    print(line, flush=True)
-            else:
-                with written_aside(output, "w") as file:
-                    file.writelines(f"{line}\n" for line in lines)
+            write(written(segments, audio, args), outputs[number])
         except (AudioError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
             print(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", file=sys.stderr)
             failed += 1
     return 1 if failed else 0
 
 
-def cutting_of(args: argparse.Namespace) -> Cutting:
-    """The options, and for absent options the values that fit the training utterances."""
-    given = {name: getattr(args, name) for name in ("pause", "usual", "window", "overlap", "detector")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if given.get("pause") == 0:
-        given["pause"] = None
-    if "window" in given and "overlap" not in given:
-        given["overlap"] = min(Cutting.overlap, given["window"] / 2)
-    return replace(Cutting.of_run(args.model), **given)
+def write(lines: Iterable[str], output: Path | None) -> None:
+    """Write lines to a file, or print each as soon as it is there."""
+    if output is None:
+        for line in lines:
+            print(line, flush=True)
+    else:
+        with written_aside(output, "w") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+
+def options_of(args: argparse.Namespace) -> TranscribeOptions:
+    """The options of the command line."""
+    names = ("mode", "pause", "usual", "window", "overlap", "detector", "channel", "batch_size")
+    given = {name: getattr(args, name) for name in names}
+    return TranscribeOptions(**given, **asdict(scorer_options(args)), decoding=asdict(decode_options(args)))
+
+
+def by_input(found: Iterable[Found], count: int) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
+    """(number, segments) of each of `count` inputs, also of those without segments."""
+    groups = groupby(found, key=lambda item: item[0])
+    group = next(groups, None)
+    for number in range(count):
+        if group is None or group[0] != number:
+            yield number, iter(())
+        else:
+            yield number, _segments(group[1])
+            group = next(groups, None)
+
+
+def _segments(found: Iterable[Found]) -> Iterator[TranscriptSegment]:
+    """The segments of one input; raises the exception that stands in place of a segment."""
+    for _, segment in found:
+        if isinstance(segment, Exception):
+            raise segment
+        yield segment
 
 
 def output_paths(args: argparse.Namespace) -> list[Path | None]:
@@ -133,41 +170,19 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
     return [*paths]
 
 
-def written(
-    transcriber: Transcriber, audio: str, passages: Iterable[Passage], args: argparse.Namespace
-) -> Iterable[str]:
+def written(segments: Iterable[TranscriptSegment], audio: str, args: argparse.Namespace) -> Iterable[str]:
     """Lines of the transcript of a file, in the format of the options."""
     if args.format == "text":
         name = f"{audio}\t" if len(args.audio) > 1 and args.output_dir is None else ""
-        for passage in passages:
-            yield name + transcriber.text(passage.tokens)
-    elif args.format == "srt":
-        yield from subtitles(transcriber, passages)
+        for segment in segments:
+            yield name + segment.text
+    elif args.format == "json":
+        passages = [segment.to_dict() for segment in segments]
+        yield json.dumps({"audio": audio, "passages": passages}, ensure_ascii=False)
     else:
-        yield json.dumps(
-            {"audio": audio, "passages": [as_json(transcriber, each) for each in passages]}, ensure_ascii=False
-        )
-
-
-def as_json(transcriber: Transcriber, passage: Passage) -> dict[str, Any]:
-    """A passage as an object of the json format."""
-    words = [
-        {
-            "word": word.text,
-            "start": round(word.start, 3),
-            "end": round(word.end, 3),
-            "confidence": round(word.confidence, 4),
-        }
-        for word in transcriber.words(passage.tokens)
-    ]
-    start, end = passage.segment
-    return {
-        "start": round(start, 3),
-        "end": round(end, 3),
-        "text": transcriber.text(passage.tokens),
-        "words": words,
-    }
+        cues = [cue for segment in segments for cue in segment.cues()]
+        yield from srt(cues) if args.format == "srt" else vtt(cues)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, prints_data=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -45,7 +46,7 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
         return f"{path}: unknown key; {hint}"
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
-    found = f", found {problem['input']!r}" if not isinstance(problem["input"], dict) else ""
+    found = f", found {reprlib.repr(problem['input'])}" if not isinstance(problem["input"], dict) else ""
     return f"{path}: {problem['msg']}{found}"
 
 

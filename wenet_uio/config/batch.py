@@ -48,6 +48,10 @@ class BatchConf(Section):
     this method: check that you may use it before you switch it on."""
     randomization_factor: Probability = 0.1
     """Semi-sorted batching: width of the noise as a share of the range of lengths."""
+    length_jitter: Annotated[float, Field(ge=0.0)] = 1.25
+    """How far utterances move at random in the order of length before batches are cut, so that every epoch has other
+    batches. Corpora of fewer than 1024 batches: the mean number of batches, but at most 1 % of all. Larger corpora:
+    lengths change by up to 1 %, whatever the number. 0 sorts exactly. More moves pad more."""
     length_order: Literal["synced", "random", "rising"] = "synced"
     """Order of batches by length over the epoch. synced: random, but similar for all ranks of a step. random: random in
     each lane. rising: from short to long."""
@@ -68,6 +72,8 @@ class BatchConf(Section):
         bins, sizes = self.bucket_duration_bins, self.bucket_batch_size
         if (bins is None) != (sizes is None):
             raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
+        if bins == ():
+            raise ValueError("bucket_duration_bins has no bin: give one or more, or leave the key out")
         ends = bins or ()
         if sizes is not None:
             in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)

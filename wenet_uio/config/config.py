@@ -27,6 +27,7 @@ from wenet_uio.config.model import (
     ModelConf,
     TransformerDecoderConf,
 )
+from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.config.text import TokenizerConf
@@ -39,7 +40,9 @@ from wenet_uio.config.transducer import (
     TransducerConf,
     TransducerSections,
 )
+from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
+from wenet_uio.uris import shown_values
 
 ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
     "transformer": TransformerEncoderConf,
@@ -160,26 +163,33 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     return _with_joint_widths(parse(create_model("Config", __base__=Config, **fields), values, where))
 
 
-def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False) -> Config:
     """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
+
+    Files that the yaml names are found beside it, see `locate_files`; paths in `overrides` stay as they are.
+
+    Args:
+        of_model: the yaml belongs to a trained model, which may have been moved.
 
     Raises:
         ConfigError: the file is not yaml, or `parse_config` finds problems.
     """
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not yaml: {' '.join(str(error).split())}") from None
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
+    locate_files(values, Path(path), of_model=of_model)
     for override in overrides:
         _apply(values, override)
     return parse_config(values, str(path))
 
 
 def save_config(config: Config, path: str | Path) -> None:
-    """Write the config with all defaults; `load_config` restores an equal config."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """Write the config with all defaults; `load_config` restores an equal config.
+
+    URIs are shown without passwords and signatures, because the file is passed on with the model. Decoding does not
+    need the data; the next start of the run reads the true URIs from the config of its command line.
+    """
+    text = yaml.safe_dump(shown_values(config.model_dump(mode="json")), sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:
         file.write(text)
 
@@ -219,8 +229,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
     try:
-        values[last] = yaml.safe_load(text)
-    except yaml.YAMLError:
+        values[last] = parse_yaml(text, last)
+    except ConfigError:
         raise ConfigError(
             f"--override_config {override}: the value is not yaml; write a text as {last}='text'"
         ) from None

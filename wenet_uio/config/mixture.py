@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
+from wenet_uio.config.yaml_file import read_yaml
 
 Weight = Annotated[float, Field(gt=0)]
 Paths = str | tuple[str, ...]
@@ -90,6 +91,9 @@ class SourceConf(Section):
     tags: dict[str, Any] = Field(default_factory=dict)
     """Fields set on every sample; the tags of an outer group override those of an inner source."""
 
+    _files: tuple[str, ...] = PrivateAttr(())
+    """The files of sources that include this source, from the outermost to the innermost."""
+
     @model_validator(mode="before")
     @classmethod
     def _nemo_names(cls, values: Any) -> Any:
@@ -127,18 +131,25 @@ class SourceConf(Section):
         """The sources of a group, with the keys that they inherit. Reads the file if `input_cfg` is a path.
 
         Raises:
-            ConfigError: the file holds unknown keys or impossible values.
+            ConfigError: the file holds unknown keys or impossible values, or includes itself.
             KeyError: this source is not a group.
         """
         if self.input_cfg is None:
             raise KeyError(f"a source of type {self.type} has no input_cfg")
-        inner = load_mixture(self.input_cfg).sources if isinstance(self.input_cfg, str) else self.input_cfg
-        return [conf._inheriting(self) for conf in inner]
+        if not isinstance(self.input_cfg, str):
+            return [conf._inheriting(self, self._files) for conf in self.input_cfg]
+        path = os.path.realpath(self.input_cfg)
+        files = (*self._files, path)
+        if path in self._files:
+            raise ConfigError(f"{self.input_cfg}: this file of sources includes itself: {' > '.join(files)}")
+        return [conf._inheriting(self, files) for conf in load_mixture(self.input_cfg).sources]
 
-    def _inheriting(self, group: SourceConf) -> SourceConf:
-        """This source, with the keys that only its group sets."""
+    def _inheriting(self, group: SourceConf, files: tuple[str, ...]) -> SourceConf:
+        """This source, with the keys that only its group sets, as a part of `files`."""
         given = {name: getattr(group, name) for name in INHERITED if getattr(self, name) is None}
-        return self.model_copy(update=given)
+        conf = self.model_copy(update=given)
+        conf._files = files
+        return conf
 
     @property
     def own_tags(self) -> dict[str, Any]:
@@ -192,8 +203,4 @@ def load_mixture(path: str | Path) -> MixtureConf:
     Raises:
         ConfigError: the file cannot be read, or holds unknown keys or impossible values; the message names each.
     """
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
-    return parse(MixtureConf, values, str(path))
+    return parse(MixtureConf, read_yaml(path), str(path))

@@ -13,8 +13,15 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
+from wenet_uio.cli import NO_SHARED_MEMORY, is_shared_memory_full
+
 ALIGNMENT = 64
 """Bytes between possible starts of tensors in a buffer: a cache line."""
+
+
+class SharedMemoryError(OSError):
+    """There is no room for a batch in shared memory."""
+
 
 Place = tuple[int, int, Sequence[int], Sequence[int], torch.dtype]
 """Place of a tensor: number of its buffer, offset in elements, shape, strides, type."""
@@ -24,18 +31,29 @@ def empty_tensors(shapes: Mapping[str, tuple[Sequence[int], torch.dtype]]) -> di
     """Allocate tensors of the given shapes and types in one buffer, without filling them.
 
     In a DataLoader worker the buffer is in shared memory.
+
+    Raises:
+        SharedMemoryError: shared memory is full.
     """
     starts, size = {}, 0
     for name, (shape, dtype) in shapes.items():
         starts[name] = size
         size += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-    in_worker = get_worker_info() is not None
-    storage = torch.UntypedStorage._new_shared(size) if in_worker else torch.UntypedStorage(size)
+    storage = torch.UntypedStorage(size) if get_worker_info() is None else _shared(size)
     tensors = {}
     for name, (shape, dtype) in shapes.items():
         offset = starts[name] // dtype.itemsize
         tensors[name] = torch.empty(0, dtype=dtype).set_(storage, offset, shape)  # pyright: ignore[reportCallIssue] - strides are optional
     return tensors
+
+
+def _shared(size: int) -> torch.UntypedStorage:
+    try:
+        return torch.UntypedStorage._new_shared(size)
+    except RuntimeError:
+        if is_shared_memory_full(size):
+            raise SharedMemoryError(NO_SHARED_MEMORY) from None
+        raise
 
 
 def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Place]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,18 @@ import numpy as np
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes, origin
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import PLANNER, EpochPlan, divide
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.dataset.randomness import key_of
+
+STATE_KEYS = frozenset(
+    ("epoch", "data_pass", "position", "steps_done", "seed", "lanes", "offsets", "corpus", "measure", "partition")
+)
+"""Keys of the states of all versions."""
+IN_EARLIER_STATES = {"planner": 1, "micro_batches": 0, "synced": None, "group_shards": 1}
+"""Values of the keys that states of earlier versions lack."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,8 @@ class Cursor:
     """The position of one rank: epoch, pass over the data, batch. It plans the passes and saves its state.
 
     An epoch is one pass over the data. With `epoch_steps` an epoch is that many steps, and the next epoch continues
-    where the last one stopped.
+    where the last one stopped. When the last step of a pass or an epoch has been yielded, the cursor is at the start of
+    the next one.
     """
 
     def __init__(
@@ -59,8 +69,9 @@ class Cursor:
         self.seed, self.epoch_steps = options.seed, options.epoch_steps
         self.reshuffle, self.partition = reshuffle, partition
         self._own_order = () if partition else (options.rank,)
-        self.epoch, self.data_pass, self.position, self.steps_done = 0, 0, 0, 0
-        self.lanes = choose_lanes(self.passes.corpus_of(0), options.world_size)
+        self._alone = options.world_size == 1
+        self._fresh_division = self.division = divide(self.passes.corpus_of(0), self.world_size)
+        self.set_epoch(0)
         self._plans: dict[int, EpochPlan] = {}
 
     @property
@@ -70,109 +81,165 @@ class Cursor:
 
     def plan_of(self, data_pass: int) -> EpochPlan:
         """The plan of a pass over the data; the plans of the current and the next pass are kept."""
-        if data_pass not in self._plans:
-            corpus = self.passes.corpus_of(data_pass)
-            seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
-            epoch = data_pass if self.reshuffle else 0
-            known = next((plan for plan in self._plans.values() if plan.corpus is corpus), None)
-            if known is not None:
-                plan = known.of_epoch(seed, epoch)
-            else:
-                plan = EpochPlan(
-                    corpus, self.measure, seed=seed, epoch=epoch, lanes=self.lanes, same_length=not self.partition
-                )
+        division = self.division if data_pass == self.data_pass else self._fresh_division
+        found = self._plans.get(data_pass)
+        if found is None or found.division != division:
+            found = self._planned(data_pass, division)
             current = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
-            self._plans = {**current, data_pass: plan}
-        return self._plans[data_pass]
+            self._plans = {**current, data_pass: found}
+        return found
+
+    def _planned(self, data_pass: int, division: Division) -> EpochPlan:
+        corpus = self.passes.corpus_of(data_pass)
+        seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
+        epoch = data_pass if self.reshuffle else 0
+        for plan in self._plans.values():
+            if plan.corpus is corpus and plan.division == division:
+                return plan.of_epoch(seed, epoch)
+        return EpochPlan(
+            corpus, self.measure, seed=seed, epoch=epoch, division=division, same_length=not self.partition
+        )
 
     def __len__(self) -> int:
         """Steps from here to the end of the epoch; equal on every rank."""
         if self.epoch_steps is not None:
-            return self.epoch_steps - self.steps_done
+            return max(0, self.epoch_steps - self.steps_done)
         return self.plan.steps_from(self.position, self.world_size)
 
     def upcoming(self) -> Iterator[tuple[tuple[int, int], Work]]:
-        """The work from here to the end of the epoch, each with its (pass, position). The cursor does not move."""
-        data_pass, position = self.data_pass, self.position
+        """The work from here to the end of the epoch, each with its (pass, position). The cursor does not move.
+
+        Raises:
+            ValueError: `epoch_steps` ask for a pass without batches.
+        """
+        data_pass, position, yielded = self.data_pass, self.position, self.micro_batches
         for _ in range(len(self)):
             plan = self.plan_of(data_pass)
             if position >= plan.num_batches:
                 data_pass, position = data_pass + 1, 0
                 plan = self.plan_of(data_pass)
-            for work in works(plan, plan.step(position, self.world_size, self.rank)):
+            if not plan.num_batches:
+                raise ValueError(f"{self.corpus.data_list}: pass {data_pass} has no batch; widen the filters")
+            for work in islice(works(plan, plan.step(position, self.world_size, self.rank)), yielded, None):
                 yield (data_pass, position), work
-            position += self.world_size
+            position, yielded = position + self.world_size, 0
+
+    def yielded_of_step(self) -> list[Work]:
+        """The micro-batches of the current step that have been yielded."""
+        step = self.plan.step(self.position, self.world_size, self.rank) if self.micro_batches else None
+        return list(islice(works(self.plan, step), self.micro_batches)) if step else []
 
     def advance(self, closes_step: bool) -> None:
-        """Count one batch as yielded. With `epoch_steps`, the end of a pass starts the next one."""
-        if self.position >= self.plan.num_batches:
-            self.data_pass, self.position = self.data_pass + 1, 0
-        if closes_step:
-            self.steps_done += 1
-            self.position = min(self.position + self.world_size, self.plan.num_batches)
-
-    def end_epoch(self) -> None:
-        """Move to the next epoch."""
-        if self.epoch_steps is None:
-            self.set_epoch(self.epoch + 1)
-        else:
+        """Count one batch as yielded. After the last step of a pass or an epoch the next one begins."""
+        if not closes_step:
+            self.micro_batches += 1
+            return
+        self.position, self.micro_batches, self.steps_done = self.position + self.world_size, 0, self.steps_done + 1
+        pass_ends = self.position >= self.plan.num_batches
+        if pass_ends:
+            self._begin_pass(self.data_pass + 1)
+        if pass_ends if self.epoch_steps is None else self.steps_done == self.epoch_steps:
             self.epoch, self.steps_done = self.epoch + 1, 0
+
+    def skip_epoch(self) -> None:
+        """Move to the next epoch, if nothing is left of the current one."""
+        if self.epoch_steps is None:
+            self._begin_pass(self.data_pass + 1)
+        self.epoch, self.steps_done = self.epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch, and of the pass with the same number."""
-        self.epoch, self.data_pass, self.position, self.steps_done = epoch, epoch, 0, 0
+        self.epoch, self.steps_done = epoch, 0
+        self._begin_pass(epoch)
+
+    def _begin_pass(self, data_pass: int) -> None:
+        self.data_pass, self.position, self.micro_batches = data_pass, 0, 0
+        self.division = self._fresh_division
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, valid for any world size and number of workers; a few hundred bytes."""
+        """The position, valid for any world size and number of workers: a few hundred bytes, and 30 for each source of
+        a mixture.
+
+        Raises:
+            ValueError: some micro-batches of a step have been yielded, and other ranks share that step.
+        """
+        if self.micro_batches and not self._alone:
+            raise ValueError(
+                "the state of several ranks can only be taken at the end of a step: after a batch whose closes_step is "
+                "true"
+            )
         return {
             "epoch": self.epoch,
             "data_pass": self.data_pass,
             "position": self.position,
+            "micro_batches": self.micro_batches,
             "steps_done": self.steps_done,
             "seed": self.seed,
-            "lanes": self.lanes,
-            "partition": self.partition,
+            **asdict(self.division),
+            "offsets": self.passes.offsets(self.data_pass),
+            **self._identity(),
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        """What a position inside a pass depends on."""
+        return {
+            "planner": PLANNER,
             "corpus": self.corpus.digest,
             "measure": self.measure.digest(),
-            "offsets": self.passes.offsets(self.data_pass),
+            "partition": self.partition,
+            "reshuffle": self.reshuffle,
         }
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
         """Continue where `state` was taken.
 
-        A changed data set or batch policy is accepted at the start of a pass. Within a pass it is refused, unless
-        `allow_changes` restarts that pass.
+        A changed data set, batch policy or planner is accepted at the start of a pass. Within a pass it is refused,
+        unless `allow_changes` restarts that pass.
 
         Raises:
-            ValueError: what changed, and what to do about it.
+            ValueError: what changed, and what to do about it; or the state is not one of this data.
         """
+        state = {**IN_EARLIER_STATES, "reshuffle": self.reshuffle, **state}
         changed = self._changes_since(state)
-        if changed and state["position"] and not allow_changes:
+        inside = state["position"] or state["micro_batches"]
+        if changed and inside and not allow_changes:
             raise ValueError(
                 f"{' and '.join(changed)} changed since the checkpoint, which is inside epoch {state['epoch']}: "
                 "restore the former one; or restart that pass over the data with --allow_data_changes; or start a new "
                 "run from the weights with --checkpoint"
             )
-        self.epoch, self.data_pass, self.seed = state["epoch"], state["data_pass"], state["seed"]
-        self.position = 0 if changed else state["position"]
+        if state["micro_batches"] and not self._alone and not changed:
+            raise ValueError("the data state was taken inside a step of one rank: resume it on one rank")
+        self.epoch, self.seed = state["epoch"], state["seed"]
+        self._begin_pass(state["data_pass"])
+        if inside and not changed:
+            self.position, self.micro_batches = state["position"], state["micro_batches"]
+            self.division = Division(**{field.name: state[field.name] for field in fields(Division)})
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
         self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
-        self.lanes = state["lanes"]
-        if changed:
-            self.lanes = choose_lanes(self.passes.corpus_of(self.data_pass), self.world_size)
         self._plans = {}
+        self._check_position()
+
+    def _check_position(self) -> None:
+        if self.position and self.position >= self.plan.num_batches:
+            raise ValueError(
+                f"{self.corpus.data_list}: the data state is damaged: its position {self.position} is past the end of "
+                f"pass {self.data_pass}, which has {self.plan.num_batches} batches"
+            )
 
     def _changes_since(self, state: dict[str, Any]) -> list[str]:
-        now = self.state_dict()
-        if missing := ", ".join(now.keys() - state.keys()):
+        if missing := ", ".join(sorted(STATE_KEYS - state.keys())):
             raise ValueError(
                 f"the data state was saved by another version of wenet_uio (it lacks {missing}): start a new run from "
                 "the weights with --checkpoint"
             )
+        now = self._identity()
         described = {
             "corpus": f"the data set {self.corpus.data_list}",
             "measure": "dataset_conf (batches, filters, speeds)",
             "partition": "partition",
+            "reshuffle": "shuffle",
+            "planner": f"the planner of wenet_uio (version {state['planner']}, now {PLANNER})",
         }
         return [text for name, text in described.items() if state[name] != now[name]]
 

@@ -10,6 +10,7 @@ Loader        all of the above      -> the batches of one rank, with a state    
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,24 +29,28 @@ from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import Operator
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.tokenizer import AnyTokenizer, CallableTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
+
+NO_LABELS = CallableTokenizer(lambda text: ())
+"""Plans batches without a look at the texts."""
 
 
 def build_loader(
     data_list: str | MixtureConf,
     data_type: DataType,
     config: Config,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | Callable[[str], Iterable[int]] | None,
     *,
     training: bool,
     options: LoaderOptions = LoaderOptions(),  # noqa: B008 - frozen
 ) -> Loader:
     """Build the loader of one process.
 
-    Training shuffles, filters and augments. Otherwise every utterance is read once an epoch, without augmentation.
+    Training shuffles, filters and augments. Otherwise every utterance is read once an epoch, without augmentation, and
+    after a `break` the next loop begins again at the first batch.
 
         loader = build_loader("data/train/data.list", "raw", config, tokenizer, training=True)
         for epoch in range(3):
@@ -56,18 +61,21 @@ def build_loader(
         data_list: path of a raw or shard list, of the type `data_type`; or a mixture: a yaml file or its content.
         data_type: `raw` or `shard`; a mixture states the type of each source itself.
         config: its `dataset_conf` holds the batch policy, the filters and the chain.
-        tokenizer: turns texts into labels.
-        options: rank, workers, seed and more.
+        tokenizer: turns texts into labels: a Tokenizer, or a function from a text to label ids. None: features alone,
+            without labels and filters of tokens.
+        options: rank, workers, seed, a collate function and more.
 
     Raises:
         ListError: the list cannot be used.
         ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
     """
     conf = config.dataset_conf
-    corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=tokenizer)
-    chain = build_chain(conf, tokenizer, training=training, defer_features=options.defer_features)
-    text_chain = build_text_chain(conf, tokenizer, training=training)
-    reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=options.defer_features and not conf.operators)
+    labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
+    corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS)
+    chain = build_chain(conf, labels, training=training, defer_features=options.defer_features)
+    text_chain = build_text_chain(conf, labels, training=training)
+    keep_int16 = options.defer_features and not conf.operators
+    reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=keep_int16, collate=options.collate)
     if not training:
         options = replace(options, epoch_steps=None)
     cursor = Cursor(
@@ -77,11 +85,12 @@ def build_loader(
         reshuffle=training and conf.shuffle,
         partition=conf.partition or not training,
     )
-    return Loader(cursor, reader, options, max_bad_ratio=conf.max_bad_ratio if training else 1.0)
+    max_bad_ratio = conf.max_bad_ratio if training else 1.0
+    return Loader(cursor, reader, options, max_bad_ratio=max_bad_ratio, restarts=not training)
 
 
 def build_chain(
-    conf: DatasetConf, tokenizer: Tokenizer | None, *, training: bool, defer_features: bool = False
+    conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool, defer_features: bool = False
 ) -> tuple[Operator, ...]:
     """Build the operators from a decoded waveform to features and labels.
 
@@ -102,7 +111,7 @@ def build_chain(
     chain: dict[Place, tuple[Operator, ...]] = {
         "decode": (),
         "tokenize": (Tokenize(tokenizer),) if tokenizer else (),
-        "filter": (Filter(conf.filter_conf),) if training else (),
+        "filter": (Filter(conf.filter_conf),) if training and tokenizer else (),
         "resample": (Resample(conf.resample_conf.resample_rate),),
         "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
         "features": features,
@@ -116,6 +125,8 @@ def build_chain(
     return tuple(operator for place in chain.values() for operator in place)
 
 
-def build_text_chain(conf: DatasetConf, tokenizer: Tokenizer, *, training: bool) -> tuple[Operator, ...]:
+def build_text_chain(conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool) -> tuple[Operator, ...]:
     """Build the operators for texts without audio."""
+    if tokenizer is None:
+        return ()
     return (Tokenize(tokenizer), Filter(conf.filter_conf)) if training else (Tokenize(tokenizer),)

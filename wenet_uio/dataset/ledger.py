@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,17 +40,21 @@ class Ledger:
         if (data_list, key, reason) not in self._before:
             self.write(data_list, data_pass, batch, key, reason, detail)
 
-    def forget(self, data_list: str, data_pass: int = 0, batch: int = 0) -> None:
+    def forget(self, data_list: str, data_pass: int = 0, batch: int = 0, kept: Collection[str] = ()) -> None:
         """Remove the lines of a list from this position on, as its samples are read again.
 
         One rank calls this before any rank writes.
+
+        Args:
+            kept: keys of samples of that batch that are not read again.
         """
         if not self.path.exists():
             return
         kept = "".join(
             json.dumps(line, ensure_ascii=False) + "\n"
             for line in read_lines(self.path)
-            if line["list"] != data_list or (line["pass"], line["batch"]) < (data_pass, batch)
+            if line["list"] != data_list
+            or (line["pass"], line["batch"], line["key"] not in kept) < (data_pass, batch, True)
         )
         if kept != self.path.read_text(encoding="utf-8"):
             with written_aside(self.path, "w") as file:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
+from itertools import islice
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset
 
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.formats.data_list import ListError
@@ -22,7 +18,8 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import utterance_seconds
 from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
-from wenet_uio.dataset.types import Batch
+from wenet_uio.dataset.types import Batch, SampleRef
+from wenet_uio.dataset.workers import Workers
 
 LEAST_BAD = 10
 """Bad samples that never stop a run, however small its corpus."""
@@ -32,39 +29,46 @@ class Loader:
     """Iterates over the batches of one rank, from its position to the end of the epoch.
 
     Every rank yields the same number of steps. The state counts the batches that were yielded, so batches that workers
-    have read and nobody has taken are read again after a restart. At the end of an epoch `epoch` grows by one.
+    have read and nobody has taken are read again after a restart. An epoch ends when its last step has been yielded:
+    `epoch` then grows by one, and `len` is that of the next epoch.
+
+    A loader has one iterator at a time. A new one continues after the last batch that was yielded; in evaluation it
+    begins at the first batch.
     """
 
-    def __init__(self, cursor: Cursor, reader: Dataset, options: LoaderOptions, *, max_bad_ratio: float = 1.0) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        reader: Dataset,
+        options: LoaderOptions,
+        *,
+        max_bad_ratio: float = 1.0,
+        restarts: bool = False,
+    ) -> None:
         """Read the batches of `cursor` with `reader`, which turns each `Work` into a `Batch`.
 
-        `max_bad_ratio` is the share of the samples of an epoch that may be bad before the run stops.
+        Args:
+            max_bad_ratio: share of the samples of an epoch that may be bad before the run stops.
+            restarts: an iterator after one that was left early begins at the first batch of the epoch.
 
         Raises:
             ListError: the index lists more bad samples than `max_bad_ratio` allows.
         """
         self.cursor, self.corpus, self.reader = cursor, cursor.corpus, reader
         self._max_bad_ratio, self._ledger = max_bad_ratio, options.ledger
+        self._restarts, self._is_collated = restarts, options.collate is not None
         self._left_out: Counter[str] | None = None
         if self.corpus.bad:
             key, reason = self.corpus.bad[0]
             self._check(len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}")
+        self._reading: object | None = None
         self.prefetch: Prefetch | None = None
         if self.corpus.is_remote:
             self.prefetch = Prefetch()
             weakref.finalize(self, self.prefetch.close)
-        self._data_loader = partial(
-            DataLoader,
-            reader,
-            batch_size=None,
-            num_workers=options.num_workers,
-            prefetch_factor=options.prefetch if options.num_workers else None,
-            persistent_workers=options.num_workers > 0,
-            pin_memory=options.pin_memory and torch.cuda.is_available(),
-            worker_init_fn=_end_with_the_rank,
-        )
         # The schedule does not refer to this loader: without a cycle of references, workers end with their loader.
-        self._loader = self._data_loader(sampler=_Schedule(cursor, self.prefetch))
+        self._options = options
+        self._workers = Workers(reader, options, _Schedule(cursor, self.prefetch))
 
     @property
     def epoch(self) -> int:
@@ -76,20 +80,38 @@ class Loader:
         return len(self.cursor)
 
     def __iter__(self) -> Iterator[Batch]:
+        """The batches from here to the end of the epoch.
+
+        Raises:
+            RuntimeError: the position was set, or another iterator was begun, before the last step of this one.
+        """
         cursor = self.cursor
+        if self._restarts and self._reading is not None:
+            cursor.set_epoch(cursor.epoch)
+        reading = self._reading = object()
         bad = len(self.corpus.bad) / cursor.world_size
-        if (cursor.rank, cursor.data_pass, cursor.position) == (0, 0, 0):
+        if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
             for key, reason in self.corpus.bad:
                 self._write(0, 0, key, NOT_INDEXED, reason)
-        for batch in self._loader:
-            cursor.advance(batch.closes_step)
+        steps = len(cursor)
+        if not steps:
+            cursor.skip_epoch()
+        batches = iter(self._workers) if steps else iter(())
+        while steps:
+            if self._reading is not reading:
+                raise RuntimeError(
+                    f"{self.corpus.data_list}: a newer iterator has taken over, or the position was set; a loader has "
+                    "one iterator at a time"
+                )
+            batch = next(batches)
             for sample in batch.skipped:
                 if not sample.filtered:
                     bad += 1
                     self._write(cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail)
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
-            yield batch
-        cursor.end_epoch()
+            cursor.advance(batch.closes_step)
+            steps -= batch.closes_step
+            yield batch.collated if self._is_collated else batch
 
     def share(self, number: int, shares: int) -> Iterator[Batch]:
         """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not step together.
@@ -97,11 +119,19 @@ class Loader:
         The loader does not move. Remote audio is fetched when it is read, not ahead.
         """
         plan = self.cursor.plan
-        batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
-        yield from self._data_loader(sampler=(work for batch in batches for work in works(plan, batch)))
+        taken = 0
+
+        def schedule() -> Iterator[Work]:
+            batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
+            return islice((work for batch in batches for work in works(plan, batch)), taken, None)
+
+        for batch in Workers(self.reader, self._options, schedule):
+            taken += 1
+            yield batch
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch."""
+        self._reading = None
         self.cursor.set_epoch(epoch)
 
     def left_out(self, epoch: int) -> Counter[str]:
@@ -112,7 +142,7 @@ class Loader:
         cursor = self.cursor
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
-        corpus = cursor.passes.corpus_of(epoch)
+        corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
         if self._left_out is None or corpus is not self.corpus:  # a plain list leaves out the same in every pass
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
@@ -126,7 +156,7 @@ class Loader:
         return utterance_seconds(self.corpus)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, valid for any world size and number of workers; a few hundred bytes."""
+        """The position, valid for any world size and number of workers; see `Cursor.state_dict`."""
         return self.cursor.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -134,9 +164,14 @@ class Loader:
 
         The ledger drops the lines of samples that are read again.
         """
-        self.cursor.load_state_dict(state, allow_changes=allow_changes)
-        if self._ledger is not None and self.cursor.rank == 0:
-            self._ledger.forget(self.corpus.data_list, self.cursor.data_pass, self.cursor.position)
+        cursor, self._reading = self.cursor, None
+        cursor.load_state_dict(state, allow_changes=allow_changes)
+        if self._ledger is not None and cursor.rank == 0:
+            refs = [ref for work in cursor.yielded_of_step() for ref in zip(work.shards, work.rows, strict=True)]
+            kept = {self.corpus.key(SampleRef(int(shard), int(row))) for shard, row in refs}
+            if kept:
+                kept |= {key for key, _ in self.corpus.bad}
+            self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
 
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         if self._ledger is None:
@@ -156,28 +191,13 @@ class Loader:
             )
 
 
-class _Schedule(Sampler):
-    """The work that the DataLoader fetches, from the cursor to the end of its epoch."""
+class _Schedule:
+    """Gives the work that is not yielded yet, from the cursor to the end of its epoch."""
 
     def __init__(self, cursor: Cursor, prefetch: Prefetch | None) -> None:
         self._cursor, self._prefetch = cursor, prefetch
 
-    def __iter__(self) -> Iterator[Work]:
+    def __call__(self) -> Iterator[Work]:
         if self._prefetch is not None:
             return ReadAhead(self._cursor, self._prefetch).works()
         return (work for _, work in self._cursor.upcoming())
-
-
-def _end_with_the_rank(_: int) -> None:
-    """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every process of a job."""
-    if not hasattr(signal, "sigwaitinfo"):  # macOS
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    rank = os.getppid()
-
-    def wait() -> None:
-        while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()

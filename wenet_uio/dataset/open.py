@@ -23,7 +23,7 @@ from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
 from wenet_uio.dataset.plan.policies import TextPolicy
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer, makes_one_token_a_character
+from wenet_uio.text.tokenizer import AnyTokenizer, Tokenizer, build_tokenizer, makes_one_token_a_character
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
@@ -37,7 +37,7 @@ def open_for(
     data_type: DataType,
     *,
     training: bool,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: AnyTokenizer | None = None,
 ) -> tuple[Corpus, Measure]:
     """Open data as a config plans it, with the measure of its batches.
 
@@ -82,7 +82,7 @@ def open_filtered(
 
 
 def open_corpus(
-    data: str | MixtureConf, data_type: DataType, measure: Measure | None = None, tokenizer: Tokenizer | None = None
+    data: str | MixtureConf, data_type: DataType, measure: Measure | None = None, tokenizer: AnyTokenizer | None = None
 ) -> Corpus:
     """Open a raw list, a shard list, or a mixture of sources. A list without an index is indexed first.
 
@@ -108,7 +108,7 @@ def open_corpus(
     return Mixture(name, sources, per_pass, conf.per_batch)
 
 
-def _counted(corpus: Corpus, tokenizer: Tokenizer | None) -> Corpus:
+def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None) -> Corpus:
     return corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
 
 
@@ -124,7 +124,7 @@ class _Leaf:
     tags: dict[str, Any]
 
 
-def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokenizer | None) -> list[_Leaf]:
+def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: AnyTokenizer | None) -> list[_Leaf]:
     """The corpora of the sources of one level and of all levels below; their shares sum to one."""
     levels = [_leaves_of(conf, {**conf.own_tags, **tags}, tokenizer) for conf in confs]
     weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
@@ -135,7 +135,7 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: Tokeni
     ]
 
 
-def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: Tokenizer | None) -> list[_Leaf]:
+def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None) -> list[_Leaf]:
     """The corpora of one source or group; their shares sum to one."""
     if conf.type == "group":
         leaves = _leaves(conf.members(), tags, tokenizer)
@@ -153,7 +153,13 @@ def _shares(leaves: Sequence[_Leaf], conf: MixtureConf, measure: Measure | None)
         shares = np.ones(len(leaves))
     if measure is not None and conf.per_batch in ("weighted", "round_robin"):
         # The shares are of batches. The cheaper the utterances of a source are, the more of them fill a batch.
-        shares = shares / [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
+        costs = [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
+        for leaf in (leaf for leaf, cost in zip(leaves, costs, strict=True) if not cost):
+            raise ListError(
+                f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its share of the batches "
+                f"(per_batch: {conf.per_batch}); widen the filters or remove the source"
+            )
+        shares = shares / costs
     return list(shares / shares.sum())
 
 

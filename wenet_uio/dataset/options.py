@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wenet_uio.dataset.ledger import Ledger
+from wenet_uio.dataset.types import Example
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,12 @@ class LoaderOptions:
     """Batches hold waveforms; `Batch.to` computes the features on its device."""
     ledger: Ledger | None = None
     """The file that lists bad samples; None lists them nowhere."""
+    collate: Callable[[Sequence[Example]], Any] | None = None
+    """Makes what the loader yields from the examples of a batch, in a data worker; examples that cannot be read are
+    missing. None: a padded `Batch`."""
 
     def __post_init__(self) -> None:
+        if self.collate is not None and self.defer_features:
+            raise ValueError("collate needs features that the data workers compute: defer_features must be False")
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset
@@ -34,6 +35,7 @@ class BatchReader(Dataset[Batch]):
         text_chain: tuple[Operator, ...],
         conf: DatasetConf,
         keep_int16: bool = False,
+        collate: Callable[[Sequence[Example]], Any] | None = None,
     ) -> None:
         """Read from `corpus`.
 
@@ -41,7 +43,9 @@ class BatchReader(Dataset[Batch]):
             chain: operators for samples with audio.
             text_chain: operators for texts without audio.
             keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
+            collate: makes `Batch.collated` from the examples, instead of padded features.
         """
+        self.collate = collate
         self.keep_int16 = keep_int16
         self.corpus, self.chain, self.text_chain, self.conf = corpus, chain, text_chain, conf
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
@@ -65,7 +69,9 @@ class BatchReader(Dataset[Batch]):
                 seconds += duration
             except SkipSample as skip:
                 skipped.append(Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered))
-        batch = pad(examples, self.feature_dim)
+        batch = pad(examples if self.collate is None else (), self.feature_dim)
+        if self.collate is not None:
+            batch.collated = self.collate(examples)
         batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
         return batch

@@ -184,6 +184,8 @@ class Batch:
     """(B,) int64."""
     deferred: DeferredFeatures | None = None
     """Waveforms from which `to` computes the features on its device; None if `feats` holds them."""
+    collated: Any = None
+    """What the collate function of the user made of the examples; the loader yields it in place of the batch."""
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -14,11 +14,13 @@ from wenet_uio.dataset.corpus.indexing import index_shard
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
 from wenet_uio.diagnose.findings import LOSSES, Finding, Report
 from wenet_uio.files import written_aside
+from wenet_uio.uris import shown
 
 Lost = dict[int, set[int]]
 """Rows to leave out, by shard; a shard without such rows has an empty set."""
@@ -106,7 +108,7 @@ def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None
 
     def key_of(member: Member) -> str:
         key = member.name
-        while "." in key and key not in keys:
+        while "." in key and as_word(key) not in keys:
             key = key.rpartition(".")[0]
         return key
 
@@ -126,5 +128,5 @@ def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None
 def _write_ledger(losses: Iterable[Finding], path: str) -> None:
     with written_aside(path, "w") as file:
         for finding in losses:
-            line = {"key": finding.key, "kind": finding.kind, "detail": finding.detail}
+            line = {"key": shown(finding.key), "kind": finding.kind, "detail": shown(finding.detail)}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

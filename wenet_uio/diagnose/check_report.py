@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from wenet_uio.audio.encoding import encode_audio
 from wenet_uio.cli import listed
+from wenet_uio.crashes import careful
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS, Finding, Report
@@ -95,7 +96,7 @@ def write_html(path: str, report: Report, reader: BatchReader, title: str) -> No
         histograms=data_uri(_histograms(report), "image/png"),
         sections=_sections(report, reader),
     )
-    with written_aside(path, "w") as file:
+    with careful(), written_aside(path, "w") as file:  # audio that crashed a worker is among the findings
         file.writelines(page)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import INT16_SCALE
+from wenet_uio.audio.read import INT16_SCALE, OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
@@ -119,9 +119,6 @@ class Checker:
             except SkipSample as skip:
                 part.findings.append(Finding(skip.reason, key, skip.detail, place))
                 continue
-            except (ListError, OSError) as error:
-                part.findings.append(Finding("unreadable", key, str(error), place))
-                continue
             self._check_text(part, place, key, text.strip(), seconds)
             if self.tokenizer is not None and text.strip():
                 tokens = self.tokenizer.splitter(text.strip())
@@ -132,7 +129,7 @@ class Checker:
     def _check_audio(self, part: Part, reader: BatchReader, ref: SampleRef) -> str:
         """Check the audio of a sample if audio is checked, and return the text."""
         if not self.audio:
-            return self.corpus.read(ref).text
+            return self._text(ref)
         example = reader.example(ref, 0, partial(self.corpus.read, ref))
         if example.waveform is None:
             return example.text
@@ -150,6 +147,14 @@ class Checker:
         if clipped > CLIPPED:
             part.findings.append(Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place))
         return example.text
+
+    def _text(self, ref: SampleRef) -> str:
+        try:
+            return self.corpus.read(ref).text
+        except (ListError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
+                raise
+            raise SkipSample("unreadable", str(error)) from None
 
     def _check_text(self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float | None) -> None:
         """Compare a text with the duration of its audio; `seconds` is None for text without audio."""

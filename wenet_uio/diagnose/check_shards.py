@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.indexing import check_type, index_shard
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, read_shard_list
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.corpus.columns import read_columns
+from wenet_uio.dataset.corpus.index import Problem, find_index
+from wenet_uio.dataset.corpus.indexing import build_index, check_type, ensure_index, index_shard
+from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
+from wenet_uio.dataset.corpus.sources import lists_of_sources
+from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, split_shard_list
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
+from wenet_uio.dataset.storage import objects
+from wenet_uio.diagnose.check_changes import changed_shards
 from wenet_uio.diagnose.findings import Finding
+from wenet_uio.files import locked
+
+MISSING = "in a shard that is missing"
+"""Reason of the samples that the index of a missing shard has."""
 
 
 @contextmanager
@@ -28,46 +40,122 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     Raises:
         ListError: there is no such list, or no shard of the list can be read.
     """
-    if data_type == "raw" or Path(data_list).suffix in MIXTURE_SUFFIXES:
+    is_mixture = Path(data_list).suffix in MIXTURE_SUFFIXES
+    if data_type == "raw" or is_mixture:
+        findings = _check_mixture(data_list) if is_mixture else []
         corpus = open_corpus(data_list, data_type)
-        yield corpus, [Finding(NOT_INDEXED, key, reason) for key, reason in corpus.bad]
+        yield corpus, findings + _bad_of(corpus, [])
         return
-    shards = _shards_of(data_list)
-    found = _check_shards(shards, data_list)
+    shards, bad_lines = _shards_of(data_list)
+    checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
+    changed = changed_shards(data_list, DEFAULT_LAYOUT)
+    findings = _findings_of(checked, changed)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
-        if any(finding.kind == "broken_shard" for finding in found.values()):
+        if changed or any(shard.is_broken for shard in checked):  # the index of the list stays as it is
             opened = f"{folder}/whole.list"
-            whole = "".join(f"{shard}\n" for shard in shards if shard not in found)
-            if not whole:
-                first = next(iter(found.values()))
-                raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
-            Path(opened).write_text(whole, encoding="utf-8")
+            _write_whole(opened, shards, checked, data_list)
+            findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
+        else:
+            _update_index(data_list, DEFAULT_LAYOUT, checked)
         corpus = open_corpus(opened, data_type)
-        tars = {ShardFiles.parse(shard).tar for shard in shards}
-        kinds = ("broken_shard" if key in tars else NOT_INDEXED for key, _ in corpus.bad)
-        yield corpus, [*found.values(), *(Finding(kind, *bad) for kind, bad in zip(kinds, corpus.bad, strict=True))]
+        yield corpus, findings + _bad_of(corpus, shards)
 
 
-def _shards_of(data_list: str) -> list[str]:
+def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_list: str) -> None:
+    """Write a list of the shards that can be read.
+
+    Raises:
+        ListError: there are none.
+    """
+    whole = [shard for shard, found in zip(shards, checked, strict=True) if not found.is_broken]
+    if not whole:
+        first = checked[0].findings[0]
+        raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
+    Path(path).write_text("\n".join(whole), encoding="utf-8")
+
+
+def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
+    """Findings for the samples of a corpus that could not be indexed, and for damaged shards."""
+    tars = {ShardFiles.parse(shard).tar for shard in shards}
+    return [Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason) for key, reason in corpus.bad]
+
+
+def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """The shards of a list, and (place, reason) of its bad lines."""
     if not Path(data_list).is_file():
         raise ListError(f"{data_list}: no such data list")
     check_type(data_list, "shard")
-    return read_shard_list(data_list)
+    return split_shard_list(data_list)
 
 
-def _check_shards(shards: list[str], data_list: str) -> dict[str, Finding]:
-    """Find shards that are missing, unreadable or empty."""
+class _Checked(NamedTuple):
+    """What the check of one shard found."""
+
+    findings: list[Finding]
+    """Without those for bad samples, which are in the index."""
+    is_broken: bool = False
+    """Whether the shard cannot be read at all."""
+    digest: int | None = None
+    """Of the samples in the shard; None if there are none."""
+    bad: Sequence[Problem] = ()
+    """Samples that cannot be used, as in the index."""
+
+
+def _check_mixture(path: str) -> list[Finding]:
+    """Scan the shards of all sources of a mixture; findings for missing shards and for wrong indexes."""
+    findings: list[Finding] = []
+    for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
+        if data_type == "shard":
+            checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
+            findings += _findings_of(checked, changed_shards(data_list, layout))
+            _update_index(data_list, layout, checked)
+    return findings
+
+
+def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
+    """Findings for shards. Of a shard that the list's index calls changed, nothing is said about its own index."""
+    of_changed = {finding.key for finding in changed}
+    found = (finding for shard in checked for finding in shard.findings)
+    return [each for each in found if each.kind != "stale_index" or each.key not in of_changed] + changed
+
+
+def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Checked]:
+    """Scan all shards, and compare them with their indexes."""
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = pool.map(lambda shard: _check_shard(shard, data_list), shards)
-        return {shard: finding for shard, finding in zip(shards, found, strict=True) if finding}
+        return list(pool.map(lambda shard: _check_shard(shard, data_list, layout), shards))
 
 
-def _check_shard(shard: str, data_list: str) -> Finding | None:
-    """Report a shard that is missing, unreadable or empty. The index reports the bad samples of other shards."""
-    tar = ShardFiles.parse(shard).tar
+def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
+    """Report a shard that is missing, unreadable, empty or not as indexed; a wrong index is made again."""
+    files = ShardFiles.parse(shard)
     try:
-        rows, bad = index_shard(shard, data_list, DEFAULT_LAYOUT)
+        rows, bad = index_shard(shard, data_list, layout, "all")
     except OSError as error:
-        return Finding("broken_shard", tar, error.strerror or str(error))
-    return None if len(rows) or bad else Finding("empty_shard", tar, "contains no sample")
+        broken = Finding("broken_shard", files.tar, error.strerror or str(error))
+        return _Checked([broken, *_lost_with(files)], is_broken=True)
+    findings = [Finding("stale_index", key, reason) for key, reason in bad if reason == STALE]
+    bad = [problem for problem in bad if problem[1] != STALE]
+    if not len(rows) and not bad:
+        findings.append(Finding("empty_shard", files.tar, "contains no sample"))
+    return _Checked(findings, digest=rows.digest() if len(rows) else None, bad=bad)
+
+
+def _lost_with(files: ShardFiles) -> list[Finding]:
+    """Findings for the samples in the index of a local shard that is missing."""
+    found = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
+    if objects.is_remote(files.tar) or found is None:
+        return []
+    return [Finding(NOT_INDEXED, found.rows.key(row), MISSING) for row in range(len(found.rows))]
+
+
+def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:
+    """Make the index of a list again if it has other samples, or fewer bad samples, than the shards of the list."""
+    if any(shard.is_broken for shard in checked):
+        return
+    columns, meta = read_columns(ensure_index(data_list, "shard", layout))
+    known = {(key, reason) for key, reason in meta["bad"]}
+    is_same = columns["digest"].tolist() == [shard.digest for shard in checked if shard.digest is not None]
+    if not is_same or any(problem not in known for shard in checked for problem in shard.bad):
+        with locked(data_list):
+            build_index(data_list, "shard", layout=layout)

@@ -12,6 +12,7 @@ from wenet_uio.diagnose.histogram import LogHistogram
 LOSSES = {
     "broken_shard": "shards that are missing or damaged",
     "empty_shard": "shards without samples",
+    "changed_shard": "shards that hold other samples than when their list was indexed: other data was packed over them",
     NOT_INDEXED: "missing or unreadable audio, audio without text, text without audio, lines that are not JSON",
     "unreadable": "audio that cannot be decoded",
     "changed_length": "audio whose length differs from its header or from the data list",
@@ -20,6 +21,7 @@ LOSSES = {
 }
 """Kinds of findings that cost training a sample or a shard, with their meaning."""
 SUSPECTS = {
+    "stale_index": "shards whose index had other samples than the tar: the check made the index again",
     "silent": "audio below -60 dB of full scale",
     "clipped": "audio with more than 0.1 % of its samples at full scale",
     "other_rate": "sample rates that differ from the majority",

@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Piece, PlannedBatch, share_out
 from wenet_uio.dataset.types import SampleRef
@@ -50,6 +50,10 @@ class PlanReport:
     order_correlation: float
     """Correlation of the batch numbers of each sample in this epoch and in the next. For a mixture, both epochs are
     planned with the samples of this epoch."""
+    mates_again: float
+    """Probability that two samples of one batch are in one batch in the next epoch too."""
+    length_correlation: float
+    """Correlation of the mean lengths of two consecutive batches of one rank."""
     sources: dict[str, int]
     """Planned utterances by source."""
     lanes: int
@@ -85,8 +89,7 @@ def report_plan(
     """
     began = time.monotonic()
     corpus = Passes(corpus).corpus_of(epoch)
-    lanes = choose_lanes(corpus, world_size)
-    plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, lanes=lanes)
+    plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, division=divide(corpus, world_size))
     account = _Account(plan)
     for index in range(plan.num_batches):
         batch = plan.batch(index)
@@ -98,6 +101,7 @@ def report_plan(
     skew = skew_of_steps(account.costs, rest, world_size)
     filtered = plan.filtered()
     planned = int(np.count_nonzero(account.times_planned))
+    order_correlation, mates_again = _next_epoch(plan, seed, epoch)
     return PlanReport(
         utterances=planned,
         hours=round(account.stored_seconds() / 3600, 4),
@@ -112,9 +116,11 @@ def report_plan(
         over_bound=account.over_bound,
         skew=round(_mean(skew, 1.0), 4),
         same_shard=round(_mean(account.same_shard[np.isfinite(account.same_shard)], 0.0), 4),
-        order_correlation=round(_order_correlation(plan, seed, epoch), 4),
+        order_correlation=round(order_correlation, 4),
+        mates_again=round(mates_again, 4),
+        length_correlation=round(_correlation(account.lengths[:whole:world_size]), 4),
         sources=account.by_source(),
-        lanes=lanes,
+        lanes=plan.lanes,
         seconds=round(time.monotonic() - began, 3),
         digest=account.digest.hexdigest(),
     )
@@ -130,6 +136,8 @@ class _Account:
         self.costs = np.zeros(plan.num_batches, np.int64)
         self.same_shard = np.full(plan.num_batches, np.nan)
         """(batches,) probability that two samples come from the same shard; NaN for a batch of one sample."""
+        self.lengths = np.zeros(plan.num_batches)
+        """(batches,) mean frames of the samples."""
         self.frames = self.padded = self.over_bound = 0
         self.digest = hashlib.sha256()
 
@@ -145,6 +153,7 @@ class _Account:
             keys += [self._corpus.key(SampleRef(*ref)) for ref in refs]
         self.digest.update(("\n".join(keys) + "\n\n").encode())
         self.costs[batch.index] = batch.cost
+        self.lengths[batch.index] = sum(int(piece.frames.sum()) for piece in batch.pieces) / max(1, len(keys))
         counts = np.unique(np.concatenate([piece.shards for piece in batch.pieces]), return_counts=True)[1]
         if pairs := len(keys) * (len(keys) - 1):
             self.same_shard[batch.index] = (counts * (counts - 1)).sum() / pairs
@@ -173,21 +182,33 @@ def _mean(values: np.ndarray, if_empty: float) -> float:
     return float(values.mean()) if len(values) else if_empty
 
 
-def _order_correlation(plan: EpochPlan, seed: int, epoch: int) -> float:
-    """Correlation of the batch numbers of the same samples in this epoch and in the next."""
-    if plan.num_batches < 2:
-        return 0.0
+def _next_epoch(plan: EpochPlan, seed: int, epoch: int) -> tuple[float, float]:
+    """How this epoch is like the next one: `order_correlation` and `mates_again` of the report."""
     following = plan.of_epoch(seed, epoch + 1)
     starts = first_samples(plan.corpus)
-    places = np.zeros((2, plan.corpus.num_samples))
+    places = np.zeros((2, plan.corpus.num_samples), np.int64)
     for row, each in zip(places, (plan, following), strict=True):
         for index in range(each.num_batches):
             for piece in each.batch(index).pieces:
                 row[starts[piece.shards] + piece.rows] = index + 1
-    planned = (places > 0).all(axis=0)
-    if planned.sum() < 2:
+    places = places[:, (places > 0).all(axis=0)]
+    mates = _pairs(places[0])
+    again = _pairs(places[0] * (following.num_batches + 1) + places[1])
+    return _correlation(*places), again / max(1, mates)
+
+
+def _pairs(groups: np.ndarray) -> int:
+    """Number of pairs of samples that are in the same group."""
+    counts = np.unique(groups, return_counts=True)[1]
+    return int((counts * (counts - 1)).sum()) // 2
+
+
+def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
+    """Correlation with other values, or of each value with the next one; 0 if there is nothing to correlate."""
+    left, right = (values, others) if others is not None else (values[:-1], values[1:])
+    if len(left) < 2 or not left.std() or not right.std():
         return 0.0
-    return float(np.atleast_2d(np.corrcoef(places[:, planned]))[0, 1])
+    return float(np.corrcoef(left, right)[0, 1])
 
 
 def skew_of_steps(costs: np.ndarray, rest: list[Piece], world_size: int) -> np.ndarray:

@@ -25,6 +25,8 @@ from wenet_uio.search.types import DecodeOptions, Hypothesis
 
 GREEDY, RESCORING = "ctc_greedy_search", "attention_rescoring"
 MODES = (GREEDY, RESCORING)
+BOUNDARIES = 3
+"""A check in chunks goes on for at least this many chunks after the left context is full."""
 
 Tokens = tuple[int, ...]
 
@@ -110,15 +112,19 @@ def recognise_all(
 ) -> list[Reference]:
     """Decode the first `limit` examples (key, feats (1, T, F)) with the checkpoint.
 
-    Examples shorter than one window of the input layer have no encoder frames and are skipped.
+    Examples shorter than one window of the input layer have no encoder frames and are skipped. If `options` has chunks,
+    short examples are joined, because a model without any cache would pass a check within one chunk.
 
     Raises:
         ValueError: no example is long enough.
     """
     model.eval()
     long_enough = (example for example in examples if example[1].size(1) > model.encoder.embed.right_context)
+    chosen = list(islice(long_enough, limit))
+    if options.decoding_chunk_size > 0:
+        chosen = joined(chosen, _frames_to_check(model, options))
     references = []
-    for key, feats in islice(long_enough, limit):
+    for key, feats in chosen:
         encoder_out, log_probs = _encode(model, feats, options)
         nbests = decode(model, feats, torch.tensor([feats.size(1)]), MODES, options)
         tokens = {mode: nbests[mode][0][0].tokens for mode in MODES}
@@ -127,6 +133,18 @@ def recognise_all(
     if not references:
         raise ValueError("no utterance to check the exported model with: give a --check_data with longer utterances")
     return references
+
+
+def joined(examples: Sequence[tuple[str, torch.Tensor]], frames: int) -> list[tuple[str, torch.Tensor]]:
+    """Append to each example (key, feats (1, T, F)) the examples after it, in a circle, to at least `frames` frames."""
+    found = []
+    for number, (key, feats) in enumerate(examples):
+        parts, length = [feats], feats.size(1)
+        while length < frames:
+            parts.append(examples[(number + len(parts)) % len(examples)][1])
+            length += parts[-1].size(1)
+        found.append((f"{key} and {len(parts) - 1} more" if len(parts) > 1 else key, torch.cat(parts, dim=1)))
+    return found
 
 
 @torch.inference_mode()
@@ -203,6 +221,13 @@ def _encode(
         feats, torch.tensor([feats.size(1)]), options.decoding_chunk_size, options.num_decoding_left_chunks
     )
     return encoder_out, model.ctc_log_probs(encoder_out)
+
+
+def _frames_to_check(model: ASRModel, options: DecodeOptions) -> int:
+    """Feature frames that fill the left context and cross BOUNDARIES further boundaries of chunks."""
+    chunks = max(options.num_decoding_left_chunks, 0) + 1 + BOUNDARIES
+    embed = model.encoder.embed
+    return chunks * options.decoding_chunk_size * embed.subsampling_rate + embed.right_context
 
 
 def _lengths(frames: torch.Tensor) -> torch.Tensor:

@@ -9,11 +9,17 @@ from dataclasses import dataclass, replace
 from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
+from wenet_uio.export.onnx_graphs import Chunks, check_chunks
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+
+DEFAULT_CHUNK = 16
+"""Encoder frames."""
+LEFT_CHUNKS = 4
+"""Chunks of left context of a check in chunks."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +48,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="int8 models: largest accepted share of tokens that differ, in %% (%(default)s); any share is accepted if "
         f"no log-probability differs by more than {INT8.tie:g}",
     )
+
+
+def streaming_chunks(model: ASRModel, size: int | None, left: int) -> tuple[Chunks | None, str]:
+    """Chunks of `size` encoder frames; without a size, chunks that fit the model, or None and why it cannot stream.
+
+    Raises:
+        ValueError: the model or its runtimes do not support the given size.
+    """
+    chunks = Chunks(size or model.encoder.static_chunk_size or DEFAULT_CHUNK, left)
+    try:
+        check_chunks(model, chunks)
+    except ValueError as error:
+        if size is None:
+            return None, str(error)
+        raise
+    return chunks, ""
 
 
 @dataclass(frozen=True)

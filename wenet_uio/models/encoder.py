@@ -191,18 +191,45 @@ class Encoder(nn.Module):
 
         The result equals that of `forward` with the same chunks, unless the encoder has an `obstacle`.
         """
-        rate, window = self.embed.subsampling_rate, self.embed.right_context + 1
-        att_cache = cnn_cache = feats.new_zeros(0, 0, 0, 0)
+        return ChunkEncoder(self, chunk_size, num_left_chunks).accept(feats, last=True)
+
+
+class ChunkEncoder:
+    """Encodes the features of one utterance chunk by chunk, as they arrive."""
+
+    def __init__(self, encoder: Encoder, chunk_size: int, num_left_chunks: int) -> None:
+        """Start an utterance.
+
+        Args:
+            chunk_size: encoder frames of a chunk.
+            num_left_chunks: chunks seen before the current chunk; negative: all.
+        """
+        self._encoder, self._chunk_size = encoder, chunk_size
+        self._required = chunk_size * num_left_chunks
+        self._feats: torch.Tensor | None = None
+        self._att_cache = self._cnn_cache = next(encoder.parameters()).new_zeros(0, 0, 0, 0)
+        self._offset = 0
+
+    def accept(self, feats: torch.Tensor, *, last: bool) -> torch.Tensor:
+        """Add features (1, T, F), and encode the chunks that are complete -> (1, T', D).
+
+        With `last` the utterance ends: the frames that remain are encoded as a shorter chunk.
+        """
+        rate, window = self._encoder.embed.subsampling_rate, self._encoder.embed.right_context + 1
+        if self._feats is not None:
+            feats = torch.cat((self._feats, feats), dim=1)
+        whole = (self._chunk_size - 1) * rate + window
         outputs: list[torch.Tensor] = []
-        offset = 0
-        for start in range(0, feats.size(1) - window + 1, rate * chunk_size):
-            chunk = feats[:, start : start + (chunk_size - 1) * rate + window]
-            output, att_cache, cnn_cache = self.forward_chunk(
-                chunk, offset, chunk_size * num_left_chunks, att_cache, cnn_cache
+        start = 0
+        while feats.size(1) - start >= (window if last else whole):
+            output, self._att_cache, self._cnn_cache = self._encoder.forward_chunk(
+                feats[:, start : start + whole], self._offset, self._required, self._att_cache, self._cnn_cache
             )
             outputs.append(output)
-            offset += output.size(1)
-        return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self.output_size)
+            self._offset += output.size(1)
+            start += rate * self._chunk_size
+        self._feats = feats[:, start:]
+        return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self._encoder.output_size)
 
 
 class TransformerEncoder(Encoder):

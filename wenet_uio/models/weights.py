@@ -1,14 +1,16 @@
 """Model weights on disk: read a state dict such as epoch_N.pt, and copy all or some of the weights into a model.
 
 A file of weights is a plain state dict ({name: tensor}), as `torch.save(model.state_dict(), path)` writes it. Files are
-read with `weights_only=True`, so a file cannot run code. Every function checks names and shapes before it changes the
-model.
+read with `weights_only=True`, so a file cannot run code. The file is a zip archive with a CRC-32 of each part, which
+torch ignores; it is compared here. Every function checks names and shapes before it changes the model.
 """
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -70,18 +72,44 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is not a state dict.
+        ValueError: the file is not a state dict, or is damaged.
     """
     try:
-        weights = torch.load(path, map_location="cpu", weights_only=True)
+        weights = load_checked(path)
     except OSError:
         raise
+    except DamagedError as error:
+        raise ValueError(f"{path}: {error}; restore the file from a copy, or take another epoch") from None
     except Exception as error:
         # torch raises RuntimeError, UnpicklingError, EOFError and more for a file that is truncated or no checkpoint.
         raise ValueError(f"{path}: not the weights of a model ({type(error).__name__})") from None
     if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
         raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
     return weights
+
+
+class DamagedError(ValueError):
+    """The content of a file is not what was written."""
+
+
+def load_checked(path: str | Path) -> Any:
+    """Load a file of `torch.save` onto the CPU, after a comparison of its content with its checksums.
+
+    Files in the format of torch before 1.6 have no checksums and are loaded without a comparison.
+
+    Raises:
+        DamagedError: a checksum does not match.
+        Exception: torch raises errors of many types for a file that is incomplete or no checkpoint.
+    """
+    if zipfile.is_zipfile(path):
+        try:
+            with zipfile.ZipFile(path) as parts:
+                damaged = parts.testzip()
+        except Exception as error:  # of many types, if the directory of the archive is damaged
+            raise DamagedError(f"damaged ({error})") from None
+        if damaged:
+            raise DamagedError(f"damaged: the checksum of its part {damaged} does not match")
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def first_sentence(error: Exception) -> str:

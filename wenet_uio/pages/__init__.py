@@ -1,6 +1,7 @@
 """HTML pages of reports. Each page is one file: pictures and sounds are embedded, and nothing is fetched.
 
-The templates lie beside this module; every page extends `base.html`. Jinja2 escapes all text in the values.
+The templates lie beside this module; every page extends `base.html`. Jinja2 escapes all text in the values, and
+URIs in them are shown without passwords and signatures.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+
+from wenet_uio.uris import shown
 
 
 def render(name: str, **values: Any) -> Iterator[str]:
@@ -25,6 +28,7 @@ def render(name: str, **values: Any) -> Iterator[str]:
     """
     environment = Environment(
         autoescape=True,
+        finalize=lambda value: shown(value) if type(value) is str else value,
         loader=FileSystemLoader(Path(__file__).parent),
         lstrip_blocks=True,
         trim_blocks=True,

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
-import tarfile
+import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
+from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.files import written_aside
+
+COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+"""First bytes of compressed files, and how they are opened."""
+PIECE = 1 << 20
+"""Bytes that are unpacked at a time."""
+NAMED = 10
+"""An error names this many of the losses."""
 
 
 @dataclass(frozen=True)
@@ -59,24 +74,24 @@ class Sample:
 
 
 def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
-    """Samples of a plain or compressed tar, in the order of the tar.
+    """Samples of a plain or compressed tar, in the order of the tar. A compressed tar is unpacked to a temporary file.
 
     Args:
         keys: globs; if given, only samples whose key matches one of them.
 
     Raises:
-        ListError: the tar is damaged, or the file is not a tar; samples before the damage are given first.
+        ListError: the tar is damaged, or the file is not a tar; all samples that can be read are given first.
     """
-    given = False
-    try:
-        with tarfile.open(path, "r|*") as tar:
-            for key, members in _grouped(tar):
-                given = True
-                if not keys or any(fnmatchcase(key, pattern) for pattern in keys):
-                    yield Sample(key, members)
-    except tarfile.TarError as error:
-        hint = "" if given else "; expected a tar, not a list of tars"
-        raise ListError(f"{path}: {error}{hint}") from None
+    with _unpacked(path) as (plain, bad):
+        members, problems = read_members(plain, path)
+        bad += problems
+        for sample in _grouped(plain, members, bad):
+            if not keys or any(fnmatchcase(sample.key, pattern) for pattern in keys):
+                yield sample
+    if bad:
+        reasons = [reason if name == path else f"{name}: {reason}" for name, reason in bad]
+        hint = "" if members else "; expected a tar, not a list of tars"
+        raise ListError(f"{path}: {listed(reasons, NAMED, '; ')}{hint}")
 
 
 def extract(sample: Sample, folder: str | Path) -> None:
@@ -93,24 +108,48 @@ def extract(sample: Sample, folder: str | Path) -> None:
             file.write(data)
 
 
-def _grouped(tar: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]:
-    current: str | None = None
-    members: dict[str, bytes] = {}
-    for member in tar:
-        if not member.isfile():
-            continue
-        folder, slash, base = member.name.rpartition("/")
-        stem, dot, suffix = base.rpartition(".")
-        key = f"{folder}{slash}{stem if dot else base}"
-        if key != current and members:
-            yield str(current), members
-            members = {}
-        current = key
-        file = tar.extractfile(member)
-        assert file is not None
-        members[suffix if dot else ""] = file.read()
-    if members:
-        yield str(current), members
+@contextmanager
+def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """A plain tar: the file itself, or a temporary one; and the damage that was found on the way."""
+    with open(path, "rb") as file:
+        head = file.read(max(map(len, COMPRESSED)))
+    unpack = next((unpack for mark, unpack in COMPRESSED.items() if head.startswith(mark)), None)
+    if unpack is None:
+        yield path, []
+        return
+    bad: list[tuple[str, str]] = []
+    with tempfile.NamedTemporaryFile() as plain:
+        try:
+            with unpack(path, "rb") as packed:
+                while piece := packed.read(PIECE):
+                    plain.write(piece)
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # a full disk; errors of gzip and bz2 have no number
+            bad.append((path, f"cut short or damaged ({error})"))
+        plain.flush()
+        yield plain.name, bad
+
+
+def _grouped(path: str, members: Sequence[Member], bad: list[tuple[str, str]]) -> Iterator[Sample]:
+    """Samples of a plain tar; members whose name occurs twice in a sample go to `bad`."""
+    with open(path, "rb") as file:
+        for key, group in groupby(members, lambda member: _key_and_suffix(member.name)[0]):
+            sample = Sample(key, {})
+            for member in group:
+                suffix = _key_and_suffix(member.name)[1]
+                if suffix in sample.members:
+                    bad.append((member.name, "occurs more than once; the last is given"))
+                file.seek(member.offset)
+                sample.members[suffix] = file.read(member.size)
+            yield sample
+
+
+def _key_and_suffix(name: str) -> tuple[str, str]:
+    """Name with folders up to its last dot, and the rest; a name without a dot has no suffix."""
+    folder, slash, base = name.rpartition("/")
+    stem, dot, suffix = base.rpartition(".")
+    return (f"{folder}{slash}{stem}", suffix) if dot else (name, "")
 
 
 def _text_or_size(data: bytes) -> Any:

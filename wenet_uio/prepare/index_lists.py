@@ -11,11 +11,10 @@ from wenet_uio.dataset.corpus.indexing import (
     check_type,
     ensure_index,
     entries_outside,
-    index_of,
     index_shard,
 )
 from wenet_uio.dataset.corpus.sources import SourceList
-from wenet_uio.dataset.formats.data_list import read_shard_list
+from wenet_uio.dataset.formats.data_list import split_shard_list
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.executor import Executor
 
@@ -38,14 +37,13 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
     data_list, data_type, layout = source
     if data_type == "shard":
         check_type(data_list, "shard")
-        shards = read_shard_list(data_list)
+        shards, _ = split_shard_list(data_list)
         check_shard_files(data_list, shards)
         entries_outside(shards)  # reads a manifest of many tars once, so that forked processes inherit its entries
         jobs = [(shard, data_list, layout) for shard in shards]
         for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
             continue
-    ensure_index(data_list, data_type, layout)
-    _, meta = read_columns(index_of(data_list, layout))
+    _, meta = read_columns(ensure_index(data_list, data_type, layout))
     return IndexedList(data_list, Summary(**meta["summary"]), [tuple(item) for item in meta["bad"]])
 
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.files import written_aside
 from wenet_uio.text.table import read_table
 
@@ -38,11 +39,14 @@ def read_filled_table(path: str) -> dict[str, str]:
     """Read a table that has at least one line, as {key: value} in the order of the file.
 
     Raises:
-        ListError: the table is empty. ValueError: a key comes twice.
+        ListError: the table is empty, or a key is no word. ValueError: a key comes twice.
     """
     table = read_table(path)
     if not table:
         raise ListError(f"{path}: empty")
+    for key in table:
+        if as_word(key) != key:
+            raise ListError(f"{path}: the key {key!r} holds a control character; write {as_word(key)!r}")
     return table
 
 
@@ -93,9 +97,9 @@ def check_row(path: str | Path, key: str, value: object) -> None:
     """Check that a row fits into a table.
 
     Raises:
-        ListError: the key is empty or has a space, or the value has a line break.
+        ListError: the key is empty or no word, or the value has a line break.
     """
-    if key.split() != [key] or len(str(value).splitlines()) > 1:
+    if not key or as_word(key) != key or len(str(value).splitlines()) > 1:
         raise ListError(f"{path}: the key {key!r} must have no space, and the value {value!r} no line break")
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.indexing import THREADS, build_index, index_of
+from wenet_uio.dataset.corpus.indexing import THREADS, build_index
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
-from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale
+from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale, take_over
 from wenet_uio.prepare.shard_job import Failure, Receipt, ShardJob, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions, ShardPlan, check_groups, plan_shards
+from wenet_uio.uris import shown_values
 
 DEFAULT_OPTIONS = ShardOptions()
 ON_ONE_PROCESS = Executor()
@@ -43,8 +44,8 @@ def make_raw_list(
     """
     with written_aside(data_list, "w") as file:
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
-    bad = build_index(data_list, "raw", per_run, executor)
-    summary = read_columns(index_of(data_list))[1]["summary"]
+    index, bad = build_index(data_list, "raw", per_run, executor)
+    summary = read_columns(index)[1]["summary"]
     totals = {"utterances": summary["samples"], "seconds": round(summary["seconds"], 3), "bad": len(bad)}
     _write_manifest(data_list, {"totals": totals, "bad": bad})
     return bad
@@ -56,18 +57,23 @@ def make_shard_list(
     data_list: str,
     options: ShardOptions = DEFAULT_OPTIONS,
     executor: Executor = ON_ONE_PROCESS,
+    *,
+    overwrite: bool = False,
 ) -> list[Failure]:
     """Pack utterances into tars in `shards_dir`, each with its index; write the list, its index and its manifest.
 
     A shard that exists and was made from the same files with the same options is kept. Shards of earlier runs with
-    this prefix that do not belong to the list are removed. So a killed run can be repeated: the result has the same
-    bytes as an undisturbed run.
+    this prefix for this list are removed. So a killed run can be repeated: the result has the same bytes as an
+    undisturbed run.
+
+    Args:
+        overwrite: replace and remove shards with this prefix that belong to another list.
 
     Returns:
         the utterances that could not be packed.
 
     Raises:
-        ValueError: no utterance could be packed, or groups overlap.
+        ValueError: no utterance could be packed, groups overlap, or shards of another list would be lost.
     """
     check_groups(options.groups)
     folder = Path(shards_dir)
@@ -75,7 +81,9 @@ def make_shard_list(
         plan = plan_shards(utterances, options, executor)
         names = [name for name, _ in plan.shards]
         clear_temporaries(folder, options.prefix, names)
-        receipts = _pack_all(plan, str(folder), options, executor)
+        jobs = [ShardJob(str(folder), name, lines, options.storing, options.max_bytes) for name, lines in plan.shards]
+        take_over(folder, options.prefix, data_list, jobs, overwrite=overwrite)
+        receipts = _pack_all(jobs, executor)
         shards = [shard for receipt in receipts for shard in receipt.shards]
         bad = [*plan.bad, *((key, reason) for receipt in receipts for key, reason in receipt.bad)]
         if not shards:
@@ -113,13 +121,12 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
     return 0
 
 
-def _pack_all(plan: ShardPlan, folder: str, options: ShardOptions, executor: Executor) -> list[Receipt]:
-    jobs = [ShardJob(folder, name, lines, options.storing, options.max_bytes) for name, lines in plan.shards]
+def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
     total = sum(len(job.utterances) for job in jobs)
     outcomes = list(executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances)))
     kept = sum(not made for _, made in outcomes)
     if kept:
-        print(f"{folder}: {kept} of {len(jobs)} shards were there already", file=sys.stderr)
+        print(f"{jobs[0].folder}: {kept} of {len(jobs)} shards were there already", file=sys.stderr)
     return [receipt for receipt, _ in outcomes]
 
 
@@ -151,6 +158,7 @@ def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
     with written_aside(manifest_of(data_list), "w") as file:
         fields = []
         for name, value in manifest.items():
+            value = shown_values(value)
             text = json.dumps(value, ensure_ascii=False)
             if isinstance(value, list) and value:
                 text = "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"

@@ -15,11 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line
+from wenet_uio.cli import listed
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line, with_distinct_keys
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
+from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.kaldi_tables import (
+    NAMED,
     by_key,
     check_row,
     read_filled_table,
@@ -42,6 +45,8 @@ DIGITS = 6
 def convert_manifest(source: str, read_as: str, target: str, write_as: str, executor: Executor) -> int:
     """Read one form and write another; audio headers are read where the target needs lengths.
 
+    The keys are those of training: `formats/keys.py` describes them.
+
     Args:
         read_as: a key of READERS.
         write_as: a key of WRITERS.
@@ -50,9 +55,9 @@ def convert_manifest(source: str, read_as: str, target: str, write_as: str, exec
         the number of utterances.
 
     Raises:
-        ListError: the source is empty, has a key twice or is not in its form, or audio cannot be read.
+        ListError: the source is empty, has a key twice or is not in its form, or audio is missing or cannot be read.
     """
-    lines = [replace(line, wav=_absolute(line.wav)) for line in READERS[read_as](source)]
+    lines = with_distinct_keys([replace(line, wav=_absolute(line.wav)) for line in READERS[read_as](source)])
     if not lines:
         raise ListError(f"{source}: no utterance in it")
     keys: dict[str, str] = {}
@@ -60,6 +65,9 @@ def convert_manifest(source: str, read_as: str, target: str, write_as: str, exec
         if line.key in keys:
             raise ListError(f"{source}: key {line.key} comes twice, for {keys[line.key]} and {line.wav}")
         keys[line.key] = line.wav
+    missing = [wav for wav in dict.fromkeys(line.wav for line in lines) if _is_missing(wav)]
+    if missing:
+        raise ListError(f"{source}: {len(missing)} audio file(s) not found: {listed(missing, NAMED)}")
     WRITERS[write_as](lines, target, executor)
     return len(lines)
 
@@ -273,10 +281,17 @@ def _needs_length(line: RawLine) -> bool:
 def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
     if line.wav in infos:
         info = infos[line.wav]
-        return round(info.samples_between(line.start, line.end) / info.sample_rate, DIGITS)
+        try:
+            return round(info.samples_between(line.start, line.end) / info.sample_rate, DIGITS)
+        except AudioError as error:
+            raise ListError(f"{line.key}: {line.wav}: {error}") from None
     if line.end is not None:
         return round(line.end - line.start, DIGITS)
     return float(line.extra["duration"])
+
+
+def _is_missing(wav: str) -> bool:
+    return not objects.is_remote(wav) and not os.path.isfile(objects.without_scheme(wav))  # noqa: PTH113 - the name may be too long
 
 
 def _absolute(wav: str) -> str:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wenet_uio.dataset.formats import data_list
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
-from wenet_uio.prepare import separated
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
 from wenet_uio.prepare.audio_search import find_audio
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
-from wenet_uio.prepare.kaldi_tables import without_spaces
 from wenet_uio.prepare.manifests import READERS
 from wenet_uio.prepare.separated import KNOWN_COLUMNS, field_of
 from wenet_uio.text.normalize import english, mandarin
@@ -163,30 +159,11 @@ def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
 
 
 def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """Lines with unique keys without spaces; if keys collide, those that come from file names get folders in front."""
-    lines = [replace(line, key=without_spaces(line.key)) for line in lines]
-    if len({line.key for line in lines}) < len(lines):
-        top = os.path.commonpath([Path(line.wav).parent for line in lines])
-        lines = [replace(line, key=_key_with_folders(line, top)) for line in lines]
+    """Lines with unique keys by the rule of `formats/keys.py`."""
+    lines = with_distinct_keys(lines)
     wav_of: dict[str, str] = {}
     for line in lines:
         if line.key in wav_of:
             raise ListError(f"{line.key}: two utterances have this key, of {wav_of[line.key]} and {line.wav}")
         wav_of[line.key] = line.wav
     return lines
-
-
-def _key_with_folders(line: RawLine, top: str) -> str:
-    if not _is_from_file_name(line):
-        return line.key
-    return without_spaces("-".join((*Path(line.wav).parent.relative_to(top).parts, line.key)))
-
-
-def _is_from_file_name(line: RawLine) -> bool:
-    """Tell whether a reader derived the key from the name of the audio, because the transcripts have no key."""
-    derived = {
-        data_list.key_of_audio(line.wav),
-        data_list.key_of_audio(line.wav, line.start),
-        separated.key_of_part(line.wav, line.start),
-    }
-    return line.key in map(without_spaces, derived)

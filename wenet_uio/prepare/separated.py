@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, key_of_audio, locate
-from wenet_uio.prepare.kaldi_tables import without_spaces
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate
+from wenet_uio.dataset.formats.keys import key_of_audio, one_word
 from wenet_uio.text.table import numbered_lines
 
 COLUMNS = {
@@ -130,14 +130,15 @@ def _line(fields: dict[str, str], path: str) -> RawLine:
         raise ListError("no text")
     start, end, duration = _times(fields)
     channel = _number(fields, "channel")
-    key = fields.pop("key", "").strip() or _default_key(wav, start, end)
+    stated = fields.pop("key", "").strip()
+    key = one_word(stated or _default_key(wav, start, end))
     extra: dict[str, Any] = {name: value for name, value in fields.items() if value}
     if duration is not None and end is None:
         extra["duration"] = duration
     if channel is not None:
         extra["channel"] = int(channel)
     place = os.path.expanduser(wav)  # noqa: PTH111 - a Path would spoil URIs
-    return RawLine(without_spaces(key), locate(place, path), text, start, end, extra)
+    return RawLine(key, locate(place, path), text, start, end, extra, is_named_by_audio=not stated)
 
 
 def _default_key(wav: str, start: float, end: float | None) -> str:

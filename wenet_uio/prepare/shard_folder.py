@@ -1,17 +1,24 @@
-"""The folder of a shard list: its lock, and the removal of files that earlier or killed runs left in it."""
+"""The folder of a shard list: its lock, its owner, and the removal of files that earlier or killed runs left in it.
+
+The shards of one prefix in a folder belong to one list. `.packed/PREFIX.list` has the path of this list.
+"""
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Collection, Iterator
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from wenet_uio.files import locked
-from wenet_uio.prepare.shard_job import RECEIPTS
+from wenet_uio.files import locked, written_aside
+from wenet_uio.prepare.shard_job import RECEIPTS, ShardJob, receipt_of_earlier_run
 
 NUMBER = "[0-9]" * 9
 """Glob of the number in a shard's name."""
+FILE = re.compile(r"_\d{9}(?:_[1-9]\d*)?(?P<whole>\.tar|\.json)(?:\..*idx)?")
+"""Name of a shard, an index or a receipt after the prefix; `whole` ends the name of the shard or receipt."""
 
 
 @contextmanager
@@ -32,6 +39,41 @@ def clear_temporaries(folder: Path, prefix: str, names: Collection[str]) -> None
             temporary.unlink()
 
 
+def take_over(folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob], *, overwrite: bool) -> None:
+    """Note that the shards of a prefix belong to `data_list` from now on.
+
+    Args:
+        jobs: the shards that this run makes.
+        overwrite: shards of another list may be replaced or removed.
+
+    Raises:
+        ValueError: the run would replace or remove shards of another list; the message names this list.
+    """
+    note = folder / RECEIPTS / f"{prefix}.list"
+    own = os.path.relpath(os.path.realpath(data_list), os.path.realpath(folder))
+    owner = note.read_text(encoding="utf-8").rstrip("\n") if note.is_file() else None
+    if owner == own:
+        return
+    lost = [] if overwrite else _lost(folder, prefix, jobs)
+    # Earlier versions left no note. A list that names the shards is then their owner.
+    if lost and not (owner is None and _names_any(data_list, lost)):
+        to = f"the list {os.path.normpath(folder / owner)}" if owner else "another list, or were made by another tool"
+        raise ValueError(
+            f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to {to}; the first is "
+            f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose these shards"
+        )
+    with written_aside(note, "w") as file:
+        file.write(f"{own}\n")
+
+
+def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
+    """Tars of a prefix that `jobs` replace or leave over."""
+    receipts = filter(None, map(receipt_of_earlier_run, jobs))
+    kept = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
+    there = (path for path, whole in _files_of(folder, prefix) if path == whole and path.suffix == ".tar")
+    return [tar for tar in there if tar not in kept]
+
+
 def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collection[str]) -> None:
     """Remove shards, indexes and receipts that earlier runs with this prefix made and this run did not.
 
@@ -40,11 +82,28 @@ def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collec
         tars: the tars of this run, as paths in the folder.
     """
     kept = {folder / RECEIPTS / f"{name}.json" for name in names} | {folder / tar for tar in tars}
+    for path, whole in _files_of(folder, prefix):
+        if whole not in kept:
+            path.unlink()
+
+
+def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
+    """Shards, indexes and receipts of a prefix, each with the shard or receipt that it belongs to: itself, or a tar."""
+    found = []
     for place in _places(folder):
-        for path in place.glob(f"{glob.escape(prefix)}_{NUMBER}*"):
-            whole = path.with_suffix("") if path.suffix == ".idx" else path
-            if path.suffix in (".tar", ".idx", ".json") and whole not in kept:
-                path.unlink()
+        for path in sorted(place.glob(f"{glob.escape(prefix)}_{NUMBER}*")):
+            start = len(Path(prefix).name)
+            if match := FILE.fullmatch(path.name, start):
+                found.append((path, path.with_name(path.name[: match.end("whole")])))
+    return found
+
+
+def _names_any(data_list: str, tars: Sequence[Path]) -> bool:
+    """Whether a list exists and has one of the tars in a line."""
+    if not Path(data_list).is_file():
+        return False
+    lines = set(Path(data_list).read_text(encoding="utf-8", errors="replace").splitlines())
+    return any(str(tar) in lines for tar in tars)
 
 
 def _places(folder: Path) -> list[Path]:

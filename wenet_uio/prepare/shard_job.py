@@ -17,12 +17,13 @@ import numpy as np
 
 from wenet_uio.audio.completeness import require_whole
 from wenet_uio.audio.encoding import OPUS_RATES, encode_audio
-from wenet_uio.audio.read import AudioError, audio_info, read_audio
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, audio_info, read_audio
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_shard, write_shard
+from wenet_uio.uris import shown
 
 FORM = 1
 """Version of the bytes that packing writes; after a change, every shard is made again."""
@@ -77,16 +78,26 @@ def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
     Returns:
         the receipt, and whether shards were made.
     """
-    path = Path(job.folder, RECEIPTS, f"{job.name}.json")
-    fingerprint = _fingerprint(job)
-    if path.is_file():
-        receipt = Receipt(**json.loads(path.read_text(encoding="utf-8")))
-        if receipt.fingerprint == fingerprint and all(_is_there(job.folder, shard) for shard in receipt.shards):
-            return receipt, False
-    receipt = _pack(job, fingerprint)
-    with written_aside(path, "w") as file:
+    if receipt := receipt_of_earlier_run(job):
+        return receipt, False
+    receipt = _pack(job, _fingerprint(job))
+    with written_aside(_receipt_path(job), "w") as file:
         json.dump(asdict(receipt), file, ensure_ascii=False)
     return receipt, True
+
+
+def receipt_of_earlier_run(job: ShardJob) -> Receipt | None:
+    """The receipt of an earlier run that did the same job, if its shards still exist."""
+    path = _receipt_path(job)
+    if not path.is_file():
+        return None
+    receipt = Receipt(**json.loads(path.read_text(encoding="utf-8")))
+    is_same = receipt.fingerprint == _fingerprint(job)
+    return receipt if is_same and all(_is_there(job.folder, shard) for shard in receipt.shards) else None
+
+
+def _receipt_path(job: ShardJob) -> Path:
+    return Path(job.folder, RECEIPTS, f"{job.name}.json")
 
 
 def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
@@ -140,9 +151,11 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
             try:
                 yield encode_sample(utterance, job.storing)
             except (AudioError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
+                    raise
                 reason = getattr(error, "strerror", None) or str(error)
                 named = reason.startswith(utterance.wav)
-                bad.append((utterance.key, reason if named else f"{utterance.wav}: {reason}"))
+                bad.append((utterance.key, shown(reason if named else f"{utterance.wav}: {reason}")))
                 may_be_temporary |= isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
     rest = samples()

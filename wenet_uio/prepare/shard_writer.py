@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of, write_index
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.formats.tar_members import BLOCK
+from wenet_uio.dataset.corpus.shard_scan import pages_of
+from wenet_uio.dataset.formats.tar_headers import BLOCK
+from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.files import written_aside
-
-END_BYTES = 2 * BLOCK
-"""Zero bytes that end a tar."""
 
 
 class PackedSample(NamedTuple):
@@ -67,8 +67,8 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
                 )
             )
         tar.write(b"\0" * END_BYTES)
-    rows = rows_of(entries)
-    write_index(sidecar_of(path), rows, [], {"tar_bytes": tar.size})
+    rows = replace(rows_of(entries), tar_pages=pages_of(path))
+    write_index([sidecar_of(path)], rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
@@ -13,9 +14,10 @@ from wenet_uio.dataset.formats.data_list import ListError, read_shard_list
 from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.objects import is_remote
 from wenet_uio.dataset.storage.settings import describe_store
-from wenet_uio.dataset.storage.versions import DriverError, StorageError, shown
+from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
+from wenet_uio.uris import shown
 
 ATTEMPTS = 5
 """Attempts of a request to S3, with growing pauses; other drivers have their own limits."""
@@ -81,11 +83,17 @@ def _put(path: str, uri: str) -> bool:
     with _told(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:
-            there, here = store.modified(name), int(status.st_mtime)  # stores date in whole seconds
+            there, here = _modified(store, name), int(status.st_mtime)  # stores date in whole seconds
             if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(here, timezone.utc):
                 return False
         store.put_file(path, name)
         return True
+
+
+def _modified(store: Any, name: str) -> datetime:
+    """When an object was written. ossfs gives seconds since the epoch, and takes them for local time in `modified`."""
+    seconds = store.info(name).get("LastModified")
+    return datetime.fromtimestamp(seconds, timezone.utc) if isinstance(seconds, int) else store.modified(name)
 
 
 @contextmanager
@@ -96,7 +104,7 @@ def _told(uri: str) -> Iterator[None]:
     except DriverError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(shown(error).split()) or type(error).__name__
         variables = describe_store(uri.partition("://")[0])
         said = f"; in the environment: {variables}" if variables else ""
-        raise StorageError(f"{shown(uri)}: cannot be written: {reason}{said}") from error
+        raise StorageError(f"{shown(uri)}: cannot be written: {reason}{said}") from None

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
-from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line, with_distinct_keys
 from wenet_uio.files import written_aside
 from wenet_uio.search.alignment import Alignment, Interval
+from wenet_uio.uris import shown
 
 
 def write_alignments(by_key: Mapping[str, Alignment], poor: Mapping[str, str], result_dir: str | Path) -> None:
@@ -18,7 +19,7 @@ def write_alignments(by_key: Mapping[str, Alignment], poor: Mapping[str, str], r
     with written_aside(Path(result_dir, "scores"), "w") as file:
         file.writelines(f"{key} {each.score:.4f}\n" for key, each in by_key.items())
     with written_aside(Path(result_dir, "poor"), "w") as file:
-        file.writelines(f"{key} {reason}\n" for key, reason in poor.items())
+        file.writelines(shown(f"{key} {reason}\n") for key, reason in poor.items())
 
 
 def write_textgrids(by_key: Mapping[str, Alignment], folder: str | Path) -> None:
@@ -67,14 +68,16 @@ def _without_gaps(intervals: Iterable[Interval], end: float) -> list[tuple[float
 
 def write_clean_list(data_list: str | Path, path: str | Path, poor: Mapping[str, str]) -> int:
     """Write a raw list without the `poor` utterances and without unreadable lines; returns the number of lines kept."""
-    kept = 0
-    with open(data_list, encoding="utf-8") as source, written_aside(path, "w") as file:
+    lines: list[str] = []
+    parsed: list[RawLine] = []
+    with open(data_list, encoding="utf-8") as source:
         for line in source:
             try:
-                key = parse_raw_line(line).key
+                parsed.append(parse_raw_line(line))
             except ListError:
                 continue
-            if key not in poor:
-                file.write(line.rstrip("\n") + "\n")
-                kept += 1
-    return kept
+            lines.append(line)
+    kept = [line for line, each in zip(lines, with_distinct_keys(parsed), strict=True) if each.key not in poor]
+    with written_aside(path, "w") as file:
+        file.writelines(line.rstrip("\n") + "\n" for line in kept)
+    return len(kept)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 import torch
 
-from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
 
 _NO_KEY = torch.iinfo(torch.int64).max
@@ -60,19 +58,11 @@ class ContextGraph:
         return place, self._keys[place] == keys
 
 
-def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]], list[str]]:
-    """Read hot phrases, one per line.
-
-    Returns:
-        Token ids of the phrases, and the phrases that the units cannot spell.
-
-    Raises:
-        ValueError: the units can spell none of the phrases.
-        OSError: the file cannot be read.
-    """
+def tokenize_phrases(lines: Iterable[str], tokenizer: Tokenizer) -> tuple[list[list[int]], list[str]]:
+    """Token ids of the phrases, and the phrases that the units cannot spell; empty phrases are left out."""
     phrases: list[list[int]] = []
     unknown: list[str] = []
-    for _, line in numbered_lines(path):
+    for line in lines:
         if not line.strip():
             continue
         tokens = tokenizer.splitter(line)
@@ -80,8 +70,6 @@ def read_phrases(path: str | Path, tokenizer: Tokenizer) -> tuple[list[list[int]
             phrases.append([tokenizer.symbols[token] for token in tokens])
         else:
             unknown.append(line.strip())
-    if not phrases:
-        raise ValueError(f"{path}: has no phrase that the units can spell; expected one phrase per line")
     return phrases, unknown
 
 

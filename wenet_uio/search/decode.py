@@ -39,15 +39,13 @@ class Decoding:
     def __init__(
         self,
         model: ASRModel,
-        feats: torch.Tensor,
-        feats_lengths: torch.Tensor,
+        encoded: tuple[torch.Tensor, torch.Tensor],
         options: DecodeOptions,
         scorers: Sequence[PrefixScorer] = (),
     ) -> None:
-        """Run the encoder on feats (B, T, F) with feats_lengths (B,) frames."""
+        """`encoded`: encoder frames (B, T', D) and lengths (B,)."""
         self.model, self.options, self.scorers = model, options, scorers
-        chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
-        self.encoder_out, self.lengths = model.encode(feats, feats_lengths, *chunks)
+        self.encoder_out, self.lengths = encoded
 
     @cached_property
     def ctc_log_probs(self) -> torch.Tensor:
@@ -196,10 +194,25 @@ def decode(
     Raises:
         ValueError: before any work, for an unknown mode or for a transducer mode with another model.
     """
+    _check(model, modes, options)
+    chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
+    return decode_encoded(model, model.encode(feats, feats_lengths, *chunks), Search(modes, options, scorers))
+
+
+@torch.inference_mode()
+def decode_encoded(
+    model: ASRModel, encoded: tuple[torch.Tensor, torch.Tensor], search: Search
+) -> dict[str, list[NBest]]:
+    """As `decode`, from encoder frames (B, T', D) and their lengths (B,)."""
+    modes, options, scorers = search
+    _check(model, modes, options)
+    batch = Decoding(model, encoded, options, scorers)
+    return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))] for mode in modes}
+
+
+def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     check_modes(modes)
     check_parts(model, [mode for mode in modes if mode in TRANSDUCER_MODES], options.transducer_weight)
-    batch = Decoding(model, feats, feats_lengths, options, scorers)
-    return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))] for mode in modes}
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import logging
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
-from wenet_uio.search.context_graph import ContextGraph, read_phrases
+from wenet_uio.cli import listed
+from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DecodeOptions
+from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 SCORED = ("ctc_prefix_beam_search", "attention_rescoring")
 """Modes that use hot words and language models."""
 
 
 def add_decode_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `decode_options` and `build_scorers` read."""
+    """Add the options that `decode_options` and `scorer_options` read."""
     group = parser.add_argument_group("search")
     defaults = DecodeOptions()
     group.add_argument(
@@ -108,31 +113,75 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
     return DecodeOptions(**{name: getattr(args, name) for name in names}, **others)
 
 
-def build_scorers(
-    args: argparse.Namespace, modes: Sequence[str], tokenizer: Tokenizer, device: torch.device, *, warn: bool
-) -> list[PrefixScorer]:
-    """Build the hot words and the language model that the options name, for decoding in `modes`.
+@dataclass(frozen=True)
+class ScorerOptions:
+    """Hot words and language model."""
 
-    Args:
-        warn: print the phrases that the units cannot spell.
+    hot_words: Sequence[str] = ()
+    """Phrases."""
+    hot_word_score: float = 3.0
+    """Bonus of each token of a hot phrase."""
+    language_model: str | None = None
+    """n-gram model: ARPA or KenLM binary."""
+    lm_weight: float = 0.3
+    """Weight of its natural log-probability."""
+    length_bonus: float = 0.0
+    """Bonus of each unit of the language model."""
+    lm_unit: Literal["token", "word"] = "token"
+    """Units of the language model: tokens as in the units file, or words."""
+
+
+def scorer_options(args: argparse.Namespace) -> ScorerOptions:
+    """ScorerOptions from parsed options.
 
     Raises:
-        ValueError: none of the modes uses them, or a file has the wrong format.
+        OSError: the file of hot words cannot be read.
+        ValueError: the file of hot words has no phrase.
+    """
+    phrases: list[str] = []
+    if args.context_list_path:
+        phrases = [line for _, line in numbered_lines(args.context_list_path) if line.strip()]
+        if not phrases:
+            raise ValueError(f"{args.context_list_path}: no phrase in it; expected one phrase per line")
+    return ScorerOptions(
+        phrases, args.context_graph_score, args.lm_path, args.lm_weight, args.length_bonus, args.lm_unit
+    )
+
+
+def build_scorers(
+    options: ScorerOptions,
+    modes: Sequence[str],
+    tokenizer: Tokenizer,
+    device: torch.device,
+    *,
+    warn: bool = True,
+    names: tuple[str, str] = ("--context_list_path", "--lm_path"),
+) -> list[PrefixScorer]:
+    """Build the hot words and the language model, for decoding in `modes`.
+
+    Args:
+        warn: log the phrases that the units cannot spell.
+        names: how messages call the hot words and the language model.
+
+    Raises:
+        ValueError: none of the modes uses them, the units can spell no phrase, or a file has the wrong format.
         OSError: a file cannot be read.
     """
     scorers: list[PrefixScorer] = []
-    if (args.context_list_path or args.lm_path) and not set(SCORED) & set(modes):
-        given = "--context_list_path" if args.context_list_path else "--lm_path"
+    if (options.hot_words or options.language_model) and not set(SCORED) & set(modes):
+        given = names[0] if options.hot_words else names[1]
         raise ValueError(f"{given} is not used by {', '.join(modes)}; add one of these modes: {', '.join(SCORED)}")
-    if args.context_list_path:
-        phrases, unknown = read_phrases(args.context_list_path, tokenizer)
+    if options.hot_words:
+        phrases, unknown = tokenize_phrases(options.hot_words, tokenizer)
+        if not phrases:
+            raise ValueError(f"{names[0]}: the units can spell no phrase: {listed(unknown, 5)}")
         if unknown and warn:
-            some = ", ".join(unknown[:5]) + ("…" if len(unknown) > 5 else "")
-            print(
-                f"{args.context_list_path}: skipped {len(unknown)} phrases that the units cannot spell: {some}",
-                file=sys.stderr,
+            log.warning(
+                "%s: skipped %d phrases that the units cannot spell: %s", names[0], len(unknown), listed(unknown, 5)
             )
-        scorers.append(ContextGraph(phrases, args.context_graph_score, device))
-    if args.lm_path:
-        scorers.append(LanguageModel(args.lm_path, tokenizer, args.lm_weight, args.length_bonus, args.lm_unit))
+        scorers.append(ContextGraph(phrases, options.hot_word_score, device))
+    if options.language_model:
+        scorers.append(
+            LanguageModel(options.language_model, tokenizer, options.lm_weight, options.length_bonus, options.lm_unit)
+        )
     return scorers

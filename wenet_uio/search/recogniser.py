@@ -17,11 +17,6 @@ from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
 CHECKPOINTS = ("avg.pt", FINAL_WEIGHTS)
 """Weights that are looked for in the folder of a run, in this order."""
-PATHS = {
-    "tokenizer_conf": ("symbol_table_path", "bpe_path", "non_lang_syms_path"),
-    "cmvn_conf": ("cmvn_file",),
-}
-"""Keys of the yaml whose values are paths of files."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ def load_model_config(path: str | Path, overrides: Iterable[str] = (), *, trust_
     Raises:
         ConfigError: the yaml is wrong, or names an operator of evaluation without `trust_code`.
     """
-    config = load_config(path, overrides)
+    config = load_config(path, overrides, of_model=True)
     named = operators_of_decoding(config)
     if named and not trust_code:
         raise ConfigError(
@@ -75,9 +70,7 @@ def load_model_config(path: str | Path, overrides: Iterable[str] = (), *, trust_
 def load_recogniser(
     folder: str | Path, checkpoint: str | Path | None = None, *, trust_code: bool = False
 ) -> Recogniser:
-    """Load train.yaml and the weights of a run.
-
-    Files that the yaml names are also looked for in and above the folder, because the run may have been moved.
+    """Load train.yaml and the weights of a run, or of a model in WeNet's layout.
 
     Args:
         checkpoint: weights; by default avg.pt or final.pt of the folder.
@@ -94,26 +87,10 @@ def load_recogniser(
         if checkpoint is None:
             raise FileNotFoundError(f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint")
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
-    changes = {}
-    for section, names in PATHS.items():
-        conf = getattr(config, section)
-        found = {name: _locate(getattr(conf, name), folder) for name in names if getattr(conf, name)}
-        changes[section] = conf.model_copy(update=found)
-    config = config.model_copy(update=changes)
     tokenizer = build_tokenizer(config)
     model = build_model(config)
     load_weights(model, checkpoint)
     return Recogniser(config, tokenizer, model)
-
-
-def _locate(path: str, folder: Path) -> str:
-    """Find a file that the yaml names by its path at training time.
-
-    Tried in this order: relative to the folder and to each folder above it, by its name in the folder, and as it is.
-    """
-    above = [folder.resolve(), *folder.resolve().parents]
-    places = [*(parent / path for parent in above), folder / Path(path).name, Path(path)]
-    return str(next((place for place in places if place.is_file()), path))
 
 
 def with_static_batches(config: Config, batch_size: int) -> Config:

@@ -19,6 +19,7 @@ from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.uris import shown
 
 
 @dataclass
@@ -136,4 +137,4 @@ def write_recognition(recognition: Recognition, keys: Iterable[str], result_dir:
                 if key in nbests:
                     file.write(json.dumps({"key": key, "hypotheses": nbests[key]}, ensure_ascii=False) + "\n")
     with written_aside(result_dir / "skipped", "w") as file:
-        file.writelines(f"{sample.key} {sample.reason}: {sample.detail}\n" for sample in recognition.skipped)
+        file.writelines(shown(f"{sample.key} {sample.reason}: {sample.detail}\n") for sample in recognition.skipped)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -11,15 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import Channel, audio_info, read_audio
+from wenet_uio.audio.read import AudioError, Channel, Source, audio_info, read_audio
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.search.results import TranscriptSegment, TranscriptToken, TranscriptWord
 from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
-from wenet_uio.search.types import Hypothesis
+from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
 
 SAME_TIME = 0.2
@@ -42,13 +43,17 @@ class Passage(NamedTuple):
     tokens: list[Token]
 
 
-class Word(NamedTuple):
-    """A word of a passage; times are seconds."""
+class _Piece(NamedTuple):
+    """A segment of one of several recordings, before and after it is recognised."""
 
-    text: str
-    start: float
-    end: float
-    confidence: float
+    recording: int
+    passage: int
+    """Windows of a long passage share its number."""
+    source: Source
+    segment: Segment
+    tokens: list[Token] = []  # noqa: RUF012 - replaced, never changed
+    error: Exception | None = None
+    """Why the recording cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ class Cutting:
         window = min(seconds["longest"], cls.window)
         return cls(usual=min(seconds["most"], cls.usual), window=window, overlap=min(cls.overlap, window / 2))
 
-    def segments(self, source: str, channel: Channel) -> list[tuple[int, Segment]]:
+    def segments(self, source: Source, channel: Channel) -> list[tuple[int, Segment]]:
         """Cut a file into (number of the passage, segment); the windows of a long passage share its number."""
         if self.pause is None:
             info = audio_info(source)
@@ -110,72 +115,119 @@ class Transcriber:
     """Recognises recordings of any length; memory does not grow with the length."""
 
     def __init__(
-        self, recogniser: Recogniser, search: Search, *, device: torch.device | str = "cpu", batch_size: int = 8
+        self,
+        recogniser: Recogniser,
+        search: Search,
+        *,
+        device: torch.device | str = "cpu",
+        batch_size: int = 8,
+        channel: Channel | None = None,
     ) -> None:
         """Move the model to `device`.
 
         Args:
             search: exactly one mode, with `token_times` in its options.
             batch_size: segments that are recognised together.
+            channel: number from 0, or `mix`; None: the channel of the training.
         """
         self.tokenizer, self.clock = recogniser.tokenizer, recogniser.clock
         self._model = recogniser.model.to(device).eval()
         self._search = search
         self._device, self._batch_size = device, batch_size
         conf = recogniser.config.dataset_conf
-        self._channel: Channel = conf.singal_channel_conf.channel
-        self._feature_dim = conf.feature_dim
+        self.channel: Channel = conf.singal_channel_conf.channel if channel is None else channel
+        self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
 
-    def transcribe(self, source: str, cutting: Cutting) -> Iterator[Passage]:
-        """Yield the passages of a file as soon as each is recognised; passages without tokens are left out.
+    def transcribe(
+        self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
+    ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
+        """Yield (number of the recording, passage) in order; batches have segments of several recordings.
 
-        Raises:
-            AudioError: the file cannot be read.
+        A recording that cannot be read yields its AudioError or OSError as its last item.
+
+        Args:
+            recordings: each function gives a recording when its turn comes.
         """
-        pieces = iter(cutting.segments(source, self._channel))
+        pieces = self._pieces(recordings, cutting)
         batches = iter(lambda: list(islice(pieces, self._batch_size)), [])
-        heard = (each for batch in batches for each in self._hear(source, batch))
-        for _, group in groupby(heard, key=lambda item: item[0]):
-            (_, (start, end), tokens), *others = group
-            for _, segment, more in others:
-                tokens = join(tokens, more, Segment(segment.start, end))
-                end = segment.end
+        heard = (each for batch in batches for each in self._hear(batch))
+        failed = -1
+        for (number, _), group in groupby(heard, key=lambda piece: piece[:2]):
+            first, *others = group
+            if number == failed:
+                continue
+            if error := next((piece.error for piece in (first, *others) if piece.error), None):
+                failed = number
+                yield number, error
+                continue
+            tokens, (start, end) = first.tokens, first.segment
+            for piece in others:
+                tokens = join(tokens, piece.tokens, Segment(piece.segment.start, end))
+                end = piece.segment.end
             if tokens:
-                yield Passage(Segment(start, end), tokens)
+                yield number, self.segment(Passage(Segment(start, end), tokens))
 
-    def words(self, tokens: Sequence[Token]) -> list[Word]:
-        """Words of a passage with their times.
-
-        Words last longer than these times say, because a time runs from the first to the last CTC peak of the word.
-        """
+    def segment(self, passage: Passage) -> TranscriptSegment:
+        """Text, words and tokens of a passage."""
         half = self.clock.step / 2
-        return [
-            Word(text, tokens[first].time - half, tokens[last - 1].time + half, _mean(tokens[first:last]))
-            for text, first, last in self.tokenizer.words([token.unit for token in tokens])
+        units = [token.unit for token in passage.tokens]
+        tokens = [TranscriptToken(self.tokenizer.symbol(unit), time, sure) for unit, time, sure in passage.tokens]
+        words = [
+            TranscriptWord(
+                text,
+                tokens[first].time - half,
+                tokens[last - 1].time + half,
+                sum(token.confidence for token in tokens[first:last]) / (last - first),
+                tuple(tokens[first:last]),
+            )
+            for text, first, last in self.tokenizer.words(units)
         ]
+        return TranscriptSegment(*passage.segment, self.tokenizer.detokenize(units), tuple(words), tuple(tokens))
 
-    def text(self, tokens: Sequence[Token]) -> str:
-        """Text of the tokens."""
-        return self.tokenizer.detokenize(token.unit for token in tokens)
+    def _pieces(self, recordings: Iterable[Callable[[], Source]], cutting: Cutting) -> Iterator[_Piece]:
+        for number, opened in enumerate(recordings):
+            try:
+                source = opened()
+                for passage, segment in cutting.segments(source, self.channel):
+                    yield _Piece(number, passage, source, segment)
+            except (AudioError, OSError) as error:
+                yield _Piece(number, -1, b"", Segment(0.0, 0.0), error=error)
 
-    def _hear(self, source: str, pieces: list[tuple[int, Segment]]) -> list[tuple[int, Segment, list[Token]]]:
-        """Recognise pieces of a file together: (number of the passage, segment, tokens)."""
-        examples = [self._example(source, place, segment) for place, (_, segment) in enumerate(pieces)]
-        batch = pad([example for example in examples if example is not None], self._feature_dim).to(self._device)
-        nbests = []
-        if len(batch):
-            (nbests,) = decode(self._model, batch.feats, batch.feats_lengths, *self._search).values()
-        best = {int(key): nbest[0] for key, nbest in zip(batch.keys, nbests, strict=True)}
-        return [
-            (number, segment, self._tokens(best[place], segment) if place in best else [])
-            for place, (number, segment) in enumerate(pieces)
-        ]
+    def _hear(self, pieces: list[_Piece]) -> list[_Piece]:
+        """Recognise pieces together."""
+        pieces = list(pieces)
+        examples = []
+        for place, piece in enumerate(pieces):
+            if piece.error is None:
+                try:
+                    examples.append(self._example(piece.source, place, piece.segment))
+                except (AudioError, OSError) as error:
+                    pieces[place] = piece._replace(error=error)
+        for key, nbest in self.decode([example for example in examples if example is not None]).items():
+            piece = pieces[int(key)]
+            pieces[int(key)] = piece._replace(tokens=self.tokens(nbest[0], piece.segment))
+        return pieces
 
-    def _example(self, source: str, place: int, segment: Segment) -> Example | None:
-        """Features of a segment; None if it is too short for one frame, or an operator of the user leaves it out."""
-        waveform, rate = read_audio(source, segment.start, segment.end, self._channel)
-        example = Example(str(place), "", torch.from_numpy(waveform), rate, 0)
+    def decode(self, examples: list[Example]) -> dict[str, NBest]:
+        """Decode examples that have features: {key: hypotheses}."""
+        batch = pad(examples, self.feature_dim).to(self._device)
+        if not len(batch):
+            return {}
+        (nbests,) = decode(self._model, batch.feats, batch.feats_lengths, *self._search).values()
+        return dict(zip(batch.keys, nbests, strict=True))
+
+    def _example(self, source: Source, place: int, segment: Segment) -> Example | None:
+        """Features of a segment; see `features`."""
+        waveform, rate = read_audio(source, segment.start, segment.end, self.channel)
+        return self.features(str(place), torch.from_numpy(waveform), rate)
+
+    def features(self, key: str, waveform: torch.Tensor, sample_rate: int) -> Example | None:
+        """Features of a waveform on the scale of int16.
+
+        None if it is too short for one frame, or if an operator of the user leaves it out.
+        """
+        example = Example(key, "", waveform, sample_rate, 0)
         try:
             for operator in self._chain:
                 example = operator(example)
@@ -183,7 +235,7 @@ class Transcriber:
             return None
         return example
 
-    def _tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
+    def tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
         """Tokens with their times in the recording; evenly spaced if CTC has no path through them."""
         count = len(hypothesis.tokens)
         if hypothesis.frames is None or hypothesis.confidences is None:
@@ -217,7 +269,3 @@ def _heard_twice(left: list[Token], right: list[Token]) -> list[tuple[int, int]]
     apart[other | (apart > SAME_TIME)] = np.inf
     nearest = (apart == apart.min(axis=0)) & (apart == apart.min(axis=1, keepdims=True)) & (apart < np.inf)
     return [(int(here), int(there)) for here, there in np.argwhere(nearest)]
-
-
-def _mean(tokens: Sequence[Token]) -> float:
-    return sum(token.confidence for token in tokens) / len(tokens)

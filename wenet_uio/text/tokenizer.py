@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -110,6 +110,34 @@ class Tokenizer:
             (self.splitter.join(tokens[first:last]), first, last) for first, last in pairwise([*starts, len(tokens)])
         ]
         return [(word, first, last) for word, first, last in words if word]
+
+
+class CallableTokenizer:
+    """A function from a text to label ids in the place of a Tokenizer, for loops that are not those of this package."""
+
+    exact_length = False
+
+    def __init__(self, function: Callable[[str], Iterable[int]]) -> None:
+        self.function = function
+
+    @property
+    def digest(self) -> str:
+        """A function has no digest, so counts of its tokens cannot be kept.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "dataset_conf counts tokens before planning (batch_tokens, max_tps or min_tps), which needs a Tokenizer of "
+            "wenet_uio.text; give build_tokenizer(config), or remove these keys"
+        )
+
+    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+        """No tokens, and the ids of a text."""
+        return [], [int(unit) for unit in self.function(text)]
+
+
+AnyTokenizer = Tokenizer | CallableTokenizer
 
 
 def build_splitter(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import math
+import os
+import platform
 import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 import yaml
 
 from wenet_uio.config import Config, save_config
+from wenet_uio.config.named_files import copy_files
 from wenet_uio.files import written_aside
-from wenet_uio.models.weights import first_sentence
-from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, TOO_LARGE, TRAIN_CONFIG, read_starts
+from wenet_uio.models.weights import first_sentence, load_checked
+from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, LOCK, TOO_LARGE, TRAIN_CONFIG, read_starts
+from wenet_uio.uris import shown_values
 
 KEPT_STATES = 2
 """The older state is the fallback if the newest one cannot be read."""
@@ -29,21 +34,61 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._lock: TextIO | None = None
+
+    def hold(self) -> None:
+        """Lock the folder until this object or the process ends: two runs must not write to the same folder.
+
+        Rank 0 holds the lock for all ranks. It is a record lock: the kernel removes it with the process, also after a
+        SIGKILL and a reboot; NFS knows it; and forked data workers do not inherit it.
+
+        Raises:
+            ValueError: another process holds the lock; the message names it.
+        """
+        if self._lock is not None:
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = (self.path / LOCK).open("a+", encoding="utf-8")
+        lock.seek(0)
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            holder = lock.read().strip() or "another process"
+            lock.close()
+            raise ValueError(
+                f"{self.path}: {holder} trains in this folder; wait for its end, stop it, or give another --model_dir. "
+                f"If its machine is lost, delete {self.path / LOCK}"
+            ) from None
+        except OSError as error:
+            log.warning("%s cannot be locked (%s): see that no other run uses this folder", self.path, error.strerror)
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} of {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        lock.flush()
+        self._lock = lock  # closing any handle of the file would remove the lock
 
     def open(self, config: Config, *, resumed: bool) -> None:
-        """Create the folder and write train.yaml; a new run first deletes the records of an earlier run."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Create and lock the folder; write train.yaml and copies of the files that the config names.
+
+        A new run first deletes the records of an earlier run. The yaml names the copies relative to itself, so that the
+        folder can be moved.
+
+        Raises:
+            ValueError: another run holds the folder, or this is a new run, but another run has written a state here.
+        """
+        self.hold()
+        if not resumed and (states := self._states()):
+            raise ValueError(f"{states[0]}: another run has begun here meanwhile; start again to resume it")
         for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
             (self.path / name).unlink(missing_ok=True)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink()
-        save_config(config, self.path / TRAIN_CONFIG)
+        save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
 
     def note_start(self, environment: Mapping[str, Any]) -> None:
         """Add a start of the run to environment.yaml."""
         starts = read_starts(self.path)
         with written_aside(self.path / ENVIRONMENT, "w") as file:
-            yaml.safe_dump([*starts, dict(environment)], file, sort_keys=False)
+            yaml.safe_dump([*starts, shown_values(dict(environment))], file, sort_keys=False)
 
     def refuse_strangers(self) -> None:
         """Refuse a folder with weights of a run that cannot be resumed: two runs must not mix their epochs.
@@ -87,7 +132,7 @@ class RunFolder:
         states = self._states()
         for path in states:
             try:
-                return torch.load(path, map_location="cpu", weights_only=True)
+                return load_checked(path)
             except Exception as error:
                 # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete file.
                 log.warning("%s cannot be read and is skipped: %s", path, first_sentence(error))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +23,9 @@ from wenet_uio.cli import AGAIN, StartAgainError
 
 MOST_WORKERS = 8
 """Most data workers of a rank with `--num_workers auto`; more would mostly be idle."""
+LAUNCHER = "WENET_UIO_LAUNCHER"
+"""Environment variable with the process id of `wenet_uio.bin.launch`."""
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,18 @@ class World:
         store = TCPStore(host, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return PrefixStore(f"wenet_uio/{attempt}/{name}", store)
+
+
+def end_with_launcher(environment: Mapping[str, str] = os.environ) -> None:
+    """Let the kernel kill this process when torchrun, its parent, is killed (on Linux; `prctl(2)`).
+
+    A rank that is left alone would train on, without anybody who passes signals on or starts it again.
+    """
+    if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in environment:
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if LAUNCHER in environment and not Path("/proc", environment[LAUNCHER]).exists():  # killed before this call
+        sys.exit("the launcher was killed")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.watchdog import Watchdog
+from wenet_uio.uris import shown_values
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class Trainer:
                 "data": self.train.state_dict(),
                 "progress": self.progress.state_dict(),
                 "tensorboard": self.reporter.mark(),
-                "config": self.config.model_dump(mode="json"),
+                "config": shown_values(self.config.model_dump(mode="json")),
             }
             self.folder.save_state(self.progress.step, state)
 
@@ -125,9 +126,9 @@ class Trainer:
         self.engine.load_state_dict(state)
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
-        for change in differences(
-            {**state["config"], "seed": state["seed"]}, {**self.config.model_dump(mode="json"), "seed": seed}
-        ):
+        then, now = state["config"], self.config.model_dump(mode="json")
+        then, now = {**shown_values(then), "seed": state["seed"]}, {**shown_values(now), "seed": seed}
+        for change in differences(then, now):  # another signature is no change
             log.info("changed since the run began: %s", change)
         self.progress = Progress.from_state_dict(state["progress"])
         if self.world.rank or starts_pass_over:
@@ -199,7 +200,7 @@ class Trainer:
     def _train_epoch(self) -> bool:
         """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
-        began = time.perf_counter()
+        began, left = time.perf_counter(), self._steps_to_do()
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
@@ -210,7 +211,7 @@ class Trainer:
             outcome.sums["elapsed"] = (now - began) * self.world.size
             began = now
             self._account(outcome, micro_batches)
-            progress.trained = progress.step == config.max_steps
+            left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
                 self.save()
             if stop:

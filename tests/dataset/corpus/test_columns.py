@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wenet_uio.dataset.corpus.columns import read_columns, write_columns
+from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
 from wenet_uio.files import written_aside
 
 
@@ -22,6 +22,31 @@ def test_a_file_cut_short_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ValueError, match=r"cut short .* delete it"):
         read_columns(path)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 12, 16, 40, 100])
+def test_a_file_cut_inside_its_header_is_refused_by_name(tmp_path, kept):
+    path = tmp_path / "x.idx"
+    with written_aside(path) as file:
+        write_columns(file, {"a": np.arange(100)}, {"name": "x" * 100})
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=r"x\.idx: (cut short inside its header|not an index).*delete it"):
+        read_columns(path)
+    assert find_columns(path) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "other"),
+    [(b'"<i8"', b'"<?8"'), (b"100,", b"-10,"), (b"100,", b"1e2,"), (b'"meta"', b'"meat"'), (b"{", b"\xff")],
+)
+def test_a_file_with_a_damaged_header_is_refused_by_name(tmp_path, found, other):
+    path = tmp_path / "x.idx"
+    with written_aside(path) as file:
+        write_columns(file, {"a": np.arange(100)}, {})
+    path.write_bytes(path.read_bytes().replace(found, other, 1))
+    with pytest.raises(ValueError, match=r"x\.idx: its header is damaged .* delete it"):
+        read_columns(path)
+    assert find_columns(path) is None
 
 
 def test_another_kind_of_file_is_refused(tmp_path):

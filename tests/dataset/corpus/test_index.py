@@ -32,7 +32,7 @@ def test_the_digest_of_rows_covers_all_that_a_plan_depends_on_and_no_positions()
 
 
 def test_the_index_of_a_shard_is_read_as_it_was_written(tmp_path):
-    write_index(tmp_path / "x.idx", rows_of(ENTRIES), [("d", "no audio")], {"tar_bytes": 10})
+    write_index([tmp_path / "x.idx"], rows_of(ENTRIES), [("d", "no audio")], {"tar_bytes": 10})
     for one_of_many in (False, True):
         rows, bad, meta = read_index(tmp_path / "x.idx", one_of_many=one_of_many)
         assert rows.digest() == rows_of(ENTRIES).digest()
@@ -46,3 +46,8 @@ def test_a_list_with_a_new_time_and_the_same_content_is_not_indexed_again(make_l
         os.utime(path, (0, 0))
         ensure_index(path, kind)
         assert index_of(path).stat().st_mtime_ns == before
+
+
+def test_a_key_that_an_index_of_another_version_holds_is_given_as_one_word():
+    rows = rows_of([Entry(key, 1, 16000, 0, 0, 1) for key in ("my a", "b\nevil words", "c")])
+    assert [rows.key(row) for row in range(3)] == ["my_a", "b_evil_words", "c"]

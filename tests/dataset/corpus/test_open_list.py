@@ -5,11 +5,14 @@ import tarfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.dataset.support.tars import everything
+from wenet_uio.dataset.corpus import shard_corpus
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.recent import Recent
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.types import SampleRef
@@ -148,3 +151,18 @@ def test_a_stated_duration_is_counted_at_the_stated_sampling_rate(make_lists, tm
         line |= {"duration": count / 16000, "sampling_rate": 16000}
     (tmp_path / "stated.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert open_list(str(tmp_path / "stated.list"), "raw").digest == expected.digest
+
+
+def test_open_tars_are_bounded_over_all_corpora_of_a_process_and_closed_with_their_corpus(make_lists, monkeypatch):
+    def open_files():
+        return sum(file.path.endswith(".tar") for file in psutil.Process().open_files())
+
+    data_list = make_lists(20, per_shard=5)["shard"]
+    monkeypatch.setattr(shard_corpus, "_open_tars", Recent(6))
+    before = open_files()
+    corpora = [open_list(data_list, "shard") for _ in range(3)]
+    for corpus in corpora:
+        assert len(everything(corpus)) == 20
+    assert open_files() - before == 6
+    del corpora, corpus
+    assert open_files() == before

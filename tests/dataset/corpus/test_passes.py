@@ -2,6 +2,7 @@ import numpy as np
 
 from tests.dataset.support.mixtures import mixture, taken
 from tests.dataset.support.synthetic import IndexOnlyCorpus
+from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, origin, sources_of
 
 
@@ -27,11 +28,43 @@ def test_samples_of_a_plain_corpus_are_their_own_origin_and_have_one_source():
 def test_offsets_count_what_was_read_of_every_source():
     mix = mixture((0.25, 0.25, 0.5), per_pass=100)
     names = mix.state_names
-    assert names == [f"{number} {source.corpus.digest[:16]}" for number, source in enumerate(mix.sources)]
+    assert names == [source.corpus.digest[:16] for source in mix.sources]
     assert Passes(mix).offsets(3) == dict(zip(names, (75, 75, 150), strict=True))
     resumed = Passes(mix).starting_at(3, {names[0]: 7})  # a source without a state starts at 0
     assert resumed.offsets(3) == dict(zip(names, (7, 0, 0), strict=True))
     assert resumed.offsets(4) == dict(zip(names, (32, 25, 50), strict=True))
+
+
+def test_a_source_in_front_of_the_others_leaves_their_offsets_and_streams_as_they_are():
+    former = mixture((0.5, 0.5), ((30,) * 3, (20,) * 2), per_pass=40)
+    front = IndexOnlyCorpus([25] * 2, seed=9)
+    sources = [Source(front, 0.5), *(Source(source.corpus, 0.25) for source in reversed(former.sources))]
+    now = Mixture("mixture", sources, 80, False)
+    passes = Passes(now).starting_at(1, Passes(former).offsets(1))
+    assert [passes.offsets(1)[name] for name in now.state_names] == [0, 20, 20]
+    before, after = taken(Passes(former), 0)[0], taken(passes, 1)[0]
+    for number in (0, 1):  # no utterance of the former pass comes again
+        keys = [
+            {mix.rows(shard).key(row) for shard, row in times if mix.source_of(shard) == place}
+            for mix, times, place in ((former, before, number), (now, after, 2 - number))
+        ]
+        assert [len(each) for each in keys] == [20, 20]
+        assert not keys[0] & keys[1]
+
+
+def test_the_same_samples_twice_are_two_sources_with_offsets_of_their_own():
+    corpus = IndexOnlyCorpus([20] * 2)
+    mix = Mixture("mixture", [Source(corpus, 0.5), Source(corpus, 0.5)], 20, False)
+    name = corpus.digest[:16]
+    assert mix.state_names == [name, f"{name}/1"]
+    assert Passes(mix).offsets(2) == {name: 20, f"{name}/1": 20}
+    assert Passes(mix).starting_at(2, {f"{name}/1": 7}).offsets(2) == {name: 0, f"{name}/1": 7}
+
+
+def test_offsets_of_the_first_version_of_states_are_read():
+    mix = mixture((0.25, 0.25, 0.5), per_pass=100)
+    earlier = {f"{number} {name}": 10 * number for number, name in enumerate(mix.state_names)}
+    assert list(Passes(mix).starting_at(3, earlier).offsets(3).values()) == [0, 10, 20]
 
 
 def test_resumed_passes_take_the_same_samples():

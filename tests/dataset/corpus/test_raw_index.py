@@ -1,9 +1,12 @@
+import json
+
 import pytest
 
 from tests.dataset.support.tars import wav
-from wenet_uio.audio.read import AudioError, AudioInfo
+from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry
-from wenet_uio.dataset.corpus.raw_index import entry_of, has_remote_audio
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.raw_index import entry_of, has_remote_audio, nominal_rate_of
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 
@@ -25,6 +28,38 @@ def test_a_line_that_states_a_duration_needs_no_audio():
     assert entry_of(RawLine("a", "none.wav", "", extra=stated), "x.list", 0, 1)[1:3] == (24000, NOMINAL_RATE)
     stated["sampling_rate"] = 8000
     assert entry_of(RawLine("a", "none.wav", "", extra=stated), "x.list", 0, 1)[1:3] == (12000, 8000)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 44100])
+def test_a_manifest_without_sampling_rate_has_the_digest_of_its_audio_at_any_rate(tmp_path, rate):
+    entries = []
+    for number in range(3):
+        (tmp_path / f"{number}.wav").write_bytes(wav(0.5 + number / 10, rate=rate, seed=number))
+        seconds = audio_info(str(tmp_path / f"{number}.wav")).num_samples / rate
+        entries.append({"audio_filepath": f"{number}.wav", "text": "x", "duration": seconds})
+    for name, lines in (("stated", entries), ("measured", [{**each, "duration": None} for each in entries])):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    digests = {open_list(str(tmp_path / name), "raw").digest for name in ("stated", "measured")}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "rate"),
+    [
+        ('{"wav": "a.wav", "txt": "", "duration": 1}', 8000),
+        ('{"wav": "a.wav", "txt": "", "duration": 1, "sampling_rate": 22050}', 22050),
+        ("{broken", 8000),
+        ('{"wav": "none.wav", "txt": "", "duration": 1}', 8000),
+    ],
+)
+def test_the_nominal_rate_is_that_of_the_first_line_that_tells_a_rate(path, tmp_path, first, rate):
+    (tmp_path / "x.list").write_text(f'{first}\n{{"wav": "a.wav", "txt": "", "duration": 1}}\n')
+    assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == rate
+
+
+def test_the_nominal_rate_of_a_list_whose_audio_is_elsewhere_is_16_khz(tmp_path):
+    (tmp_path / "x.list").write_text('{"wav": "none.wav", "txt": "", "duration": 1}\n' * 20)
+    assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == NOMINAL_RATE
 
 
 @pytest.mark.parametrize(("start", "end"), [(0.6, None), (0.3, 0.2), (0.2, 0.2)])

@@ -16,3 +16,12 @@ def test_the_oldest_value_can_be_dropped_and_an_empty_collection_stays_empty():
     recent.drop_oldest()
     recent.drop_oldest()
     assert recent.get(1) is None
+
+
+def test_the_values_of_an_owner_can_be_dropped():
+    recent, owner = Recent(9), object()
+    recent.put((owner, 1), "a")
+    recent.put((object(), 1), "b")
+    recent.put(1, "c")
+    recent.drop_all_of(owner)
+    assert list(recent._values.values()) == ["b", "c"]

@@ -9,6 +9,7 @@ from wenet_uio.config.mixture import SourceConf, load_mixture
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.sources import lists_of, lists_of_sources
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.open import open_corpus
 
 
 @pytest.fixture
@@ -123,3 +124,22 @@ def test_a_source_with_impossible_keys_is_refused(write, source, message):
 def test_a_folder_without_a_shar_is_refused(tmp_path):
     with pytest.raises(ListError, match="expected as many recording.*found 0 and 0"):
         lists_of(SourceConf(type="lhotse_shar", shar_path=str(tmp_path)))
+
+
+@pytest.mark.parametrize("inner", ["mix.yaml", "other.yaml"])
+def test_a_mixture_that_includes_itself_is_refused_with_the_way_to_itself(write, tmp_path, inner):
+    def group(name):
+        return {"type": "group", "input_cfg": [{"type": "group", "input_cfg": f"SETS/{name}"}]}
+
+    mix, other = write([group(inner)]), write([group("mix.yaml")], "other.yaml")
+    way = f"{mix} > {mix}" if inner == "mix.yaml" else f"{other} > {mix} > {other}"
+    for open_sources in (lambda: lists_of_sources(load_mixture(mix).sources), lambda: open_corpus(mix, "raw")):
+        with pytest.raises(ConfigError, match=f"this file of sources includes itself: {way}$"):
+            open_sources()
+
+
+def test_a_file_of_sources_may_be_included_twice(write, tmp_path):
+    write_tarred(tmp_path, "x")
+    write([tarred_source("x")], "inner.yaml")
+    path = write([{"type": "group", "input_cfg": "SETS/inner.yaml"}] * 2)
+    assert open_corpus(path, "shard").num_samples == 8

@@ -4,6 +4,7 @@ from wenet_uio.dataset.formats.data_list import (
     ListError,
     RawLine,
     ShardFiles,
+    pair_manifests,
     parse_raw_line,
     read_shard_list,
     reason_to_skip,
@@ -126,3 +127,8 @@ def test_a_glob_without_a_match_names_its_line(tmp_path):
     shards.write_text("a.tar\nnone_*.tar\n")
     with pytest.raises(ListError, match=r"shards.list:2: none_\*.tar matches no file"):
         read_shard_list(shards)
+
+
+def test_the_number_of_a_signed_tar_is_that_of_its_name_and_not_of_its_signature():
+    tars = [f"https://host/audio_{number}.tar?Expires=9&sig=a7" for number in (3, 4)]
+    assert [shard.shard_id for shard in pair_manifests(tars, ["manifest.json"])] == [3, 4]

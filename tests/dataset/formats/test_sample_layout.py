@@ -135,3 +135,12 @@ def test_a_bad_sample_is_reported_and_the_others_are_read(open_tar, members, rea
     ((key, found),) = corpus.bad
     assert key == "bad"
     assert reason in found
+
+
+def test_a_member_without_a_key_is_named(tmp_path):
+    names = ("d/x.txt", "d/x.wav", " .txt", " .wav", ".txt", ".wav")
+    tar = write_tar(tmp_path / "a.tar", [(name, wav() if name.endswith("wav") else "x") for name in names])
+    (tmp_path / "a.list").write_text(f"{tar}\n")
+    corpus = open_list(str(tmp_path / "a.list"), "shard")
+    assert [each.key for each in everything(corpus)] == ["d/x"]
+    assert [key for key, reason in corpus.bad if "the key is empty" in reason] == [" .txt", ".txt"]

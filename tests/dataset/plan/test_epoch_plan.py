@@ -15,7 +15,8 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf, FilterConf
 from wenet_uio.dataset.plan import epoch_plan as plan
 from wenet_uio.dataset.plan import groups as group_plan
 from wenet_uio.dataset.plan import lanes
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan, choose_lanes
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_report import report_plan
 
@@ -32,7 +33,7 @@ def small_scales():
     with (
         patch.object(plan, "WHOLE_CORPUS", 200),
         patch.object(group_plan, "BLOCK_BATCHES", 8),
-        patch.multiple(lanes, GROUP_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40),
+        patch.multiple(lanes, GROUP_BATCHES=8, GROUP_SHARDS=2, GROUP_UTTERANCES=40, OPEN_SHARDS=3),
     ):
         yield
 
@@ -64,7 +65,7 @@ corpora = st.builds(
 @given(corpora, st.sampled_from(POLICIES), st.integers(1, 12), st.integers(0, 3))
 def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, policy, lanes, epoch):
     rule = measure(policy)
-    plan = EpochPlan(corpus, rule, seed=1, epoch=epoch, lanes=lanes)
+    plan = EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(lanes))
     batches = [plan.batch(index) for index in range(plan.num_batches)]
     planned = [sample for batch in batches for sample in samples_of(batch)]
     assert len(planned) == len(set(planned))
@@ -76,12 +77,12 @@ def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, pol
 @given(corpora, st.sampled_from(POLICIES), st.integers(1, 8), st.data())
 def test_any_change_of_world_size_reads_the_rest_once_in_equal_steps(corpus, policy, lanes, data):
     rule = measure(policy)
-    plan = EpochPlan(corpus, rule, seed=1, epoch=0, lanes=lanes)
+    plan = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(lanes))
     seen, position = Counter(), 0
     while position < plan.num_batches:
         world_size = data.draw(st.integers(1, 64))
         steps = data.draw(st.integers(1, plan.steps_from(position, world_size)))
-        fresh = EpochPlan(corpus, rule, seed=1, epoch=0, lanes=lanes)  # as after a restart
+        fresh = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(lanes))  # as after a restart
         for _ in range(steps):
             for rank in range(world_size):
                 seen.update(samples_of(fresh.step(position, world_size, rank)))
@@ -92,7 +93,7 @@ def test_any_change_of_world_size_reads_the_rest_once_in_equal_steps(corpus, pol
 
 def test_batches_do_not_depend_on_the_order_of_requests():
     corpus, rule = IndexOnlyCorpus([40] * 40), measure(POLICIES[1])
-    forward, backward = (EpochPlan(corpus, rule, seed=1, epoch=0, lanes=4) for _ in range(2))
+    forward, backward = (EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(4)) for _ in range(2))
     in_order = [samples_of(forward.batch(index)) for index in range(forward.num_batches)]
     reversed_order = [samples_of(backward.batch(index)) for index in reversed(range(backward.num_batches))]
     assert in_order == reversed_order[::-1]
@@ -100,7 +101,7 @@ def test_batches_do_not_depend_on_the_order_of_requests():
 
 def test_every_rank_of_the_last_step_has_samples_if_there_are_enough():
     corpus, rule = IndexOnlyCorpus([180]), measure(POLICIES[1])
-    plan = EpochPlan(corpus, rule, seed=1, epoch=0, lanes=1)
+    plan = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(1))
     world_size = plan.num_batches + 3
     assert plan.steps_from(0, world_size) == 1
     assert all(len(plan.step(0, world_size, rank)) for rank in range(world_size))
@@ -108,7 +109,7 @@ def test_every_rank_of_the_last_step_has_samples_if_there_are_enough():
 
 def test_epochs_differ_in_order_and_in_batches_and_draw_speeds():
     corpus, rule = IndexOnlyCorpus([30] * 40), measure(POLICIES[1])
-    first, second = (EpochPlan(corpus, rule, seed=1, epoch=epoch, lanes=4) for epoch in (0, 1))
+    first, second = (EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(4)) for epoch in (0, 1))
     mates = [
         {frozenset(pair) for t in range(plan.num_batches) for s in samples_of(plan.batch(t)) for pair in [(s, t)]}
         for plan in (first, second)
@@ -122,7 +123,7 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
     keys = []
     for counts in ([150], [60, 60, 30], [10] * 15):
         corpus = IndexOnlyCorpus(counts)
-        plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, lanes=1)
+        plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, division=Division(1))
         ends = np.concatenate([[0], np.cumsum(counts)])
         keys.append([[ends[s] + r for s, r in samples_of(plan.batch(t))] for t in range(plan.num_batches)])
     assert keys[0] == keys[1] == keys[2]
@@ -130,7 +131,7 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
 
 def test_there_are_no_batches_if_the_filters_keep_nothing():
     rule = measure(POLICIES[1], filter_conf=FilterConf(min_length=5000, max_length=6000))
-    assert EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, lanes=1).num_batches == 0
+    assert EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, division=Division(1)).num_batches == 0
 
 
 def test_token_bounds_apply_while_planning_if_the_index_counts_tokens():
@@ -138,7 +139,7 @@ def test_token_bounds_apply_while_planning_if_the_index_counts_tokens():
     corpus = IndexOnlyCorpus([100])
     rule = measure_of(conf, training=True, text_length_is_tokens=True)
     too_long = int(np.count_nonzero(corpus.rows(0).text_length > 30))
-    assert EpochPlan(corpus, rule, seed=1, epoch=0, lanes=1).filtered()["token_max_length"] == too_long > 0
+    assert EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(1)).filtered()["token_max_length"] == too_long > 0
 
 
 def test_an_utterance_longer_than_a_batch_is_filtered_in_training_and_alone_in_evaluation():
@@ -146,8 +147,8 @@ def test_an_utterance_longer_than_a_batch_is_filtered_in_training_and_alone_in_e
     corpus = IndexOnlyCorpus([100], median=10)
     training, evaluation = (measure_of(conf, training=flag) for flag in (True, False))
     too_long = int(np.count_nonzero(corpus.rows(0).seconds > 10.015))
-    assert EpochPlan(corpus, training, seed=1, epoch=0, lanes=1).filtered() == {"fits_no_batch": too_long}
-    plan = EpochPlan(corpus, evaluation, seed=1, epoch=0, lanes=1)
+    assert EpochPlan(corpus, training, seed=1, epoch=0, division=Division(1)).filtered() == {"fits_no_batch": too_long}
+    plan = EpochPlan(corpus, evaluation, seed=1, epoch=0, division=Division(1))
     batches = [plan.batch(index) for index in range(plan.num_batches)]
     assert sum(len(batch) for batch in batches) == 100
     assert all(len(piece) == 1 for batch in batches for piece in batch.pieces if piece.cost > 1000)
@@ -166,16 +167,29 @@ def test_a_report_accounts_for_every_utterance():
 
 def test_lanes_follow_the_world_size_if_there_are_enough_shards():
     corpus = IndexOnlyCorpus([10] * 100)
-    assert [choose_lanes(corpus, world_size) for world_size in (1, 3, 8, 16)] == [8, 9, 8, 16]
-    assert choose_lanes(IndexOnlyCorpus([100]), 8) == 1
-    assert choose_lanes(IndexOnlyCorpus([100] * 6), 8) == 3
+    assert [divide(corpus, world_size).lanes for world_size in (1, 3, 8, 16)] == [8, 9, 8, 16]
+    assert [divide(corpus, world_size).synced for world_size in (1, 3, 8, 16)] == [1, 3, 8, 16]
+    assert divide(IndexOnlyCorpus([100]), 8) == Division(1)
+    assert divide(IndexOnlyCorpus([100] * 6), 8).lanes == 3
+    assert divide(IndexOnlyCorpus([100] * 10), 2).lanes == 4  # a multiple of the ranks
+
+
+def test_groups_of_local_shards_grow_within_their_lane_and_those_of_remote_shards_do_not():
+    corpus = IndexOnlyCorpus([10] * 100)
+    assert divide(corpus, 1).group_shards == lanes.OPEN_SHARDS == 3
+    with patch.object(lanes, "OPEN_SHARDS", 100):
+        assert divide(corpus, 8).group_shards == 100 // 8
+    with patch.object(lanes, "MOST_UTTERANCES", 20):
+        assert divide(corpus, 8).group_shards == 2
+    with patch.object(IndexOnlyCorpus, "is_remote", True):
+        assert divide(corpus, 8).group_shards == 1
 
 
 @pytest.mark.parametrize(("chosen", "position"), [((0, 1, 2, 3, 4, 5, 6, 7), 0), ((1, 5), 81)])
 def test_the_shards_ahead_are_those_that_the_batches_are_read_from(chosen, position):
     corpus = IndexOnlyCorpus([20] * 300)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=7))
-    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, lanes=8)
+    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, division=Division(8))
     groups = list(epoch.shards_ahead(position, chosen))
     assert [first for first, _, _ in groups] == sorted(first for first, _, _ in groups)
     rows_left = epoch.rows - position // epoch.lanes
@@ -192,7 +206,7 @@ def test_the_shards_ahead_are_those_that_the_batches_are_read_from(chosen, posit
 def test_shards_ahead_of_a_small_corpus_come_in_the_order_of_their_first_use():
     corpus = IndexOnlyCorpus([10] * 20)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=4))
-    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, lanes=1)
+    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, division=Division(1))
     ((first, end, shards),) = epoch.shards_ahead(30, [0])
     used = [
         int(shard) for t in range(30, epoch.num_batches) for piece in epoch.batch(t).pieces for shard in piece.shards
@@ -206,11 +220,11 @@ def test_the_plan_of_another_epoch_equals_a_new_plan_and_shares_the_costs(monkey
     calls = []
     shard_units = type(rule).shard_units
     monkeypatch.setattr(type(rule), "shard_units", lambda *args: calls.append(1) or shard_units(*args))
-    first = EpochPlan(corpus, rule, seed=1, epoch=0, lanes=4)
+    first = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(4))
     before = samples_of(first.batch(0))
     second = first.of_epoch(seed=2, epoch=5)
     assert len(calls) == 1
-    fresh = EpochPlan(corpus, rule, seed=2, epoch=5, lanes=4)
+    fresh = EpochPlan(corpus, rule, seed=2, epoch=5, division=Division(4))
     found, expected = ([samples_of(plan.batch(t)) for t in range(plan.num_batches)] for plan in (second, fresh))
     assert found == expected
     assert samples_of(first.batch(0)) == before != found[0]
@@ -218,7 +232,7 @@ def test_the_plan_of_another_epoch_equals_a_new_plan_and_shares_the_costs(monkey
 
 def test_a_corpus_is_freed_with_its_plan():
     corpus = IndexOnlyCorpus([30] * 40)
-    plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, lanes=4)
+    plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, division=Division(4))
     plan.batch(0)
     reference = weakref.ref(corpus)
     del corpus, plan

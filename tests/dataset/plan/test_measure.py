@@ -10,6 +10,7 @@ from tests.dataset.support.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf, FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
+from wenet_uio.dataset.plan import measure as measure_module
 from wenet_uio.dataset.plan.measure import measure_of
 
 POLICIES = [
@@ -69,6 +70,18 @@ def test_filtered_samples_are_counted_exactly_by_any_number_of_ranks(corpus, pol
     assert sum((rule.filtered(corpus, rank, ranks) for rank in range(ranks)), Counter()) == expected
 
 
+@given(corpora, st.sampled_from(POLICIES[3:]), bounds, st.sampled_from([1, 5, 1000]))
+def test_units_of_shards_are_the_sums_of_their_samples(corpus, policy, bounds, at_once):
+    rule = measure(policy, **bounds)
+    rows = [corpus.run(shard) for shard in range(corpus.num_shards)]
+    speed = 1 / float(np.mean(1 / np.asarray(rule.speeds)))
+    expected = [int(rule.policy.units(rule.lengths(each, speed))[rule.keep(each)[0]].sum()) for each in rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure_module, "SAMPLES_AT_ONCE", at_once)
+        assert rule.shard_units(corpus).tolist() == expected
+        assert rule.shard_units(corpus, slice(2, 7)).tolist() == expected[2:7]
+
+
 @pytest.mark.parametrize("policy", POLICIES[:3])
 def test_counting_reads_the_index_only_of_shards_that_a_filter_may_change(policy):
     corpus = EdgeCorpus([3] * 40, seed=3)
@@ -79,3 +92,15 @@ def test_counting_reads_the_index_only_of_shards_that_a_filter_may_change(policy
     rule = measure(policy, min_length=10, max_length=1500)
     assert sum(rule.filtered(corpus).values()) > 0
     assert corpus.looked_into == long
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("batch_conf", POLICIES)
+@pytest.mark.parametrize("counts", [(), (0,), (0, 3, 0)])
+def test_shards_without_samples_give_no_units_and_no_warning(batch_conf, counts):
+    corpus = IndexOnlyCorpus(counts)
+    measure = measure_of(DatasetConf(batch_conf=batch_conf), training=True)
+    units = measure.shard_units(corpus)
+    assert len(units) == len(counts)
+    assert not any(units[np.asarray(counts) == 0])
+    assert measure.filtered(corpus).total() <= sum(counts)

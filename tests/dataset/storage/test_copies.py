@@ -55,7 +55,7 @@ def test_a_copy_is_made_once_and_a_failed_one_leaves_nothing(tmp_path):
         with make_copy(path, 5, make, "s3://b/x") as file:
             assert file.read() == b"whole"
     assert made == [1]
-    assert os.listdir(path.parent) == ["x"]
+    assert sorted(os.listdir(path.parent)) == ["x", "x.sum"]
 
 
 def test_another_process_that_makes_no_progress_is_not_waited_for_without_end(tmp_path, monkeypatch):
@@ -69,10 +69,10 @@ def test_another_process_that_makes_no_progress_is_not_waited_for_without_end(tm
 
 def test_a_copy_is_locked_while_it_is_open(tmp_path):
     path = tmp_path / "x"
-    assert open_copy(path) is None
+    assert open_copy(path, "s3://b/x", 0) is None
     path.touch()
     with open(path, "rb") as other:
-        with open_copy(path):
+        with open_copy(path, "s3://b/x", 0):
             assert not lock(other, wait=False)
         assert lock(other, wait=False)
 

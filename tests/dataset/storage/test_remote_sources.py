@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, write_list
 from tests.dataset.storage.support.servers import serving, serving_ftp, serving_s3
+from tests.dataset.storage.support.webhdfs_server import serving_webhdfs
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 
@@ -19,6 +20,7 @@ def test_local_and_every_remote_store_give_one_plan_and_the_same_features(
         http = stack.enter_context(serving(store)).url
         ftp = stack.enter_context(serving_ftp(store))
         s3 = stack.enter_context(serving_s3(store, monkeypatch))
+        webhdfs = stack.enter_context(serving_webhdfs(store))
         monkeypatch.setenv("AIS_ENDPOINT", "http://127.0.0.1:1")
         places = {
             "file": [f"file://{store}/{name}" for name in tars],
@@ -29,6 +31,7 @@ def test_local_and_every_remote_store_give_one_plan_and_the_same_features(
             "ftp": [f"{ftp}/shards_*.tar"],
             "ftp user": [f"{ftp.replace('://', '://speech:secret%20word@')}/{name}" for name in tars],
             "s3": [f"{s3}/shards_*.tar"],
+            "webhdfs": [f"{webhdfs}/shards_*.tar"],
         }
         for place, lines in places.items():
             data_list = write_list(tmp_path / f"{place.replace(' ', '_')}.list", lines)

@@ -61,13 +61,21 @@ def test_stores_are_described_without_their_secrets(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:word@host:9000")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "secret")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    described = "AWS_ENDPOINT_URL=http://host:9000, AWS_ACCESS_KEY_ID set, AWS_SECRET_ACCESS_KEY not set"
+    described = "AWS_ENDPOINT_URL=http://…@host:9000, AWS_ACCESS_KEY_ID set, AWS_SECRET_ACCESS_KEY not set"
     assert settings.describe_store("s3") == described
     assert settings.describe_store("memory") == ""
 
 
 def test_only_credentials_of_oss_that_are_set_are_passed_on(monkeypatch):
-    for name in settings.OSS_VARIABLES.values():
+    for name in ("OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET", "OSS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OSS_ACCESS_KEY_ID", "me")
-    assert settings.oss_credentials() == {"key": "me"}
+    assert settings.oss_settings().credentials() == {"key": "me"}
+
+
+def test_a_region_of_oss_selects_signatures_of_version_4(monkeypatch):
+    monkeypatch.delenv("OSS_REGION", raising=False)
+    assert settings.oss_settings().signature == "v1"
+    monkeypatch.setenv("OSS_REGION", "oss-cn-hangzhou")
+    assert settings.oss_settings().region == "cn-hangzhou"
+    assert settings.oss_settings().signature == "v4"

@@ -1,9 +1,13 @@
 """Each transport reads any range of an object of a given version, and says what it cannot read."""
 
+import os
+
 import fsspec
 import pytest
 
+from tests.dataset.storage.support.oss_server import serving_oss
 from tests.dataset.storage.support.servers import serving, serving_ftp, serving_s3
+from tests.dataset.storage.support.webhdfs_server import serving_webhdfs
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.transports import TRANSPORTS, transport
 from wenet_uio.dataset.storage.versions import ChangedError, Version
@@ -21,7 +25,7 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.fixture(params=["http", "ftp", "s3", "memory"])
+@pytest.fixture(params=["http", "ftp", "s3", "oss", "webhdfs", "memory"])
 def url(request, folder, monkeypatch):
     """URL of a folder in a running server."""
     if request.param == "memory":
@@ -30,9 +34,13 @@ def url(request, folder, monkeypatch):
         yield "memory://store"
         files.rm("/store", recursive=True)
         return
-    with {"http": serving, "ftp": serving_ftp}.get(request.param, lambda f: serving_s3(f, monkeypatch))(
-        folder
-    ) as server:
+    if request.param == "oss":
+        pytest.importorskip("ossfs", reason="the driver of oss:// is not installed: pip install ossfs")
+        with serving_oss(folder.parent, monkeypatch):  # the folder is a bucket
+            yield f"oss://{folder.name}"
+        return
+    servers = {"http": serving, "ftp": serving_ftp, "webhdfs": serving_webhdfs}
+    with servers.get(request.param, lambda f: serving_s3(f, monkeypatch))(folder) as server:
         yield getattr(server, "url", server)
 
 
@@ -67,5 +75,16 @@ def test_a_transport_names_an_object_that_is_missing(url):
 
 
 def test_schemes_without_a_transport_of_their_own_go_through_their_driver():
-    assert set(TRANSPORTS) == {"http", "https", "ais", "ftp"}
+    assert set(TRANSPORTS) == {"http", "https", "ais", "oss", "ftp"}
     assert transport("s3://bucket/x") == transport("anything://x")
+
+
+def test_a_transport_notices_an_object_of_the_same_size_that_changed(url, folder):
+    if url.startswith(("memory", "s3")):
+        pytest.skip("the objects of this store are no files")
+    uri = f"{url}/x.bin"
+    version = transport(uri).version(uri)
+    (folder / "x.bin").write_bytes(DATA[::-1])
+    os.utime(folder / "x.bin", (1_000_000_000, 1_000_000_000))
+    with pytest.raises(ChangedError, match="changed"):
+        list(transport(uri).chunks(uri, 0, 10, version))

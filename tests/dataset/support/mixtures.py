@@ -7,6 +7,7 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import origin
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 
 MEASURE = measure_of(DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=6000)), training=True)
@@ -23,7 +24,7 @@ def mixture(shares, sizes=((50,) * 6, (30,) * 3, (20,)), per_pass=None, per_batc
 def taken(passes, data_pass, measure=MEASURE):
     """Times that a pass plans each (shard, row) of a corpus, and the shards of each batch."""
     corpus = passes.corpus_of(data_pass)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=data_pass, lanes=1)
+    plan = EpochPlan(corpus, measure, seed=1, epoch=data_pass, division=Division(1))
     times, batches = Counter(), []
     for index in range(plan.num_batches):
         for piece in plan.batch(index).pieces:

@@ -10,26 +10,33 @@ class IndexOnlyCorpus(Corpus):
     """Shards of `counts` utterances, lognormal lengths of `median` seconds within `shortest` and `longest`."""
 
     def __init__(self, counts, seed=0, median=6.0, shortest=0.5, longest=30.0):
-        random = np.random.default_rng(seed)
+        self._median, self._shortest, self._longest = median, shortest, longest
         counts = np.asarray(counts)
         total = int(counts.sum())
-        seconds = np.clip(random.lognormal(np.log(median), 0.6, total), shortest, longest)
+        num_samples, text_length, key_hash = self.drawn(total, seed)
         keys = [f"{number:09d}".encode() for number in range(total)]
         self._rows = Rows(
-            key_hash=random.integers(0, 2**64, total, dtype=np.uint64),
+            key_hash=key_hash,
             audio_offset=np.zeros(total, np.uint64),
             audio_size=np.zeros(total, np.uint32),
             text_offset=np.zeros(total, np.uint64),
             text_size=np.zeros(total, np.uint32),
-            num_samples=(seconds * 16000).astype(np.uint32),
+            num_samples=num_samples.astype(np.uint32),
             sample_rate=np.full(total, 16000, np.uint32),
-            text_length=random.integers(1, 60, total).astype(np.uint32),
+            text_length=text_length.astype(np.uint32),
             key_end=np.arange(1, total + 1, dtype=np.uint64) * 9,
             keys=np.frombuffer(b"".join(keys), np.uint8),
         )
         self._ends = np.cumsum(counts)
         table = shard_table(self.run(shard) for shard in range(len(counts)))
         super().__init__("synthetic", table, [], summary_of(table))
+
+    def drawn(self, total, seed):
+        """Audio samples, length of the text and hash of the key of each utterance."""
+        random = np.random.default_rng(seed)
+        seconds = np.clip(random.lognormal(np.log(self._median), 0.6, total), self._shortest, self._longest)
+        key_hash = random.integers(0, 2**64, total, dtype=np.uint64)
+        return seconds * 16000, random.integers(1, 60, total), key_hash
 
     def run(self, shard):
         return self._rows.slice(int(self._ends[shard - 1]) if shard else 0, int(self._ends[shard]))

@@ -108,10 +108,11 @@ class ListLoader:
         return sum(batch.closes_step for batch in self.batches[self.position :])
 
     def __iter__(self) -> Iterator[Batch]:
-        while self.position < len(self.batches):
+        for batch in self.batches[self.position :]:
             self.position += 1
-            yield self.batches[self.position - 1]
-        self.epoch, self.position = self.epoch + 1, 0
+            if self.position == len(self.batches):
+                self.epoch, self.position = self.epoch + 1, 0
+            yield batch
 
     def left_out(self, epoch: int) -> Counter[str]:
         return Counter()

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from wenet_uio.config.dataset import FilterConf
 from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
 from wenet_uio.dataset.types import Example, SkipSample
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.tokenizer import AnyTokenizer
 
 
 @dataclass(frozen=True)
 class Tokenize:
     """Turn the text into labels; of a pair of texts, both."""
 
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
 
     def __call__(self, example: Example) -> Example:
         """Add `tokens`, `labels` and `source_labels`."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.index import Problem, Rows, Summary
+from wenet_uio.dataset.corpus.index import Extremes, Problem, Rows, Stored, Summary
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -28,19 +29,29 @@ class Corpus(ABC):
 
     def __init__(self, data_list: str, table: Mapping[str, np.ndarray], bad: list[Problem], summary: Summary) -> None:
         self.data_list = data_list
-        self.samples = table["samples"]
-        """(shards,) number of utterances."""
-        self.seconds = table["seconds"]
-        """(shards,) duration of the audio."""
-        self.shortest = table["shortest"]
-        self.longest = table["longest"]
-        """(shards,) seconds of the shortest and the longest utterance."""
-        self.shortest_text = table["shortest_text"]
-        self.longest_text = table["longest_text"]
-        """(shards,) characters of the shortest and the longest text."""
+        self._table = table
         self.bad = bad
         """(key, reason) of each sample that could not be indexed."""
         self.num_samples, self.total_seconds, self.digest = summary.samples, summary.seconds, summary.digest
+
+    @cached_property
+    def samples(self) -> np.ndarray:
+        """(shards,) number of utterances."""
+        return self._table["samples"]
+
+    @cached_property
+    def seconds(self) -> np.ndarray:
+        """(shards,) duration of the audio."""
+        return self._table["seconds"]
+
+    def extremes(self, shards: slice | np.ndarray) -> Extremes:
+        """Shortest and longest audio and text of some shards."""
+        return Extremes(*(self._table[name][shards] for name in Extremes._fields))
+
+    @property
+    def identity(self) -> str:
+        """Digest of the samples, in whatever unit their texts are counted."""
+        return self.digest
 
     @property
     def num_shards(self) -> int:
@@ -50,11 +61,16 @@ class Corpus(ABC):
     @property
     def has_text_only(self) -> bool:
         """Whether a shard holds text without audio. The samples of a shard all have audio, or none has."""
-        return bool((self.longest == 0).any())
+        return bool((self.extremes(slice(None)).longest == 0).any())
 
     @abstractmethod
     def rows(self, shard: int) -> Rows:
         """Index of one shard."""
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of one or more shards, one shard after the other."""
+        rows = [self.rows(int(shard)) for shard in shards]
+        return Stored(*(np.concatenate([getattr(each, name) for each in rows]) for name in Stored._fields))
 
     @abstractmethod
     def read(self, ref: SampleRef) -> Utterance:

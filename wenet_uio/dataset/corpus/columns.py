@@ -11,6 +11,7 @@ import functools
 import json
 import mmap
 import os
+import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,15 +38,21 @@ def write_columns(file: IO[bytes], columns: Mapping[str, np.ndarray], meta: Mapp
     for name, array in columns.items():
         file.write(b"\0" * (entries[name][2] - position))
         file.write(np.ascontiguousarray(array).data)
+        release_pages(array)
         position = entries[name][2] + array.nbytes
 
 
-def is_index(path: str | Path) -> bool:
-    """Whether `path` is a file with an index of this version."""
+def find_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """Like `read_columns`; None if there is no such file, or it is damaged, unreadable or of another version.
+
+    The caller makes the file again.
+    """
     if not os.path.isfile(path):  # noqa: PTH113 - runs for every shard; pathlib is slower
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return None
+    try:
+        return read_columns(path, one_of_many=one_of_many)
+    except (FileNotFoundError, PermissionError, ValueError):
+        return None
 
 
 def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -56,36 +63,58 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
             effect on these columns.
 
     Raises:
-        ValueError: the file is no index, or is shorter than its header says.
+        ValueError: the file is no index, or is damaged: its header cannot be read, or names more than the file holds.
     """
     with open(path, "rb") as file:
         prefix = file.read(16)
         if prefix[:8] != MAGIC:
             raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
-        header = json.loads(file.read(int.from_bytes(prefix[8:], "little")))
         size = os.fstat(file.fileno()).st_size
-        data = _map_without_descriptor(file, size) if one_of_many else _map(file)
-    columns = {}
-    for name, (dtype, count, offset) in header["columns"].items():
-        end = offset + count * np.dtype(dtype).itemsize
-        if end > size:
-            raise ValueError(
-                f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt"
-            )
-        columns[name] = data[offset:end].view(dtype)
-    return columns, header["meta"]
+        length = int.from_bytes(prefix[8:], "little")
+        if len(prefix) < 16 or 16 + length > size:
+            raise ValueError(f"{path}: cut short inside its header ({size} bytes); delete it to have it rebuilt")
+        try:
+            entries, meta = _parse_header(file.read(length))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: its header is damaged ({error}); delete it to have it rebuilt") from None
+        for name, (dtype, count, offset) in entries.items():
+            end = offset + count * dtype.itemsize
+            if end > size:
+                raise ValueError(
+                    f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt"
+                )
+        data = _map_without_descriptor(file, size) if one_of_many else map_file(file)
+    columns = {
+        name: data[offset : offset + count * dtype.itemsize].view(dtype)
+        for name, (dtype, count, offset) in entries.items()
+    }
+    return columns, meta
 
 
-def map_file(path: str | Path) -> np.ndarray:
-    """Map a file as a uint8 array."""
-    with open(path, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return np.empty(0, np.uint8)
-        return _map(file)
-
-
-def _map(file: BinaryIO) -> np.ndarray:
+def map_file(file: IO[bytes]) -> np.ndarray:
+    """Map all bytes of an open file as a uint8 array, which may be used after the file is closed."""
+    file.flush()
+    if not os.fstat(file.fileno()).st_size:
+        return np.empty(0, np.uint8)
     return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+class GrowingColumns:
+    """Columns that grow in unnamed temporary files, so that the memory of indexing does not grow with the corpus."""
+
+    def __init__(self, dtypes: Mapping[str, type]) -> None:
+        """`dtypes` are the names and types of the columns."""
+        self._dtypes = dict(dtypes)
+        self._files = {name: tempfile.TemporaryFile() for name in dtypes}  # noqa: SIM115 - open as long as this object
+
+    def append(self, values: object) -> None:
+        """Append the attributes of `values` that are named as the columns."""
+        for name, file in self._files.items():
+            file.write(np.ascontiguousarray(getattr(values, name), self._dtypes[name]).data)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The columns, mapped from their files."""
+        return {name: map_file(file).view(self._dtypes[name]) for name, file in self._files.items()}
 
 
 def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
@@ -111,17 +140,16 @@ def _libc() -> ctypes.CDLL:
 
 
 class Visits:
-    """Counts visits to mapped files, and drops their pages every VISITS visits to bound the memory of the process."""
+    """Counts visits to a mapped file, and drops its pages every VISITS visits to bound the memory of the process."""
 
-    def __init__(self, *arrays: np.ndarray) -> None:
-        self._arrays, self._count = arrays, 0
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self._count = array, 0
 
     def add(self) -> None:
         """Count one visit."""
         self._count += 1
         if self._count % VISITS == 0:
-            for array in self._arrays:
-                release_pages(array)
+            release_pages(self._array)
 
 
 def release_pages(array: np.ndarray) -> None:
@@ -133,6 +161,22 @@ def release_pages(array: np.ndarray) -> None:
         base = base.obj
     if isinstance(base, mmap.mmap):
         base.madvise(mmap.MADV_DONTNEED)
+
+
+def _parse_header(text: bytes) -> tuple[dict[str, tuple[np.dtype, int, int]], dict[str, Any]]:
+    """{column: (dtype, count, offset)} and meta.
+
+    Raises:
+        ValueError, KeyError, TypeError: this is no header.
+    """
+    header = json.loads(text)
+    entries = {}
+    for name, (code, count, offset) in dict(header["columns"]).items():
+        dtype = np.dtype(code)
+        if dtype.hasobject or not (isinstance(count, int) and isinstance(offset, int)) or min(count, offset) < 0:
+            raise ValueError(f"column {name}: {code}, {count}, {offset}")
+        entries[name] = (dtype, count, offset)
+    return entries, dict(header["meta"])
 
 
 def _header(entries: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:

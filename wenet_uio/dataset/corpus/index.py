@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.columns import read_columns, write_columns
-from wenet_uio.files import written_aside
+from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
+from wenet_uio.dataset.formats.keys import as_word
+from wenet_uio.dataset.storage.kept_files import write_kept
 
 COLUMNS = {
     "key_hash": np.uint64,
@@ -68,15 +69,18 @@ class Rows:
     keys: np.ndarray
     """uint8: all keys of the file, concatenated."""
     records: np.ndarray | None = None
-    """uint8: a JSON array [text, start, end, other fields] of each sample, if the tar does not hold all of these
-    plainly. `text_offset` and `text_size` then point into this column, not into the tar."""
+    """uint8: a JSON array [text, start, end, other fields, key, audio member] of each sample, if the tar does not hold
+    all of these plainly. `text_offset` and `text_size` then point into this column, not into the tar. Earlier versions
+    wrote no key and no member."""
     key_start: int = 0
     """Start of the first key of these rows in `keys`."""
+    tar_pages: str = ""
+    """Digest of some pages of the tar (`digest_of_pages`); empty in indexes of earlier versions."""
 
     @classmethod
-    def of_columns(cls, columns: Mapping[str, np.ndarray]) -> Rows:
+    def of_columns(cls, columns: Mapping[str, np.ndarray], tar_pages: str = "") -> Rows:
         """Rows of the columns of an index file."""
-        return cls(**columns, key_start=0)
+        return cls(**columns, key_start=0, tar_pages=tar_pages)
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -84,17 +88,21 @@ class Rows:
     def slice(self, first: int, last: int) -> Rows:
         """Rows `first` up to `last`, without copying."""
         start = int(self.key_end[first - 1]) if first else self.key_start
-        columns = {name: getattr(self, name)[first:last] for name in COLUMNS}
+        columns: dict[str, Any] = {name: getattr(self, name)[first:last] for name in COLUMNS}
         return Rows(**columns, keys=self.keys, records=self.records, key_start=start)
 
     def with_text_length(self, text_length: np.ndarray) -> Rows:
         """The same rows with other text lengths, such as token counts."""
         return replace(self, text_length=text_length)
 
+    def with_keys(self, keys: Sequence[str]) -> Rows:
+        """The same rows with other keys."""
+        return replace(self, **_key_columns(keys), key_start=0)
+
     def key(self, row: int) -> str:
-        """Key of a sample."""
+        """Key of a sample, as one word."""
         start = int(self.key_end[row - 1]) if row else self.key_start
-        return self.keys[start : int(self.key_end[row])].tobytes().decode()
+        return as_word(self.keys[start : int(self.key_end[row])].tobytes().decode())
 
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays for `write_columns`; only for rows that include the first sample of their file."""
@@ -118,19 +126,45 @@ class Rows:
         return int.from_bytes(state.digest(), "little")
 
 
+class Stored(NamedTuple):
+    """The columns of an index that lengths are computed from; `Rows` has the same columns."""
+
+    num_samples: np.ndarray
+    sample_rate: np.ndarray
+    text_length: np.ndarray
+
+
 def rows_of(entries: Sequence[Entry]) -> Rows:
     """Rows of a list of entries."""
-    encoded = [entry.key.encode() for entry in entries]
     values: dict[str, Any] = {
         name: [getattr(entry, name) for entry in entries] for name in Entry._fields if name != "key"
     }
-    values["key_hash"] = [hash_key(key) for key in encoded]
-    values["key_end"] = np.cumsum([len(key) for key in encoded], dtype=np.uint64)
-    return Rows(
-        **{name: np.asarray(values[name], dtype=dtype) for name, dtype in COLUMNS.items()},
-        keys=np.frombuffer(b"".join(encoded), dtype=np.uint8),
-        key_start=0,
-    )
+    columns: dict[str, Any] = {name: np.asarray(column, COLUMNS[name]) for name, column in values.items()}
+    return Rows(**columns, **_key_columns([entry.key for entry in entries]))
+
+
+def _key_columns(keys: Sequence[str]) -> dict[str, Any]:
+    encoded = [key.encode() for key in keys]
+    return {
+        "key_hash": np.asarray([hash_key(key) for key in encoded], np.uint64),
+        "key_end": np.cumsum([len(key) for key in encoded], dtype=np.uint64),
+        "keys": np.frombuffer(b"".join(encoded), np.uint8),
+    }
+
+
+def rows_of_shards(first_row: np.ndarray, samples: np.ndarray, shards: np.ndarray) -> slice | np.ndarray:
+    """Rows of all samples of one or more shards, one shard after the other, in columns of a whole corpus.
+
+    Args:
+        first_row: (all shards,) row of the first sample of each shard.
+        samples: (all shards,) number of samples of each shard.
+        shards: the wanted shards.
+    """
+    first, counts = (column[shards].astype(np.int64) for column in (first_row, samples))
+    if (np.diff(shards) == 1).all():
+        return slice(int(first[0]), int(first[-1] + counts[-1]))
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1]) + np.repeat(first - (ends - counts), counts)
 
 
 def hash_key(key: bytes) -> int:
@@ -147,8 +181,17 @@ TABLE_COLUMNS = {
     "longest_text": np.uint32,
     "digest": np.uint64,
 }
-CORPUS_COLUMNS = [name for name in TABLE_COLUMNS if name != "digest"]
-"""Columns of the shard table that are attributes of `Corpus`."""
+
+
+class Extremes(NamedTuple):
+    """Columns of the shard table: the shortest and the longest utterances of shards."""
+
+    shortest: np.ndarray
+    longest: np.ndarray
+    """Seconds."""
+    shortest_text: np.ndarray
+    longest_text: np.ndarray
+    """Characters, or tokens if they are counted."""
 
 
 Indexed = tuple[Rows, list[Problem]]
@@ -168,17 +211,30 @@ def read_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex:
     """Map the index of one shard; `one_of_many` as in `read_columns`.
 
     Raises:
-        ValueError: the file is no index, or is cut short.
+        ValueError: the file is no index, or is damaged.
     """
-    columns, meta = read_columns(path, one_of_many=one_of_many)
+    return _stored(*read_columns(path, one_of_many=one_of_many))
+
+
+def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | None:
+    """Like `read_index`; None if there is no such file, or it is damaged, unreadable or of another version."""
+    found = find_columns(path, one_of_many=one_of_many)
+    return None if found is None else _stored(*found)
+
+
+def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
     bad = [(key, reason) for key, reason in meta.pop("bad")]
-    return StoredIndex(Rows.of_columns(columns), bad, meta)
+    return StoredIndex(Rows.of_columns(columns, meta.pop("tar_pages", "")), bad, meta)
 
 
-def write_index(path: str | Path, rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
-    """Write the index of one shard; `meta` is the state of the files that were indexed."""
-    with written_aside(path) as file:
-        write_columns(file, rows.columns(), {**meta, "bad": bad})
+def write_index(places: Iterable[Path], rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
+    """Write the index of one shard at the first of `places` that can be written.
+
+    Args:
+        meta: the state of the files that were indexed.
+    """
+    all_meta = {**meta, "tar_pages": rows.tar_pages, "bad": bad}
+    write_kept(places, lambda file: write_columns(file, rows.columns(), all_meta))
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 """Make the index of a data list: once, by one process, kept beside the list as `data.list.idx`.
 
+If that folder cannot be written, the index is in the cache.
 The index is made again if the content of the list has changed. In addition, each shard of a shard list has an index of
 its own (`shard_index`, `remote_index`).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -17,31 +20,37 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from wenet_uio.dataset.corpus.columns import is_index, read_columns, write_columns
+from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns, write_columns
 from wenet_uio.dataset.corpus.index import (
+    COLUMNS,
     Indexed,
     Problem,
     Rows,
+    Stored,
     shard_table,
     summary_of,
 )
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, has_remote_audio, raw_columns
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
-from wenet_uio.dataset.corpus.shard_index import shard_index
+from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
 from wenet_uio.dataset.formats.data_list import (
     DataType,
     ListError,
     ShardFiles,
-    read_shard_list,
+    lines_of,
+    split_shard_list,
 )
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.executor import Executor
-from wenet_uio.files import digest_of, locked, written_aside
+from wenet_uio.files import digest_of, locked
 
 REMOTE_THREADS = 16
 """Remote objects that are indexed at the same time."""
+TYPE_LINES = 10
+"""Lines at the beginning of a list that tell its type."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 """Default executor that reads the headers of audio files."""
 
@@ -52,23 +61,24 @@ def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
 
 
 def kept_folder(data_list: str | Path) -> Path:
-    """Folder of the indexes of the remote and compressed shards of a list."""
+    """Folder of the indexes of remote and compressed shards, and of local shards in folders that cannot be written."""
     return Path(f"{data_list}.idx.d")
 
 
-def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> None:
-    """Index a list, unless it has an index that is up to date. One process works, other processes wait.
+def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Path:
+    """Path of the index of a list, which is made first unless it is up to date. One process works, the others wait.
 
     Raises:
         ListError: the list is missing, empty, or of the other type.
+        OSError: neither the folder of the list nor the cache can be written.
     """
     if not os.path.isfile(data_list):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
         raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
-    if _is_current(data_list, data_type, layout):
-        return
+    found = _current_index(data_list, data_type, layout)
+    if found is not None:
+        return found
     with locked(data_list):
-        if not _is_current(data_list, data_type, layout):
-            build_index(data_list, data_type, layout=layout)
+        return _current_index(data_list, data_type, layout) or build_index(data_list, data_type, layout=layout)[0]
 
 
 def build_index(
@@ -77,7 +87,7 @@ def build_index(
     per_run: int = UTTERANCES_PER_RUN,
     executor: Executor = THREADS,
     layout: Layout = DEFAULT_LAYOUT,
-) -> list[Problem]:
+) -> tuple[Path, list[Problem]]:
     """Index a list from the headers of its audio.
 
     Args:
@@ -85,12 +95,13 @@ def build_index(
         executor: reads the headers of a raw list.
 
     Returns:
-        (key, reason) of each sample that cannot be used.
+        the path of the index, and (key, reason) of each sample that cannot be used.
 
     Raises:
         ListError: the list is empty or of the other type, or a file that it names is missing.
     """
     check_type(data_list, data_type)
+    state = {**_fingerprint(data_list), "digest": digest_of(data_list)}  # before it is read: it may change meanwhile
     if data_type == "raw":
         columns, bad = raw_columns(data_list, per_run, executor, layout)
     else:
@@ -100,36 +111,37 @@ def build_index(
         "type": data_type,
         "bad": bad,
         "summary": summary,
-        **_fingerprint(data_list),
-        "digest": digest_of(data_list),
+        **state,
         "remote": _is_remote(data_list, data_type, layout),
     }
-    with written_aside(index_of(data_list, layout)) as file:
-        write_columns(file, columns, meta)
-    return bad
+    places = places_of(index_of(data_list, layout))
+    return write_kept(places, lambda file: write_columns(file, columns, meta)), bad
 
 
 def check_type(data_list: str, data_type: DataType) -> None:
     """Refuse a raw list that is opened as a shard list, and the reverse.
 
     Raises:
-        ListError: the type of the list and the fitting `data_type`.
+        ListError: the list is empty, UTF-16, or of the other type; the message has the fitting `data_type`.
     """
-    with open(data_list, "rb") as file:
-        first = file.readline().strip()
+    lines = (line.removeprefix(BOM_UTF8).strip() for _, line in lines_of(data_list))
+    first = list(itertools.islice(filter(None, lines), TYPE_LINES))
     if not first:
         raise ListError(f"{data_list}: empty data list")
-    is_raw = first.startswith(b"{") and first.endswith(b"}")
-    if is_raw != (data_type == "raw"):
-        kind, fitting = ("JSON lines", "raw") if is_raw else ("paths of shards", "shard")
+    if first[0].startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise ListError(f"{data_list}: UTF-16; convert the list to UTF-8 with iconv")
+    # Some of these lines may be bad: one line of the type is enough.
+    if not any((line.startswith(b"{") and line.endswith(b"}")) == (data_type == "raw") for line in first):
+        kind, fitting = ("paths of shards", "shard") if data_type == "raw" else ("JSON lines", "raw")
         raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
 
 
 def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Problem]]:
-    shards = read_shard_list(data_list)
+    shards, bad = split_shard_list(data_list)
     check_shard_files(data_list, shards)
-    bad = entries_outside(shards)
+    bad.extend(entries_outside(shards))
     used: list[bytes] = []
+    lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
     def rows() -> Iterator[Rows]:
         with ThreadPoolExecutor(REMOTE_THREADS if _any_remote(shards) else min(8, os.cpu_count() or 1)) as pool:
@@ -139,20 +151,27 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
                 bad.extend(problems)
                 if len(found):
                     used.append(shard.encode())
+                    lengths.append(found)
                     yield found
 
     table = shard_table(rows())
     table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
+    table["first_row"] = np.cumsum(table["samples"], dtype=np.int64) - table["samples"]
+    table |= lengths.arrays()
     table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
     return table, bad
 
 
-def index_shard(shard: str, data_list: str, layout: Layout) -> Indexed:
-    """Index of one shard of a list; made and kept if it is missing or out of date."""
+def index_shard(shard: str, data_list: str, layout: Layout, compare: Comparison = "pages") -> Indexed:
+    """Index of one shard of a list; made and kept if it is missing or out of date.
+
+    Args:
+        compare: "all" scans the shard and compares; a tar whose index was up to date and wrong is a problem (`STALE`).
+    """
     files = ShardFiles.parse(shard)
     if files.is_plain:
-        return shard_index(shard, layout)
-    return update_kept_index(files, layout, kept_folder(data_list))
+        return shard_index(shard, kept_folder(data_list), layout, compare)
+    return update_kept_index(files, layout, kept_folder(data_list), compare)
 
 
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
@@ -180,15 +199,21 @@ def _any_remote(shards: Iterable[str]) -> bool:
 def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
     """Whether any tar or audio file of the list is in a remote store."""
     if data_type == "shard":
-        return _any_remote(read_shard_list(data_list))
+        return _any_remote(split_shard_list(data_list)[0])
     return has_remote_audio(data_list, layout)
 
 
-def _is_current(data_list: str, data_type: DataType, layout: Layout) -> bool:
-    """Whether the list has an index of its current content."""
-    if not is_index(index_of(data_list, layout)):
-        return False
-    _, meta = read_columns(index_of(data_list, layout))
+def _current_index(data_list: str, data_type: DataType, layout: Layout) -> Path | None:
+    """Path of an index of the current content of the list, if there is any."""
+    for place in places_of(index_of(data_list, layout)):
+        found = find_columns(place)
+        if found is not None and _is_current(found[1], data_list, data_type):
+            return place
+    return None
+
+
+def _is_current(meta: Mapping[str, Any], data_list: str, data_type: DataType) -> bool:
+    """Whether an index with this meta is of the current content of the list."""
     if meta["type"] != data_type:
         check_type(data_list, data_type)
         return False

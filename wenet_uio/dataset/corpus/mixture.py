@@ -8,21 +8,35 @@ weight. The planner sees the utterances of a pass as runs of shards; each run co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
-from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Summary, shard_table
+from wenet_uio.dataset.corpus.index import Extremes, Rows, Stored, Summary, shard_table
 from wenet_uio.dataset.corpus.shard_sources import ShardSources
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 
-Run = tuple[int, int, int, int]
-"""Consecutive samples of a shard: shard, first sample, one past the last, number of complete rounds before."""
+
+class Runs(NamedTuple):
+    """Consecutive samples of shards: one row for each run, a million of them in a large mixture."""
+
+    shards: np.ndarray
+    """int32: shards of the mixture."""
+    first: np.ndarray
+    last: np.ndarray
+    """uint32: the first sample, and one past the last."""
+    rounds: np.ndarray
+    """int32: complete rounds of the source before."""
+
+
+NO_RUNS = Runs(*(np.empty(0, dtype) for dtype in (np.int32, np.uint32, np.uint32, np.int32)))
 
 
 @dataclass(frozen=True)
@@ -61,11 +75,53 @@ class Mixture(Corpus):
         self.quotas = exact_quotas([source.share for source in sources], per_pass)
         corpora = [source.corpus for source in sources]
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
-        table = {name: np.concatenate([getattr(corpus, name) for corpus in corpora]) for name in CORPUS_COLUMNS}
         bad = [item for corpus in corpora for item in corpus.bad]
         parts = [(source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
         digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
-        super().__init__(path, table, bad, _summary(table, digest))
+        samples, seconds = (sum(getattr(each, name) for each in corpora) for name in ("num_samples", "total_seconds"))
+        super().__init__(path, {}, bad, Summary(samples, seconds, digest))
+        # Keyed by name: another source in front of a source leaves its stream as it is.
+        self._stream_keys = [
+            int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16) for name in self.state_names
+        ]
+
+    @property
+    def num_shards(self) -> int:
+        """Number of shards of all sources."""
+        return int(self._first_shard[-1])
+
+    @cached_property
+    def samples(self) -> np.ndarray:
+        """(shards,) number of utterances. Reading and planning do not need this column of all shards in memory."""
+        return self.column("samples", np.arange(self.num_shards))
+
+    @cached_property
+    def seconds(self) -> np.ndarray:
+        """(shards,) duration of the audio."""
+        return self.column("seconds", np.arange(self.num_shards))
+
+    def column(self, name: Literal["samples", "seconds"], shards: np.ndarray) -> np.ndarray:
+        """Number of utterances or duration of some shards."""
+        return np.concatenate([getattr(source.corpus, name)[own] for source, own in self._by_source(shards)])
+
+    def extremes(self, shards: slice | np.ndarray) -> Extremes:
+        """Shortest and longest audio and text of some shards."""
+        shards = np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
+        parts = [source.corpus.extremes(own) for source, own in self._by_source(shards)]
+        return Extremes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    @property
+    def has_text_only(self) -> bool:
+        """Whether a source holds text without audio."""
+        return any(source.corpus.has_text_only for source in self.sources)
+
+    def _by_source(self, shards: np.ndarray) -> Iterator[tuple[Source, np.ndarray]]:
+        """Consecutive shards of one source, with their numbers in the source."""
+        numbers = self.source_of(shards)
+        edges = np.flatnonzero(np.diff(numbers)) + 1
+        for some in np.split(shards, edges):
+            number = int(self.source_of(some[0])) if len(some) else 0
+            yield self.sources[number], some - self._first_shard[number]
 
     def source_of(self, shards: np.ndarray | int) -> np.ndarray:
         """Number of the source of each shard."""
@@ -73,13 +129,26 @@ class Mixture(Corpus):
 
     @property
     def state_names(self) -> list[str]:
-        """Name of each source in the state of the loader: its number, and the start of its digest."""
-        return [f"{number} {source.corpus.digest[:16]}" for number, source in enumerate(self.sources)]
+        """Name of each source in the state of the loader: the start of its identity, wherever it is in the mixture.
+
+        The second source of the same samples has the suffix /1, the third /2.
+        """
+        counts: Counter[str] = Counter()
+        names = []
+        for identity in (source.corpus.identity[:16] for source in self.sources):
+            names.append(f"{identity}/{counts[identity]}" if counts[identity] else identity)
+            counts[identity] += 1
+        return names
 
     def rows(self, shard: int) -> Rows:
         """Index of one shard."""
         number = int(self.source_of(shard))
         return self.sources[number].corpus.rows(shard - int(self._first_shard[number]))
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these shards."""
+        parts = [source.corpus.lengths(own) for source, own in self._by_source(shards)]
+        return Stored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of its source, and add the tags of the source."""
@@ -123,23 +192,27 @@ class Mixture(Corpus):
         ]
         return MixedPass(self, streams)
 
-    def _stream(self, number: int, offset: int, count: int) -> list[Run]:
+    def _stream(self, number: int, offset: int, count: int) -> Runs:
         """Runs that hold utterances `offset` to `offset + count` of a source's stream."""
         corpus, first_shard = self.sources[number].corpus, int(self._first_shard[number])
         size = corpus.num_samples
-        runs = []
+        rounds = []
         while count:
             round_, start = divmod(offset, size)
-            order = Permutation(corpus.num_shards, key_of(number, round_))(np.arange(corpus.num_shards))
-            ends = np.cumsum(corpus.samples[order].astype(np.int64))
+            order = Permutation(corpus.num_shards, key_of(self._stream_keys[number], round_))(
+                np.arange(corpus.num_shards)
+            )
+            samples = corpus.samples[order]
+            ends = np.cumsum(samples, dtype=np.int64)
             taken = min(count, size - start)
             low, high = (int(np.searchsorted(ends, x, side="right")) for x in (start, start + taken - 1))
-            for position in range(low, high + 1):
-                before = int(ends[position]) - int(corpus.samples[order[position]])
-                first, last = max(0, start - before), min(int(ends[position]), start + taken) - before
-                runs.append((first_shard + int(order[position]), first, last, round_))
+            first, last = np.zeros(high + 1 - low, np.uint32), samples[low : high + 1].copy()
+            last[-1] -= int(ends[high]) - (start + taken)
+            first[0] = start - (int(ends[low]) - int(samples[low]))
+            shards = (order[low : high + 1] + first_shard).astype(np.int32)
+            rounds.append(Runs(shards, first, last, np.full(len(shards), round_, np.int32)))
             offset, count = offset + taken, count - taken
-        return runs
+        return Runs(*map(np.concatenate, zip(*rounds, strict=True))) if rounds else NO_RUNS
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return Mixture, (self.data_list, self.sources, sum(self.quotas), self.per_batch)
@@ -148,24 +221,31 @@ class Mixture(Corpus):
 class MixedPass(Corpus):
     """The samples that one pass takes from a mixture; every run counts as a shard."""
 
-    def __init__(self, mixture: Mixture, streams: Sequence[Sequence[Run]]) -> None:
+    def __init__(self, mixture: Mixture, streams: Sequence[Runs]) -> None:
         """`streams` are the runs of each source, with shards of the mixture."""
         self.mixture = mixture
-        runs = [run for stream in streams for run in stream]
-        self.shards, self.first, self.last, self.rounds = (
-            np.asarray(column, np.int64) for column in zip(*runs, strict=True)
-        )
-        first_run = np.cumsum([0, *map(len, streams)])[:-1]
+        self.shards, self.first, self.last, self.rounds = map(np.concatenate, zip(*streams, strict=True))
+        first_run = np.cumsum([0, *(len(stream.shards) for stream in streams)])[:-1]
         self.sources = ShardSources(tuple(source.name for source in mixture.sources), first_run, mixture.per_batch)
-        whole = (self.first == 0) & (self.last == mixture.samples[self.shards])
-        table = {name: getattr(mixture, name)[self.shards] for name in CORPUS_COLUMNS}
-        for number in np.flatnonzero(~whole):
-            cut = shard_table(
-                [mixture.rows(int(self.shards[number])).slice(int(self.first[number]), int(self.last[number]))]
-            )
-            for name, column in table.items():
-                column[number] = cut[name][0]
-        super().__init__(mixture.data_list, table, [], _summary(table, mixture.digest))
+        samples, seconds = self.last - self.first, mixture.column("seconds", self.shards)
+        self._cut = np.flatnonzero(samples != mixture.column("samples", self.shards))
+        """The runs that are not whole shards: at most two of each round of a source."""
+        self._table_of_cut = shard_table(
+            mixture.rows(int(self.shards[run])).slice(int(self.first[run]), int(self.last[run])) for run in self._cut
+        )
+        seconds[self._cut] = self._table_of_cut["seconds"]
+        summary = Summary(int(samples.sum(dtype=np.int64)), float(seconds.sum()), mixture.digest)
+        super().__init__(mixture.data_list, {"samples": samples, "seconds": seconds}, [], summary)
+
+    def extremes(self, shards: slice | np.ndarray) -> Extremes:
+        """Shortest and longest audio and text of some runs."""
+        runs = np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
+        found = self.mixture.extremes(self.shards[runs])
+        place = np.searchsorted(self._cut, runs)
+        is_cut = np.append(self._cut, -1)[place] == runs
+        for name, column in found._asdict().items():
+            column[is_cut] = self._table_of_cut[name][place[is_cut]]
+        return found
 
     def rows(self, shard: int) -> Rows:
         """Index of one run. In later rounds of a source the hashes of keys differ, and so do all random draws."""
@@ -174,6 +254,14 @@ class MixedPass(Corpus):
             return rows
         # A pass may take an utterance twice; speed and augmentation must be drawn twice.
         return replace(rows, key_hash=draw(key_of(int(self.rounds[shard])), rows.key_hash))
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these runs."""
+        counts = self.mixture.column("samples", self.shards[shards]).astype(np.int64)
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        first, last = (np.repeat(edge[shards], counts) for edge in (self.first, self.last))
+        taken = (place >= first) & (place < last)
+        return Stored(*(column[taken] for column in self.mixture.lengths(self.shards[shards])))
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of the mixture."""
@@ -191,11 +279,7 @@ class MixedPass(Corpus):
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Shards and rows in the mixture, for samples of this pass."""
-        return self.shards[shards], rows + self.first[shards]
-
-
-def _summary(table: Mapping[str, np.ndarray], digest: str) -> Summary:
-    return Summary(int(table["samples"].sum(dtype=np.int64)), float(table["seconds"].sum()), digest)
+        return self.shards[shards].astype(np.int64), rows + self.first[shards].astype(np.int64)
 
 
 def exact_quotas(shares: Sequence[float], total: int) -> list[int]:

@@ -23,8 +23,8 @@ def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYO
         ListError: the list is missing, of the other type, or holds no usable utterance.
         OSError, ValueError: audio is remote and the cache cannot be used.
     """
-    ensure_index(data_list, data_type, layout)
-    corpus = RawCorpus(data_list, layout) if data_type == "raw" else ShardCorpus(data_list, layout)
+    index = ensure_index(data_list, data_type, layout)
+    corpus = RawCorpus(data_list, index, layout) if data_type == "raw" else ShardCorpus(data_list, index, layout)
     if corpus.is_remote:
         objects.check_cache()
     if not corpus.num_samples:

@@ -41,7 +41,9 @@ class Passes:
 
     def starting_at(self, data_pass: int, offsets: Mapping[str, int]) -> Passes:
         """The same passes, with every source resumed at `offsets` in pass `data_pass`."""
-        return replace(self, first_pass=data_pass, starts=dict(offsets))
+        # States of planner 1 name a source by its number and its identity: "0 0123456789abcdef".
+        starts = {name.rpartition(" ")[2]: offset for name, offset in reversed(list(offsets.items()))}
+        return replace(self, first_pass=data_pass, starts=starts)
 
 
 def sources_of(corpus: Corpus) -> ShardSources:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
-from wenet_uio.dataset.corpus.columns import Visits, map_file, read_columns
-from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Summary
-from wenet_uio.dataset.corpus.indexing import index_of
+from wenet_uio.dataset.corpus.columns import Visits, read_columns
+from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Stored, Summary, rows_of_shards
+from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
@@ -20,20 +21,14 @@ from wenet_uio.dataset.types import SampleRef, Utterance
 class LineCorpus(Corpus):
     """Samples that are lines of a file. A run of consecutive lines counts as a shard. A subclass implements `read`."""
 
-    def __init__(self, path: str, columns: dict[str, np.ndarray], meta: dict[str, Any], *more: np.ndarray) -> None:
-        """Open the file of lines.
-
-        Args:
-            columns: columns of the index of `path`.
-            meta: meta of that index.
-            more: other mapped files that are read together with `path`.
-        """
+    def __init__(self, lines: LineFile, columns: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        """`columns` and `meta` are the index of `lines`."""
         self._first = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows.of_columns(columns)
-        self._lines = map_file(path)
-        self._visits = Visits(self._rows.key_hash, self._lines, *more)
-        super().__init__(path, table, [(key, reason) for key, reason in meta["bad"]], Summary(**meta["summary"]))
+        self._lines = lines
+        self._visits = Visits(self._rows.key_hash)
+        super().__init__(lines.path, table, [(key, reason) for key, reason in meta["bad"]], Summary(**meta["summary"]))
 
     def rows(self, shard: int) -> Rows:
         """Index of one run of lines."""
@@ -41,16 +36,21 @@ class LineCorpus(Corpus):
         first = int(self._first[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these runs."""
+        rows = rows_of_shards(self._first, self.samples, shards)
+        return Stored(*(getattr(self._rows, name)[rows] for name in Stored._fields))
+
 
 class RawCorpus(LineCorpus):
-    """A raw list. The list must have an index (`ensure_index`)."""
+    """A raw list. `index` is made by `ensure_index`."""
 
-    def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
-        columns, meta = read_columns(index_of(data_list, layout))
-        self._layout = layout
+    def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
+        columns, meta = read_columns(index)
+        self._index, self._layout = index, layout
         self._is_remote = meta.get("remote", False)
         self._copies = objects.shared_paths()
-        super().__init__(data_list, columns, meta)
+        super().__init__(LineFile(data_list, meta["bytes"], meta["mtime_ns"], meta["digest"]), columns, meta)
 
     @property
     def is_remote(self) -> bool:
@@ -69,10 +69,15 @@ class RawCorpus(LineCorpus):
         if objects.is_plain(path):
             audio: bytes | str = path
         elif line.start or line.end is not None:  # other segments of the same file will follow: keep a copy
-            audio = self._copies.path_of(path)
+            try:
+                audio = self._copies.path_of(path)
+            except objects.CacheFullError:
+                audio = objects.read_bytes(path)
         else:
             audio = objects.read_bytes(path)
-        return Utterance(line.key, audio, line.text, line.start, line.end, extra=line.extra)
+        # The index may have put folders in front of the key, if other lines have audio of the same name.
+        key = self.key(ref) if line.is_named_by_audio else line.key
+        return Utterance(key, audio, line.text, line.start, line.end, extra=line.extra)
 
     def texts(self, ref: SampleRef) -> tuple[str, ...]:
         """The text of a sample; reads no audio."""
@@ -81,8 +86,8 @@ class RawCorpus(LineCorpus):
     def _line(self, shard: int, row: int) -> RawLine:
         number = int(self._first[shard]) + row
         offset = int(self._rows.audio_offset[number])
-        line = self._lines[offset : offset + int(self._rows.audio_size[number])]
-        return parse_raw_line(line.tobytes(), self._layout.text_field)
+        text = self._lines.read(offset, int(self._rows.audio_size[number]))
+        return parse_raw_line(text, self._layout.text_field)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return RawCorpus, (self.data_list, self._layout)
+        return RawCorpus, (self.data_list, self._index, self._layout)

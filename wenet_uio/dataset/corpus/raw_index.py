@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
+import itertools
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.read import AudioError, audio_info
-from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry, Problem, Rows, rows_of, shard_table
+from wenet_uio.audio.decoders import MOST_SAMPLES
+from wenet_uio.audio.read import SAMPLE_RATES, AudioError, audio_info
+from wenet_uio.dataset.corpus.columns import GrowingColumns
+from wenet_uio.dataset.corpus.index import COLUMNS, NOMINAL_RATE, Entry, Problem, Rows, hash_key, rows_of, shard_table
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, lines_of, locate, parse_raw_line, reason_to_skip
+from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
-from wenet_uio.executor import Executor, chunks
+from wenet_uio.executor import Executor
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard; `make_shard_list.py` puts as many utterances into a tar by default."""
 
 LINES_PER_JOB = 64
 """Lines of a raw list in one job of a thread or a process."""
+LINES_AT_ONCE = 1 << 13
+"""Lines of a raw list whose rows are made together."""
+
+BLANK = b" \t\v\f\r\n" + BOM_UTF8
+"""Bytes of a line without content; the first line may begin with a byte order mark."""
+RATE_LINES = 10
+"""Lines at the beginning of a list that are searched for a sample rate."""
 
 Columns = dict[str, np.ndarray]
+NumberedLine = tuple[int, tuple[int, bytes]]
+"""Number of a line in its list from 1, its offset in bytes, and its bytes."""
 
 
-def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> Entry:
+def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int, nominal_rate: int = NOMINAL_RATE) -> Entry:
     """Index entry of a line; reads the header of its audio unless the line states a duration.
 
     Args:
         offset: byte of the list at which the line starts.
         size: bytes of the line.
+        nominal_rate: Hz, for a line that states a duration and no sampling_rate.
 
     Raises:
-        AudioError: the audio cannot be read, or the segment is empty.
+        AudioError: the audio cannot be read or is cut short, or the segment is empty.
+        ListError: the line states an impossible sampling_rate or duration.
     """
     duration = line.extra.get("duration")
     if duration is not None:
-        rate = int(line.extra.get("sampling_rate") or NOMINAL_RATE)
+        rate = _stated_rate(line) or nominal_rate
         count = round(float(duration) * rate)
+        if count > MOST_SAMPLES:
+            raise ListError(f"duration: {duration} s are more than {MOST_SAMPLES} samples; split the audio")
     else:
         info = audio_info(_header_source(locate(line.wav, data_list)))
         rate, count = info.sample_rate, info.samples_between(line.start, line.end)
@@ -44,12 +65,49 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int) -> En
     return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
 
 
+def _stated_rate(line: RawLine) -> int | None:
+    """The sampling_rate of a line in Hz; None if the line states none."""
+    stated = line.extra.get("sampling_rate")
+    if not stated:
+        return None
+    try:
+        rate = int(stated)
+    except (TypeError, ValueError, OverflowError):
+        rate = 0
+    if not SAMPLE_RATES[0] <= rate <= SAMPLE_RATES[1]:
+        raise ListError(f"sampling_rate must be {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz, found {stated!r}")
+    return rate
+
+
+def nominal_rate_of(data_list: str, layout: Layout) -> int:
+    """Hz of the lines that state a duration and no sampling_rate: that of the first such line that tells a rate.
+
+    A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of the first RATE_LINES lines does.
+    """
+    for _, text in itertools.islice(lines_of(data_list), RATE_LINES):
+        try:
+            line = parse_raw_line(text, layout.text_field)
+            if line.extra.get("duration") is None:
+                continue
+            if rate := _stated_rate(line):
+                return rate
+        except ListError:  # will be among the bad lines
+            continue
+        path = locate(line.wav, data_list)
+        try:
+            return audio_info(_header_source(path)).sample_rate
+        except AudioError:  # the list may be indexed where its audio is not
+            if not objects.is_plain(path):
+                break  # each attempt may wait for a store
+    return NOMINAL_RATE
+
+
 def _header_source(path: str) -> str | bytes:
     if objects.is_plain(path):
         return path
     try:
         return objects.read_bytes(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI
         raise AudioError(str(error)) from None
 
 
@@ -68,42 +126,92 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
 def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout) -> tuple[Columns, list[Problem]]:
     """Columns of the index of a raw list, and (key, reason) of each line that cannot be used.
 
-    Every `per_run` lines count as one shard; a run without a usable line is left out.
+    Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are read and columns are
+    written as indexing goes on: memory holds neither the list nor the index.
     """
-    lines = [(offset, line) for offset, line in lines_of(data_list) if line.strip()]
-    jobs = [(data_list, layout, part) for part in chunks(list(enumerate(lines, 1)), LINES_PER_JOB)]
-    results = executor.map(_index_lines, jobs, "index", len(lines), lambda job: len(job[2]))
-    entries: list[Entry] = []
+    total = sum(1 for _ in lines_of(data_list))
+    results = executor.map(_index_lines, _jobs(data_list, layout), "index", total, lambda job: len(job.lines))
+    rows, bad, used = _gather((outcome for result in results for outcome in result), per_run)
+    if _are_keys_repeated(rows, bad):
+        rows = _with_distinct_keys(rows, data_list, layout)
+    samples = np.asarray([count for count in used if count], np.int64)
+    ends = np.cumsum(samples)
+    return table_of_runs(rows, ends - samples, ends), bad
+
+
+def _gather(outcomes: Iterator[Entry | Problem], per_run: int) -> tuple[Rows, list[Problem], list[int]]:
+    """Rows of all entries, all problems, and the number of entries of each run of lines."""
+    columns = GrowingColumns({**COLUMNS, "keys": np.uint8})
     bad: list[Problem] = []
-    used = np.zeros(-(-len(lines) // per_run), np.int64)  # usable lines of each run
-    for number, outcome in enumerate(outcome for result in results for outcome in result):
-        if isinstance(outcome, Entry):
-            entries.append(outcome)
-            used[number // per_run] += 1
-        else:
-            bad.append(outcome)
-    used = used[used > 0]
-    ends = np.cumsum(used)
-    return table_of_runs(rows_of(entries), ends - used, ends), bad
+    used: list[int] = []
+    keys_end = 0
+    numbered = enumerate(outcomes)
+    while some := list(itertools.islice(numbered, LINES_AT_ONCE)):
+        rows = rows_of([outcome for _, outcome in some if isinstance(outcome, Entry)])
+        columns.append(replace(rows, key_end=rows.key_end + np.uint64(keys_end)))
+        keys_end += len(rows.keys)
+        for number, outcome in some:
+            used.extend([0] * (number // per_run + 1 - len(used)))
+            if isinstance(outcome, Entry):
+                used[-1] += 1
+            else:
+                bad.append(outcome)
+    return Rows.of_columns(columns.arrays()), bad, used
 
 
-def _index_lines(job: tuple[str, Layout, list[tuple[int, tuple[int, bytes]]]]) -> list[Entry | Problem]:
-    """Index entries of numbered lines with their offsets, or (key, reason) of a line that cannot be used."""
-    data_list, layout, lines = job
+def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
+    """Whether two lines of a list have one key; lines that cannot be used count too."""
+    hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
+    return len(np.unique(hashes)) < len(hashes)
 
-    def index_line(number: int, offset: int, text: bytes) -> Entry | Problem:
-        key = f"{data_list}:{number}"
+
+def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:
+    """Rows of a list in which a key occurs twice; lines that state no key may get folders in front of their keys."""
+    parsed: dict[int, tuple[str, Audio | None]] = {}
+    for offset, text in lines_of(data_list):
         try:
             line = parse_raw_line(text, layout.text_field)
+            parsed[offset] = line.key, line.audio_of_key
+        except ListError:
+            continue  # blank, or already among the bad lines
+    keys = distinct_keys([key for key, _ in parsed.values()], [audio for _, audio in parsed.values()])
+    key_at = dict(zip(parsed, keys, strict=True))
+    return rows.with_keys([key_at[offset] for offset in rows.audio_offset.tolist()])
+
+
+def _jobs(data_list: str, layout: Layout) -> Iterator[_Job]:
+    """The lines of a list that are not blank, LINES_PER_JOB at a time."""
+    rate = nominal_rate_of(data_list, layout)
+    lines = (each for each in enumerate(lines_of(data_list), 1) if each[1][1].strip(BLANK))
+    while some := list(itertools.islice(lines, LINES_PER_JOB)):
+        yield _Job(data_list, layout, rate, some)
+
+
+class _Job(NamedTuple):
+    """Lines of a list that one worker indexes."""
+
+    data_list: str
+    layout: Layout
+    nominal_rate: int
+    lines: Sequence[NumberedLine]
+
+
+def _index_lines(job: _Job) -> list[Entry | Problem]:
+    """Index entries of lines, or (key, reason) of a line that cannot be used."""
+
+    def index_line(number: int, offset: int, text: bytes) -> Entry | Problem:
+        key = f"{job.data_list}:{number}"
+        try:
+            line = parse_raw_line(text, job.layout.text_field)
             key = line.key
             skip = reason_to_skip(line)
             if skip:
                 return key, skip
-            return entry_of(line, data_list, offset, len(text))
+            return entry_of(line, job.data_list, offset, len(text), job.nominal_rate)
         except (ListError, AudioError) as error:
             return key, str(error)
 
-    return [index_line(number, offset, text) for number, (offset, text) in lines]
+    return [index_line(number, offset, text) for number, (offset, text) in job.lines]
 
 
 def has_remote_audio(data_list: str, layout: Layout) -> bool:

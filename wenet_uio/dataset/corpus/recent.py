@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
+OPEN_SHARDS = 128
+"""Tars that a process keeps open, of all its corpora together. The plan mixes as many local shards in a group."""
 
 
 class Recent(Generic[Value]):
@@ -16,19 +19,19 @@ class Recent(Generic[Value]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._values: OrderedDict[int, Value] = OrderedDict()
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
-    def get(self, number: int) -> Value | None:
-        """The value of a number, which counts as a use; None if the value is not kept."""
+    def get(self, key: Hashable) -> Value | None:
+        """The value of a key, which counts as a use; None if the value is not kept."""
         try:
-            self._values.move_to_end(number)
-            return self._values[number]
+            self._values.move_to_end(key)
+            return self._values[key]
         except KeyError:
             return None
 
-    def put(self, number: int, value: Value) -> None:
+    def put(self, key: Hashable, value: Value) -> None:
         """Keep a value."""
-        self._values[number] = value
+        self._values[key] = value
         if len(self._values) > self._most:
             self.drop_oldest()
 
@@ -38,3 +41,9 @@ class Recent(Generic[Value]):
             self._values.popitem(last=False)
         except KeyError:  # empty
             return
+
+    def drop_all_of(self, owner: object) -> None:
+        """Drop the values with keys (owner, …)."""
+        for key in list(self._values):
+            if isinstance(key, tuple) and key[0] is owner:
+                self._values.pop(key, None)

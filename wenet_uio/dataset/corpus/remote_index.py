@@ -1,45 +1,69 @@
 """Indexes of shards that are remote or compressed: kept in a folder beside the data list, where nothing evicts them.
 
-`data.list.idx.d/` holds one index for each such shard, with the version of the indexed tar. If an index lies beside a
+`data.list.idx.d/` holds one index for each such shard, with the version of the indexed tar. If the folder of the list
+cannot be written, these indexes are in the cache, which does not evict them. If an index lies beside a
 remote tar (`x.tar.idx`) and states the size of the tar, it is copied. Otherwise the tar is fetched and scanned.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
-from wenet_uio.dataset.corpus.columns import is_index
-from wenet_uio.dataset.corpus.index import Indexed, Rows, read_index, write_index
-from wenet_uio.dataset.corpus.shard_index import scan_shard
-from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.corpus.index import Indexed, Rows, StoredIndex, find_index, read_index, write_index
+from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, stale
+from wenet_uio.dataset.corpus.shard_scan import scan_shard
+from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.kept_files import places_of
 from wenet_uio.dataset.storage.versions import Version
 
 
 def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, Version]:
-    """The rows of a shard that was indexed before, and the version of its tar at that time."""
-    rows, _, meta = read_index(_path(files, layout, folder), one_of_many=True)
+    """The rows of a shard that was indexed before, and the version of its tar at that time.
+
+    Raises:
+        ListError: the index was removed.
+    """
+    places = [place for place in places_of(kept_path(files, folder, layout)) if place.is_file()]
+    if not places:
+        raise ListError(f"{files.tar}: its index in {folder} was removed; delete the index of the list to redo it")
+    newest = max(places, key=lambda place: place.stat().st_mtime_ns)
+    rows, _, meta = read_index(newest, one_of_many=True)
     return rows, Version(*meta["version"])
 
 
-def update_kept_index(files: ShardFiles, layout: Layout, folder: Path) -> Indexed:
+def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: Comparison = "pages") -> Indexed:
     """Index a remote or compressed shard, unless `folder` has an index of its current version.
+
+    Args:
+        compare: "all" fetches and scans the shard in any case.
 
     Raises:
         OSError: the shard cannot be fetched.
     """
-    version, path = objects.current_version(files.tar, kept=0.0), _path(files, layout, folder)
+    version, path = objects.current_version(files.tar, kept=0.0), kept_path(files, folder, layout)
     manifest = astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
-    if is_index(path):
-        rows, bad, meta = read_index(path)
-        if Version(*meta["version"]) == version and (manifest is None or tuple(meta["manifest"]) == manifest):
-            return rows, bad
-    rows, bad = _from_sidecar(files, layout, version) or _scanned(files, layout, version)
-    write_index(path, rows, bad, {"version": astuple(version), "manifest": manifest})
-    return rows, bad
+    before: StoredIndex | None = None
+    is_current = False
+    for found in filter(None, map(find_index, places_of(path))):
+        is_current = _is_of(found.meta, version, manifest)
+        if is_current and compare != "all":
+            return found.rows, found.bad
+        before = found
+    beside = None if compare == "all" else _from_sidecar(files, layout, version)
+    rows, bad = beside or _scanned(files, layout, version)
+    bad += lost_since(before, rows, bad, files.tar)
+    write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
+    return rows, bad + stale(before if is_current else None, rows, files.tar, compare)
+
+
+def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) -> bool:
+    """Whether an index is of these versions of tar and manifest."""
+    return Version(*meta["version"]) == version and (manifest is None or tuple(meta["manifest"]) == manifest)
 
 
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:
@@ -48,17 +72,13 @@ def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexe
     if files.manifest or not objects.exists(sidecar):
         return None
     with objects.held_path(sidecar) as path:
-        if not is_index(path):
-            return None
-        rows, bad, meta = read_index(path)
+        found = find_index(path)
+    if found is None:
+        return None
+    rows, bad, meta = found
     return (rows, bad) if meta["tar_bytes"] == version.size else None
 
 
 def _scanned(files: ShardFiles, layout: Layout, version: Version) -> Indexed:
-    with objects.open_whole(files.tar, version) as file:
-        return scan_shard(files, layout, str(file.name))
-
-
-def _path(files: ShardFiles, layout: Layout, folder: Path) -> Path:
-    name = hashlib.blake2b(f"{files}{layout.suffix}".encode(), digest_size=16).hexdigest()
-    return folder / name[:2] / f"{name}.idx"
+    with objects.held_path(files.tar, version) as path:
+        return scan_shard(files, layout, path)

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.index import Rows, Summary
-from wenet_uio.dataset.corpus.indexing import index_of, kept_folder
-from wenet_uio.dataset.corpus.recent import Recent
+from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
+from wenet_uio.dataset.corpus.indexing import kept_folder
+from wenet_uio.dataset.corpus.recent import OPEN_SHARDS, Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import shard_index
+from wenet_uio.dataset.corpus.shard_scan import digest_of_pages
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of, keys_of
+from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, member_before
+from wenet_uio.dataset.formats.tar_members import plain_name
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
 
-OPEN_SHARDS = 64
-"""Tars that a process keeps open."""
 OPEN_INDEXES = 1024
 """Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening an index takes a
 tenth of the time of reading an utterance."""
@@ -38,6 +41,7 @@ class _Tar:
 
     def __init__(self, file: BinaryIO) -> None:
         self._descriptor = os.dup(file.fileno())
+        self.size = os.fstat(self._descriptor).st_size
 
     def read(self, start: int, end: int) -> bytes:
         return os.pread(self._descriptor, end - start, start)
@@ -46,17 +50,25 @@ class _Tar:
         os.close(self._descriptor)
 
 
-class ShardCorpus(Corpus):
-    """A shard list: samples are read from tars by offset. The list must have an index (`ensure_index`)."""
+_open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
+"""Open tars of all corpora of this process, by corpus and shard: a mixture of many sources opens no more files."""
 
-    def __init__(self, data_list: str, layout: Layout = DEFAULT_LAYOUT) -> None:
-        columns, meta = read_columns(index_of(data_list, layout))
-        self._layout = layout
+
+class ShardCorpus(Corpus):
+    """A shard list: samples are read from tars by offset. `index` is made by `ensure_index`."""
+
+    def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
+        columns, meta = read_columns(index)
+        self._index, self._layout = index, layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
+        self._first = columns.get("first_row")  # indexes of earlier versions hold no lengths of samples
+        self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
         self._is_remote = meta.get("remote", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
-        self._open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
+        self._owner = object()
+        weakref.finalize(self, _open_tars.drop_all_of, self._owner)
+        self._compared: set[int] = set()
         bad = [(key, reason) for key, reason in meta["bad"]]
         super().__init__(data_list, columns, bad, Summary(**meta["summary"]))
 
@@ -77,6 +89,13 @@ class ShardCorpus(Corpus):
             self._open_rows.put(shard, rows)
         return rows
 
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these shards, from the index of the list."""
+        if self._first is None:
+            return super().lengths(shards)
+        rows = rows_of_shards(self._first, self.samples, shards)
+        return Stored(*(column[rows] for column in self._lengths))
+
     @property
     def is_remote(self) -> bool:
         """Whether any tar is in a remote store."""
@@ -89,26 +108,58 @@ class ShardCorpus(Corpus):
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read audio and text of a sample: from the open tar, or by range from a remote store."""
-        rows, tar = self.rows(ref.shard), self._tar(ref.shard)
+        rows = self.rows(ref.shard)
+        if rows.records is not None:
+            return self._read_recorded(ref, rows, rows.records)
+        key = rows.key(ref.row)
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
-        first, last = audio_at
-        if rows.records is None:  # audio and text are neighbours in the tar: one read
-            first, last = min(first, text_at[0]), max(last, text_at[1])
-        if tar is not None:
-            data = tar.read(first, last)
-        else:  # not in the cache yet
-            data = objects.read_range(self.files(ref.shard).tar, first, last, self._version(ref.shard))
-        data = memoryview(data)
-        audio = data[audio_at[0] - first : audio_at[1] - first]
-        key = rows.key(ref.row)
-        if rows.records is not None:
-            text, start, end, extra = json.loads(bytes(rows.records[slice(*text_at)]))
-            return Utterance(key, audio, text, start, end, extra=extra)
+        # Audio and text are neighbours in the tar: one read.
+        data, first = self._bytes(ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1]))
+        audio, text = ((start - first, end - first) for start, end in (audio_at, text_at))
+        if not is_member_of(key, data, *audio) or not is_member_of(key, data, *text):
+            raise self._changed(ref)
         try:
-            return Utterance(key, audio, bytes(data[text_at[0] - first : text_at[1] - first]).decode())
+            return Utterance(key, data[slice(*audio)], str(data[slice(*text)], "utf-8"))
         except UnicodeDecodeError:
             raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
+
+    def _read_recorded(self, ref: SampleRef, rows: Rows, records: np.ndarray) -> Utterance:
+        """Read the audio of a sample whose text is in the index."""
+        key = rows.key(ref.row)
+        start, end = _place(rows.audio_offset, rows.audio_size, ref.row)
+        data, first = self._bytes(ref.shard, start, end)
+        found, size = member_before(data[: start - first])
+        try:
+            record = json.loads(bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))]))
+            text, *segment, extra = record[:4]
+        except ValueError:
+            raise self._changed(ref) from None
+        if len(record) > 4:
+            is_own = record[4:] == [key, plain_name(found)]
+        else:  # of an earlier version; a manifest may use other names than the tar
+            is_own = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(found))
+        if not is_own or size != end - start:
+            raise self._changed(ref)
+        return Utterance(key, data[start - first :], text, *segment, extra=extra)
+
+    def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:
+        """Bytes of a tar, with the headers before them; and the place of the first byte."""
+        first, tar = max(0, start - LOOK_BACK), self._tar(shard)
+        if tar is not None:
+            if end > tar.size:
+                raise ListError(f"{self.files(shard).tar}: ends at byte {tar.size}, changed since it was indexed")
+            return memoryview(tar.read(first, end)), first
+        data = objects.read_range(self.files(shard).tar, first, end, self._version(shard))  # not in the cache yet
+        return memoryview(data), first
+
+    def _changed(self, ref: SampleRef) -> ListError:
+        """The error for a sample that is not at its place in the tar."""
+        rows = self.rows(ref.shard)
+        return ListError(
+            f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte {rows.audio_offset[ref.row]}: the tar or "
+            "its index was changed; check_data.py makes the index again"
+        )
 
     def _version(self, shard: int) -> Version:
         """The version of a remote or packed tar that was indexed."""
@@ -117,24 +168,26 @@ class ShardCorpus(Corpus):
     def _read_rows(self, shard: int) -> Rows:
         files = self.files(shard)
         if files.is_plain:
-            rows, _ = shard_index(str(files), self._layout)
+            rows, _ = shard_index(str(files), kept_folder(self.data_list), self._layout, "size")
         else:
             rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))
         if rows.digest() != int(self._digest[shard]):
-            index = index_of(self.data_list, self._layout)
-            raise ListError(f"{files.tar}: not the shard that was indexed; delete {index} to redo it")
+            raise ListError(
+                f"{files.tar}: not the shard that was indexed; delete {self._index} to redo it, or copy the list to "
+                "another folder"
+            )
         return rows
 
     def _tar(self, shard: int) -> _Tar | None:
         """The open tar of a shard; None for a remote tar that is not in the cache."""
-        tar = self._open_tars.get(shard)
+        tar = _open_tars.get((self._owner, shard))
         if tar is not None:
             return tar
         tar = self._open_tar(shard)
         if tar is not None:
-            self._open_tars.put(shard, tar)
+            _open_tars.put((self._owner, shard), tar)
         else:  # the cache may lack room, and does not evict copies that this process has open
-            self._open_tars.drop_oldest()
+            _open_tars.drop_oldest()
         return tar
 
     def _open_tar(self, shard: int) -> _Tar | None:
@@ -143,10 +196,15 @@ class ShardCorpus(Corpus):
         if file is None:
             return None
         with file:
+            if shard not in self._compared and self.rows(shard).tar_pages not in ("", digest_of_pages(file)):
+                raise ListError(
+                    f"{path}: changed since it was indexed; delete the indexes of tar and list to redo them"
+                )
+            self._compared.add(shard)
             return _Tar(file)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return ShardCorpus, (self.data_list, self._layout)
+        return ShardCorpus, (self.data_list, self._index, self._layout)
 
 
 def _place(offsets: np.ndarray, sizes: np.ndarray, row: int) -> tuple[int, int]:

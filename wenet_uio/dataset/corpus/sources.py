@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.config.mixture import SourceConf
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, expand, pair_manifests
+from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, pair_manifests
 from wenet_uio.dataset.formats.lhotse_cuts import folder_beside_shar, list_of_cuts
+from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import cache, objects
-from wenet_uio.files import written_aside
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 Patterns = str | Sequence["Patterns"]
 """A pattern of paths, a list of patterns, or NeMo's buckets (a list of lists)."""
@@ -76,17 +77,18 @@ def _list_of_shar(folder: str) -> str:
 
 
 def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
-    """Path of a shard list in `folder` with these shards; the name contains a digest of the shards."""
+    """Path of a shard list in `folder` with these shards; the name contains a digest of the shards.
+
+    The list is in the cache if the folder cannot be written.
+    """
     lines = [
         str(ShardFiles(_absolute(tar), manifest and _absolute(manifest), shard_id)) + "\n"
         for tar, manifest, shard_id in shards
     ]
     digest = hashlib.blake2b("".join(lines).encode(), digest_size=6).hexdigest()
     path = folder / f"shards.{digest}.list"
-    if not path.exists():
-        with written_aside(path, "w") as file:
-            file.writelines(lines)
-    return str(path)
+    found = next((place for place in places_of(path) if place.exists()), None)
+    return str(found or write_kept(places_of(path), lambda file: file.write("".join(lines).encode())))
 
 
 def _absolute(path: str) -> str:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.columns import is_index, map_file, read_columns, write_columns
+from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
+from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.data_list import ListError, lines_of
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.files import digest_of, locked, written_aside
+from wenet_uio.files import digest_of, locked
 
 
 class TextCorpus(LineCorpus):
@@ -39,8 +41,13 @@ class TextCorpus(LineCorpus):
             if not os.path.isfile(name):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
                 raise ListError(f"{name}: no such text file")
         self._source_path = source_path
-        self._sources = [map_file(source_path)] if source_path is not None else []
-        super().__init__(path, *_read_or_build(path, source_path), *self._sources)
+        columns, meta = _read_or_build(path, source_path)
+        digests = meta["summary"]["digest"].split()[1:]
+        lines, *self._sources = (
+            LineFile(name, size, mtime_ns, digest)
+            for (name, size, mtime_ns), digest in zip(meta["files"], digests, strict=True)
+        )
+        super().__init__(lines, columns, meta)
         if not self.num_samples:
             raise ListError(f"{path}: holds no text")
 
@@ -57,8 +64,8 @@ class TextCorpus(LineCorpus):
         return TextCorpus, (self.data_list, self._source_path)
 
 
-def _text(lines: np.ndarray, offset: int, size: int) -> str:
-    return lines[int(offset) : int(offset) + int(size)].tobytes().decode().strip()
+def _text(lines: LineFile, offset: int, size: int) -> str:
+    return lines.read(int(offset), int(size)).decode().strip()
 
 
 def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
@@ -67,8 +74,8 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
     with locked(path):
         found = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
         fingerprint = [[name, status.st_size, status.st_mtime_ns] for name, status in found]
-        if is_index(index):
-            columns, meta = read_columns(index)
+        for place in places_of(index):
+            columns, meta = find_columns(place) or ({}, {})
             if meta.get("files") == fingerprint:
                 return columns, meta
         columns, bad = _index(path, source_path)
@@ -76,9 +83,7 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
         summary = summary_of(columns)
         texts = " ".join([summary.digest, *(digest_of(name) for name, _ in found)])
         meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": texts}}
-        with written_aside(index) as file:
-            write_columns(file, columns, meta)
-        return read_columns(index)
+        return read_columns(write_kept(places_of(index), lambda file: write_columns(file, columns, meta)))
 
 
 def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:

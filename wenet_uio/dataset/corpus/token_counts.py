@@ -10,36 +10,52 @@ import numpy as np
 from tqdm import tqdm
 
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
-from wenet_uio.dataset.corpus.columns import is_index, read_columns, write_columns
-from wenet_uio.dataset.corpus.index import CORPUS_COLUMNS, Rows, Summary
+from wenet_uio.dataset.corpus.columns import find_columns, write_columns
+from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.files import locked, written_aside
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.files import locked
+from wenet_uio.text.tokenizer import AnyTokenizer
 
 
 class TokenCounted(Corpus):
     """A corpus with the number of tokens in the column `text_length`.
 
-    The counts are kept in `<list>.tokens-<digest of the tokenizer>`. One process counts, other processes wait.
+    The counts are kept in `<list>.tokens-<digest of the tokenizer>`, or in the cache if that folder cannot be written.
+    One process counts, other processes wait.
     """
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    def __init__(self, corpus: Corpus, tokenizer: AnyTokenizer) -> None:
         self.corpus, self.tokenizer = corpus, tokenizer
         self._ends = np.cumsum(corpus.samples.astype(np.int64))
         self._counts = _read_or_count(corpus, tokenizer)
         starts = self._ends - corpus.samples
-        table = {name: getattr(corpus, name) for name in CORPUS_COLUMNS}
-        table["shortest_text"] = np.minimum.reduceat(self._counts, starts)
-        table["longest_text"] = np.maximum.reduceat(self._counts, starts)
+        table = {
+            "samples": corpus.samples,
+            "seconds": corpus.seconds,
+            **corpus.extremes(slice(None))._asdict(),
+            "shortest_text": np.minimum.reduceat(self._counts, starts),
+            "longest_text": np.maximum.reduceat(self._counts, starts),
+        }
         digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
+
+    @property
+    def identity(self) -> str:
+        """That of the corpus."""
+        return self.corpus.identity
 
     def rows(self, shard: int) -> Rows:
         """Index of one shard, with token counts."""
         end = int(self._ends[shard])
         counts = self._counts[end - int(self.samples[shard]) : end]
         return self.corpus.rows(shard).with_text_length(counts)
+
+    def lengths(self, shards: np.ndarray) -> Stored:
+        """Lengths of all samples of these shards, with token counts."""
+        rows = rows_of_shards(self._ends - self.samples, self.samples, shards)
+        return self.corpus.lengths(shards)._replace(text_length=self._counts[rows])
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of the corpus."""
@@ -62,21 +78,20 @@ class TokenCounted(Corpus):
         return TokenCounted, (self.corpus, self.tokenizer)
 
 
-def _read_or_count(corpus: Corpus, tokenizer: Tokenizer) -> np.ndarray:
+def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
     """(samples,) tokens of each sample of the corpus, shard by shard."""
     path = Path(f"{corpus.data_list}.tokens-{tokenizer.digest}")
     with locked(corpus.data_list):
-        if is_index(path):
-            columns, meta = read_columns(path)
-            if meta["corpus"] == corpus.digest:
+        for place in places_of(path):
+            columns, meta = find_columns(place) or ({}, {})
+            if meta.get("corpus") == corpus.digest:
                 return columns["tokens"]
         counts = np.fromiter(_count(corpus, tokenizer), np.uint32, corpus.num_samples)
-        with written_aside(path) as file:
-            write_columns(file, {"tokens": counts}, {"corpus": corpus.digest})
+        write_kept(places_of(path), lambda file: write_columns(file, {"tokens": counts}, {"corpus": corpus.digest}))
         return counts
 
 
-def _count(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[int]:
+def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
             with corpus.at_hand(shard):

@@ -10,16 +10,19 @@ the manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`)
 
 from __future__ import annotations
 
-import glob
-import itertools
 import json
+import math
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from wenet_uio.dataset.formats.errors import ListError, MissingFileError
+from wenet_uio.dataset.formats.keys import distinct_keys, key_of_audio, one_word, without_query
+from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
 from wenet_uio.dataset.storage import objects
 
 DataType = Literal["raw", "shard"]
@@ -28,11 +31,9 @@ DataType = Literal["raw", "shard"]
 KEY, AUDIO, TEXT = ("key",), ("wav", "audio_filepath"), ("txt", "text")
 SKIP = "_skipme"
 """NeMo's mark of a line that is to be left out: true, or the reason as a string."""
-RANGE = re.compile(r"(?:\{|\(|\[|<|_OP_)(\d+)\.\.(\d+)(?:\}|\)|\]|>|_CL_)")
-
-
-class ListError(ValueError):
-    """A data list or one of its lines cannot be used; the message says why and where."""
+BYTE_ORDER_MARK = "\ufeff"
+UNUSABLE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+"""Escapes in JSON of NUL and of halves of surrogate pairs; two halves together are a character."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,13 @@ class RawLine:
     """Seconds; None is the end of the audio."""
     extra: dict[str, Any] = field(default_factory=dict)
     """All other fields, as they are in the list."""
+    is_named_by_audio: bool = field(default=False, compare=False)
+    """The line states no key; the key is the name of the audio."""
+
+    @property
+    def audio_of_key(self) -> tuple[str, float] | None:
+        """Audio and start that the key is made of; None if the line states its key."""
+        return (self.wav, self.start) if self.is_named_by_audio else None
 
     def to_json(self) -> str:
         """The line as JSON, with our names; `start` and `end` only where the line is a segment."""
@@ -91,12 +99,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     Raises:
         ListError: not JSON, or audio or text is missing; callers add the list and the line number.
     """
-    try:
-        values = json.loads(line)
-    except ValueError as error:
-        raise ListError(f"not JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise ListError(f"expected an object with key, wav and txt, found {type(values).__name__}")
+    values = values_of(line)
     text_names = (text_field,) if text_field else TEXT
     wav, text = (_take(values, names) for names in (AUDIO, text_names))
     if not isinstance(wav, str) or not isinstance(text, str):
@@ -106,19 +109,71 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     key = _take(values, KEY)
     try:
         start, end = _segment(values)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ListError(f"start, end, offset and duration must be seconds ({error})") from None
-    return RawLine(str(key) if key is not None else key_of_audio(wav, start), wav, text, start, end, values)
+    if key is None:
+        return RawLine(key_of_audio(wav, start), wav, text, start, end, values, is_named_by_audio=True)
+    if not isinstance(key, (str, int, float)):
+        raise ListError(f"key must be a string, found {type(key).__name__}")
+    return RawLine(one_word(str(key)), wav, text, start, end, values)
+
+
+def values_of(line: bytes | str) -> dict[str, Any]:
+    """The fields of a line of JSON.
+
+    Raises:
+        ListError: the line is not a JSON object in UTF-8, or holds characters that no file can hold.
+    """
+    try:
+        text = line if isinstance(line, str) else line.decode()
+        values = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise ListError(f"not UTF-8 ({error.reason} at byte {error.start}); convert the list with iconv") from None
+    except ValueError as error:
+        if text.startswith(BYTE_ORDER_MARK):  # before the first line of a file
+            return values_of(text.removeprefix(BYTE_ORDER_MARK))
+        raise ListError(f"not JSON ({error})") from None
+    except RecursionError:
+        raise ListError("not usable: its values are nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ListError(f"expected an object of JSON, found {type(values).__name__}")
+    # Searching strings first is faster: lists may have all characters beyond ASCII as escapes.
+    if "\\u0000" in text or "\\ud" in text or "\\uD" in text:
+        _check_characters(text, values)
+    return values
+
+
+def _check_characters(text: str, values: dict[str, Any]) -> None:
+    """Raises: ListError: a value has a character that no file can hold."""
+    if not UNUSABLE.search(text):
+        return
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ListError("holds half of a surrogate pair (\\ud800 to \\udfff), which is no character") from None
+    for name, value in values.items():
+        if isinstance(value, str) and "\0" in value:
+            raise ListError(f"{name} holds a NUL character (\\u0000)")
 
 
 def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
     """Start and end in seconds. With a start or offset (0 too), the end is start plus duration if there is no `end`."""
     first, end, duration = _take(values, ("start", "offset")), values.pop("end", None), values.get("duration")
+    if first is None and end is None and duration is None:
+        return 0.0, None
     duration = None if duration is None else float(duration)
     start = float(first or 0.0)
     if end is None and first is not None and duration is not None:
         end = start + duration
-    return start, None if end is None else float(end)
+    end = None if end is None else float(end)
+    _check_times(start, end, duration)
+    return start, end
+
+
+def _check_times(start: float, end: float | None, duration: float | None) -> None:
+    """Raises: ValueError: a time is not finite, or the start is negative."""
+    if not start >= 0 or not start + abs(end or 0.0) + abs(duration or 0.0) < math.inf:
+        raise ValueError(f"found {start}, {end} and {duration}")
 
 
 def reason_to_skip(line: RawLine) -> str | None:
@@ -135,40 +190,33 @@ def read_shard_list(path: str | Path) -> list[str]:
     a line with one tar may state another shard_id after a second tab.
 
     Raises:
-        ListError: a pattern matches no file, or the manifests do not fit the tars; the message names the line.
+        ListError: a line is bad; the message names the line.
     """
-    shards: list[str] = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        if line.strip():
-            try:
-                shards.extend(map(str, _shards_of_line(line.strip().split("\t"))))
-            except ListError as error:
-                raise ListError(f"{path}:{number}: {error}") from None
+    shards, bad = split_shard_list(path)
+    if bad:
+        raise ListError(": ".join(bad[0]))
     return shards
 
 
-def expand(pattern: str) -> list[str]:
-    """Expand a pattern with numeric ranges and globs to paths or URIs; the name of an existing file is no pattern.
+def split_shard_list(path: str | Path) -> tuple[list[str], list[tuple[str, str]]]:
+    """Shards of a list as `read_shard_list` gives them, and (place, reason) of its bad lines.
 
     Raises:
-        ListError: a glob matches no file.
+        MissingFileError: a pattern matches no file; the message names the line.
     """
-    if "{" in pattern and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
-        return [pattern]
-    paths: list[str] = []
-    for name in _expand_ranges(pattern):
-        remote = objects.is_remote(name)
-        if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
-            paths.append(name)
-            continue
-        if not remote and os.path.exists(objects.without_scheme(name)):  # noqa: PTH110
-            paths.append(name)
-            continue
-        matches = objects.matches(name) if remote else sorted(glob.glob(objects.without_scheme(name)))  # noqa: PTH207 - a pattern may be absolute
-        if not matches:
-            raise ListError(f"{name} matches no file")
-        paths.extend(matches)
-    return paths
+    shards: list[str] = []
+    bad: list[tuple[str, str]] = []
+    for number, line in enumerate(Path(path).read_bytes().removeprefix(BOM_UTF8).split(b"\n"), 1):
+        try:
+            if text := line.decode().strip():
+                shards.extend(map(str, _shards_of_line(text.split("\t"))))
+        except UnicodeDecodeError as error:
+            bad.append((f"{path}:{number}", f"not UTF-8 ({error.reason} at byte {error.start})"))
+        except MissingFileError as error:
+            raise MissingFileError(f"{path}:{number}: {error}") from None
+        except ListError as error:
+            bad.append((f"{path}:{number}", str(error)))
+    return shards, bad
 
 
 def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
@@ -179,6 +227,8 @@ def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
         return pair_manifests(expand(fields[0]), expand(fields[1]))
     if len(fields) > 3 or not fields[2].isdecimal():
         raise ListError(f"expected a tar, a manifest and a shard_id (a number), separated by tabs, found {fields}")
+    if len(fields[2]) > MOST_DIGITS:
+        raise ListError(f"shard_id {fields[2][:MOST_DIGITS]}… has more than {MOST_DIGITS} digits")
     return [ShardFiles(fields[0], fields[1], int(fields[2]))]
 
 
@@ -198,23 +248,12 @@ def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardF
 
 
 def _number_of(tar: str) -> int:
-    number = re.search(r"(\d+)[^/\d]*$", tar)
+    number = re.search(r"(\d+)[^/\d]*$", without_query(tar))
     if number is None:
         raise ListError(
             f"{tar}: its name has no number, which is needed as the shard_id of its entries in the manifest"
         )
     return int(number[1])
-
-
-def _expand_ranges(pattern: str) -> Iterator[str]:
-    pieces = RANGE.split(pattern)
-    literals, firsts, lasts = pieces[::3], pieces[1::3], pieces[2::3]
-    ranges = [
-        [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
-    for numbers in itertools.product(*ranges):
-        yield literals[0] + "".join(number + literal for number, literal in zip(numbers, literals[1:], strict=True))
 
 
 def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
@@ -224,9 +263,10 @@ def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
     return None
 
 
-def key_of_audio(wav: str, start: float = 0.0) -> str:
-    """The key of a line without one: the file name without suffix and, except at 0, the start in seconds."""
-    return Path(wav).stem + (f"_{start:g}" if start else "")
+def with_distinct_keys(lines: Sequence[RawLine]) -> list[RawLine]:
+    """The lines of one list; lines that state no key get folders in front of their keys if these clash (`keys.py`)."""
+    keys = distinct_keys([line.key for line in lines], [line.audio_of_key for line in lines])
+    return [line if line.key == key else replace(line, key=key) for line, key in zip(lines, keys, strict=True)]
 
 
 def locate(wav: str, data_list: str | Path) -> str:

@@ -8,19 +8,20 @@ transforms, features without a recording, and recordings that are the output of 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wenet_uio.audio.read import AudioError, AudioInfo
-from wenet_uio.dataset.formats.data_list import SKIP, ListError, RawLine
+from wenet_uio.dataset.formats.data_list import SKIP, ListError, RawLine, values_of
+from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
-from wenet_uio.files import written_aside
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 
 def is_cuts(manifest: str) -> bool:
@@ -45,17 +46,19 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
     except ImportError:
         raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
     is_packed = path.partition("?")[0].lower().endswith(".gz")
-    with objects.open_whole(path) as stored, gzip.open(stored) if is_packed else stored as file:
+    with objects.open_or_hold(path) as stored, gzip.open(stored) if is_packed else stored as file:
         try:
             for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
                 try:
-                    cut = lhotse.serialization.deserialize_item(json.loads(line))
+                    cut = lhotse.serialization.deserialize_item(values_of(line))
                 except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
                     cut = error
-                if isinstance(cut, lhotse.cut.Cut):
+                if isinstance(cut, lhotse.cut.Cut) and isinstance(cut.id, (str, int)) and cut.id != "":
                     yield cut
                 else:
-                    bad.append((f"{path}:{number}", f"not a cut ({type(cut).__name__}: {cut})"))
+                    bad.append((f"{path}:{number}", f"not a cut with an id ({type(cut).__name__}: {cut})"))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             bad.append((path, f"cut short or damaged ({error})"))
 
@@ -64,18 +67,31 @@ def utterance_of(cut: Any) -> RawLine:
     """Convert a cut to a line of a raw list; the texts of its supervisions are joined in order of time.
 
     Raises:
-        ListError: the cut is not a segment of one channel of a recording, or has no text.
+        ListError: the cut is not a segment of one channel of a recording, has no text, or values of other types.
     """
-    source, channel = _source(cut)
-    extra = _extra(cut, channel)
-    extra |= {"duration": cut.duration, "sampling_rate": cut.sampling_rate}
-    start, end = _span(cut, cut.recording.duration)
-    return RawLine(cut.id, source, _text(cut), start, end, extra)
+    with _wrong_values_named():
+        source, channel = _source(cut)
+        extra = _extra(cut, channel)
+        extra |= {"duration": cut.duration, "sampling_rate": cut.sampling_rate}
+        start, end = _span(cut, cut.recording.duration)
+        return RawLine(one_word(str(cut.id)), source, _text(cut), start, end, extra)
+
+
+@contextmanager
+def _wrong_values_named() -> Iterator[None]:
+    """Errors of values that lhotse does not check become a ListError."""
+    try:
+        yield
+    except (ListError, AudioError):
+        raise
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ListError(f"a value of another type than in Lhotse ({type(error).__name__}: {error})") from None
 
 
 def list_of_cuts(cuts_path: str) -> str:
-    """Write the raw list of a manifest of cuts beside the manifest, unless it is up to date.
+    """Write the raw list of a manifest of cuts, unless it is up to date.
 
+    The list is beside the manifest, or in the cache if that folder cannot be written.
     Reading the list does not need lhotse. Cuts that cannot be used are in the list with the reason, as lines to skip.
 
     Returns:
@@ -83,18 +99,24 @@ def list_of_cuts(cuts_path: str) -> str:
     """
     data_list = f"{cuts_path}.list"
     made_at = Path(cuts_path).stat().st_mtime_ns
-    if Path(data_list).is_file() and Path(data_list).stat().st_mtime_ns == made_at:
-        return data_list
-    with written_aside(data_list, "w") as file:
-        bad: list[tuple[str, str]] = []
-        for cut in read_cuts(cuts_path, bad):
-            try:
-                file.write(utterance_of(cut).to_json() + "\n")
-            except ListError as error:
-                bad.append((cut.id, str(error)))
-        file.writelines(RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n" for key, reason in bad)
-    os.utime(data_list, ns=(made_at, made_at))
-    return data_list
+    for place in places_of(data_list):
+        if place.is_file() and place.stat().st_mtime_ns == made_at:
+            return str(place)
+    written = write_kept(places_of(data_list), lambda file: file.writelines(_lines_of_cuts(cuts_path)))
+    os.utime(written, ns=(made_at, made_at))
+    return str(written)
+
+
+def _lines_of_cuts(cuts_path: str) -> Iterator[bytes]:
+    """The lines of the raw list of a manifest of cuts."""
+    bad: list[tuple[str, str]] = []
+    for cut in read_cuts(cuts_path, bad):
+        try:
+            yield (utterance_of(cut).to_json() + "\n").encode()
+        except ListError as error:
+            bad.append((str(cut.id), str(error)))
+    for key, reason in bad:
+        yield (RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n").encode()
 
 
 def find_cuts(
@@ -110,20 +132,25 @@ def find_cuts(
     bad: list[tuple[str, str]] = []
     named = set()
     for cut in read_cuts(cuts_path, bad):
+        key = str(cut.id)
+        named.add(key)
         try:
-            member = by_key.get(cut.id)
-            named.add(cut.id)
-            if member is None or member.name.endswith(".nodata"):
-                raise ListError("its audio is not in the tar of recordings")
-            _check_plain(cut)
-            info = info_of(member)
-            start, end = _span(cut, info.num_samples / info.sample_rate)
-            line = RawLine(cut.id, member.name, _text(cut), start, end, _extra(cut, _channel(cut)))
-            samples.append(FoundSample(line, member, None))
+            with _wrong_values_named():
+                samples.append(_sample_of(cut, by_key.get(key), info_of))
         except (ListError, AudioError) as error:
-            bad.append((cut.id, str(error)))
+            bad.append((key, str(error)))
     bad.extend((key, f"no cut of {cuts_path} names it") for key in by_key if key not in named)
     return samples, bad
+
+
+def _sample_of(cut: Any, member: Member | None, info_of: Callable[[Member], AudioInfo]) -> FoundSample:
+    if member is None or member.name.endswith(".nodata"):
+        raise ListError("its audio is not in the tar of recordings")
+    _check_plain(cut)
+    info = info_of(member)
+    start, end = _span(cut, info.num_samples / info.sample_rate)
+    extra = _extra(cut, _channel(cut))
+    return FoundSample(RawLine(one_word(str(cut.id)), member.name, _text(cut), start, end, extra), member, None)
 
 
 def _check_plain(cut: Any) -> None:

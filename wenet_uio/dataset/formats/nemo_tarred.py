@@ -14,10 +14,16 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from wenet_uio.audio.read import AudioError, AudioInfo
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line, reason_to_skip
+from wenet_uio.dataset.formats.data_list import (
+    ListError,
+    RawLine,
+    parse_raw_line,
+    reason_to_skip,
+    with_distinct_keys,
+)
+from wenet_uio.dataset.formats.keys import key_of_audio
 from wenet_uio.dataset.formats.sample_layout import FoundSample, Layout
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
@@ -52,8 +58,8 @@ def find_entries(
     samples: list[FoundSample] = []
     bad: list[tuple[str, str]] = []
     named = set()
-    lines = _numbered(manifest) if shard_id is None else _by_shard(manifest).get(shard_id, [])
-    for number, text in lines:
+    entries = _numbered(manifest) if shard_id is None else _by_shard(manifest).get(shard_id, [])
+    for number, text in entries:
         key = f"{manifest}:{number}"
         try:
             line = parse_raw_line(text, layout.text_field)
@@ -69,7 +75,8 @@ def find_entries(
         except (ListError, AudioError) as error:
             bad.append((key, str(error)))
     bad.extend((name, f"no entry of {manifest} names it") for name in by_name if name not in named)
-    return samples, bad
+    lines = with_distinct_keys([sample.line for sample in samples])
+    return [sample._replace(line=line) for sample, line in zip(samples, lines, strict=True)], bad
 
 
 def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[str, str]]:
@@ -93,8 +100,8 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
     whole = duration is None or abs(float(duration) - seconds) < WHOLE_TOLERANCE
     if whole and not line.start:
         return replace(line, start=0.0, end=None)
-    if line.start and line.key == f"{Path(line.wav).stem}_{line.start:g}":
-        line = replace(line, key=f"{Path(name).stem}_{line.start:g}")
+    if line.start and line.is_named_by_audio:
+        line = replace(line, key=key_of_audio(name, line.start))
     return replace(line, end=None if duration is None else line.start + float(duration))
 
 
@@ -111,7 +118,7 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
     for number, line in _numbered(manifest):
         try:
             shard_id = json.loads(line)["shard_id"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             shard_id = None
         lines[shard_id if isinstance(shard_id, int) else None].append((number, line))
     return dict(lines)
@@ -120,7 +127,7 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
 def _numbered(manifest: str) -> list[tuple[int, bytes]]:
     is_packed = manifest.partition("?")[0].endswith(".gz")
     try:
-        with objects.open_whole(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
+        with objects.open_or_hold(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ListError(f"{manifest}: cut short or damaged ({error})") from None

@@ -23,7 +23,9 @@ from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import TEXT, ListError, RawLine
-from wenet_uio.dataset.formats.tar_members import Member
+from wenet_uio.dataset.formats.keys import as_word, one_word
+from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, member_before
+from wenet_uio.dataset.formats.tar_members import Member, plain_name
 
 AUDIO_SUFFIXES = frozenset(
     ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
@@ -95,7 +97,7 @@ def find_samples(
                 raise ListError(f"two members with the field {twice}")
             samples.append(_sample(key, fields, layout, read))
         except ListError as error:
-            bad.append((key, str(error)))
+            bad.append((key.strip() or next(iter(fields.values())).name, str(error)))
     return samples, bad
 
 
@@ -122,6 +124,26 @@ def split_name(name: str, way: str) -> tuple[str, str]:
     return f"{folder}{slash}{key}", field.lower()
 
 
+def keys_of(name: str) -> tuple[str, str]:
+    """The keys that a member may belong to: up to the last dot of its name, and up to the first."""
+    return as_word(split_name(name, "last")[0]), as_word(split_name(name, "first")[0])
+
+
+def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
+    """Whether the header before `start` in the bytes of a tar is of a member of this key that ends at `end`."""
+    own, size, header = f"{key}.".encode(), end - start, start - BLOCK
+    # Most headers need no parsing, which saves time for every member that is read.
+    if header >= 2 * BLOCK and data[header - 2 * BLOCK + 156] not in EXTENDED and not data[header + 345]:
+        name = bytes(data[header : header + 100]).partition(b"\0")[0]
+        is_own = (
+            name.startswith(own) and len(name) < 100 and b"." not in name[len(own) :] and b"/" not in name[len(own) :]
+        )
+        if is_own and data[header + 124 : header + 135] == b"%011o" % size:
+            return True
+    name, stated = member_before(data[max(0, start - LOOK_BACK) : start])
+    return stated == size and key in keys_of(plain_name(name))
+
+
 def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:
     """Number of samples with audio and text, and the negative number of incomplete samples."""
     whole = sum(
@@ -138,7 +160,7 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     text, member = _text(fields, extra, layout, read)
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
-    return FoundSample(RawLine(key, fields[audio].name, text, extra=extra), fields[audio], member)
+    return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
 
 
 def _audio_field(fields: Fields, layout: Layout) -> str:
@@ -191,7 +213,7 @@ def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
 def _parsed(field: str, member: Member, read: ReadMember) -> Any:
     try:
         return json.loads(_decoded(member, read))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ListError(f"member {field} is not JSON ({error})") from None
 
 

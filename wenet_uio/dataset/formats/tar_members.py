@@ -1,26 +1,42 @@
 """Reading the members of a tar: all that are intact, past damage and through links.
 
-GNU's long names and pax headers are read. A link stands for its target in the same tar. Sparse members, and links to
-files outside the tar, are refused by name. Only damaged samples are lost; scanning resumes at the next valid header. A
-tar without an end mark is reported too, because it may be cut short.
+A link stands for its target in the same tar. Sparse members, devices, and links to files outside the tar are refused by
+name. Only damaged samples are lost; scanning resumes at the next valid header. A tar without an end mark, or with more
+zeros behind it than a record, is reported too, because it may be cut short or downloaded in part.
 """
 
 from __future__ import annotations
 
 import mmap
 import posixpath
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-BLOCK = tarfile.BLOCKSIZE
-MAGIC, MAGIC_AT = b"ustar", 257
-"""Mark of a header, and its place in it. Tars from before 1988 have no marks and are read up to their first damage."""
+from wenet_uio.dataset.formats.tar_headers import (
+    BLOCK,
+    FILES,
+    LINKS,
+    SPARSE,
+    WITHOUT_SAMPLES,
+    Header,
+    HeaderError,
+    HeaderReader,
+)
+
 GZIP = b"\x1f\x8b"
 """First bytes of a gzip file."""
 MAX_SIZE = 2**32 - 1
 """Bytes of a member: the largest number that an index can store."""
+RECORD_BYTES = 20 * BLOCK
+"""Most programs pad a tar with zeros to a multiple of this."""
+OTHER_RECORDS = [BLOCK << power for power in range(12)]
+"""Bytes of other records (`tar -b`): powers of two up to 1 MiB."""
+END_BYTES = 2 * BLOCK
+"""Zeros that end a tar."""
+MOST_LINKS = 40
+"""Links that are followed from one to the next, as in Linux."""
+PIECE = 1 << 20
+"""Bytes of a tar that are compared with zeros at a time."""
 
 
 class Member(NamedTuple):
@@ -32,6 +48,8 @@ class Member(NamedTuple):
     """Of the first byte of the file, from the start of the tar."""
     size: int
     """Bytes."""
+    target: str = ""
+    """Of a link: name of the member that has the data."""
 
 
 def read_members(path: str, name: str | None = None) -> tuple[list[Member], list[tuple[str, str]]]:
@@ -44,124 +62,129 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
         the members, and (name, reason) of each member that cannot be used and of each damaged place of the tar.
     """
     name = name or path
-    size = Path(path).stat().st_size
-    if not size:
+    if not Path(path).stat().st_size:
         return [], [(name, "an empty file")]
-    found: list[Member | tarfile.TarInfo] = []
+    found: list[Member | Header] = []
     bad: list[tuple[str, str]] = []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        position = 0
-        while True:
-            infos, stopped, error = _walk(file, position)
-            found.extend(_usable(infos, size, bad))
-            next_header = _next_header(data, stopped)
-            damage = _damage(data, stopped, next_header, error)
-            if damage:
-                bad.append((name, damage))
-            if next_header is None:
-                break
-            position = next_header
+        _scan(data, name, found, bad)
         if not found and data[: len(GZIP)] == GZIP:
             return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
     return _without_links(found, bad), bad
 
 
-def _walk(file: BinaryIO, start: int) -> tuple[list[tarfile.TarInfo], int, str]:
-    """Headers from `start` on, the place after the data of the last one, and the error there if tarfile raised one."""
-    infos: list[tarfile.TarInfo] = []
-    file.seek(start)
-    try:
-        with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:
-            stopped = tar.offset
-            for info in tar:
-                infos.append(info)
-                stopped = tar.offset
-    except (tarfile.TarError, ValueError) as error:
-        return infos, stopped if infos else start, str(error)
-    return infos, stopped, ""
-
-
-def _usable(
-    infos: list[tarfile.TarInfo], tar_size: int, bad: list[tuple[str, str]]
-) -> Iterator[Member | tarfile.TarInfo]:
-    """Files as members, and links as they are; (name, reason) of those that cannot be used go to `bad`."""
-    for info in infos:
-        problem = _problem(info, tar_size)
-        if problem:
-            bad.append((_printable(info.name), problem))
-        elif info.isreg():
-            yield Member(_plain(info.name), info.offset_data, info.size)
-        elif info.issym() or info.islnk():
-            yield info
-
-
-def _problem(info: tarfile.TarInfo, tar_size: int) -> str:
-    """Why a member cannot be read at its offset; empty if it can."""
-    if info.issparse():
-        return "stored as a sparse file; pack it without --sparse"
-    if info.isreg() and info.offset_data + info.size > tar_size:
-        return f"cut short: {max(0, tar_size - info.offset_data)} of {info.size} bytes are there"
-    if info.isreg() and info.size > MAX_SIZE:
-        return f"larger than 4 GiB ({info.size} bytes)"
-    if _printable(info.name) != info.name:
-        return "its name is not UTF-8"
-    return ""
-
-
-def _next_header(data: mmap.mmap, after: int) -> int | None:
-    """Offset of the next valid header; None if there is none."""
-    at = data.find(MAGIC, after + MAGIC_AT + 1)
-    while at >= 0:
-        start = at - MAGIC_AT
+def _scan(data: mmap.mmap, name: str, found: list[Member | Header], bad: list[tuple[str, str]]) -> None:
+    """Add files and links to `found`; members that cannot be used, and damaged places of the tar, to `bad`."""
+    reader = HeaderReader(data)
+    while True:
+        error = ""
         try:
-            tarfile.TarInfo.frombuf(data[start : start + BLOCK], "utf-8", "surrogateescape")
-            return start
-        except tarfile.HeaderError:
-            at = data.find(MAGIC, at + 1)
-    return None
+            header = reader.next()
+        except HeaderError as raised:
+            header, error = None, str(raised)
+        if header is not None:
+            _take(header, found, bad)
+            continue
+        place = reader.position
+        resumed = reader.resume()
+        damage = _damage(data, place, error, resumed)
+        if damage:
+            bad.append((name, damage))
+        if resumed is None:
+            return
 
 
-def _damage(data: mmap.mmap, stopped: int, next_header: int | None, error: str) -> str:
+def _take(header: Header, found: list[Member | Header], bad: list[tuple[str, str]]) -> None:
+    """Add one member to `found` or to `bad`; folders belong to neither."""
+    problem = _problem(header)
+    if problem:
+        bad.append((_printable(plain_name(header.name)), problem))
+    elif header.kind in FILES:
+        found.append(Member(plain_name(header.name), header.offset, header.size))
+    elif header.kind in LINKS:
+        found.append(header)
+
+
+def _problem(header: Header) -> str:
+    """Why a member cannot be used; empty if it can."""
+    if header.problem:
+        return header.problem
+    if header.kind == SPARSE:
+        return "stored as a sparse file; pack it without --sparse"
+    if header.kind in WITHOUT_SAMPLES:
+        return ""
+    if header.kind not in FILES + LINKS:
+        return f"neither a file nor a link, but a member of type {_printable(header.kind.decode('latin-1'))}"
+    if header.size > MAX_SIZE:
+        return f"larger than 4 GiB ({header.size} bytes)"
+    if _printable(header.name) != header.name:
+        return "its name is not UTF-8"
+    return "" if plain_name(header.name) and "\0" not in header.name else "its name is empty or holds a zero byte"
+
+
+def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) -> str:
     """Description of the damage where a scan stopped; empty at a proper end of the tar."""
     lost = "" if next_header is None else f"; the next member that can be read is at byte {next_header}"
-    block = data[stopped : stopped + BLOCK]
+    if error:
+        return f"damaged at byte {stopped} ({error}){lost}"
+    if lost:
+        return f"an end mark at byte {stopped}, and members behind it{lost}"
+    if stopped >= len(data) + BLOCK:
+        return f"ends at byte {len(data)}, in its last member: it may be cut short"
     if stopped > len(data):
-        return ""  # the last member is cut short, which is reported for the member itself
-    if not block:
+        return f"ends at byte {len(data)}, in the padding of its last member: it may be cut short"
+    if stopped == len(data):
         return f"ends at byte {stopped} without an end mark: it may be cut short"
-    if not any(block):
-        return f"an end mark at byte {stopped}, and members behind it{lost}" if lost else ""
-    return f"damaged at byte {stopped} ({error or 'no header of a member'}){lost}"
+    return _damage_behind(data, stopped)
 
 
-def _without_links(found: list[Member | tarfile.TarInfo], bad: list[tuple[str, str]]) -> list[Member]:
+def _damage_behind(data: mmap.mmap, end: int) -> str:
+    """Description of what follows the last member of a tar, if that is more than an end mark and its padding.
+
+    A tar that was half downloaded into a file of its full size ends with zeros too, but with more of them.
+    """
+    for start in range(end, len(data), PIECE):
+        piece = data[start : start + PIECE].lstrip(b"\0")
+        if piece:
+            other = min(start + PIECE, len(data)) - len(piece)
+            return f"damaged at byte {other} (no header of a member, behind an end mark at byte {end})"
+    zeros, records = len(data) - end, [RECORD_BYTES]
+    if len(data) % RECORD_BYTES:
+        records = OTHER_RECORDS
+    if zeros <= END_BYTES or any(len(data) % record == 0 and zeros < record + END_BYTES for record in records):
+        return ""
+    return f"{zeros} bytes of zeros at its end, from byte {end}: it may have been downloaded or written in part"
+
+
+def _without_links(found: list[Member | Header], bad: list[tuple[str, str]]) -> list[Member]:
     """The members, with each link as a member that has the place of its target; links without a target go to `bad`."""
-    by_name = {item.name if isinstance(item, Member) else _plain(item.name): item for item in found}
+    by_name = {plain_name(item.name): item for item in found}
     members = []
     for item in found:
         if isinstance(item, Member):
             members.append(item)
             continue
-        *_, end = _followed(item, by_name)
-        if isinstance(end, Member):
-            members.append(end._replace(name=_plain(item.name)))
+        target = _target(item, by_name)
+        if target is None:
+            bad.append((plain_name(item.name), f"a link to {_printable(item.link)}, which is not in the tar"))
         else:
-            bad.append((_plain(item.name), f"a link to {_printable(item.linkname)}, which is not in the tar"))
+            members.append(target._replace(name=plain_name(item.name), target=target.name))
     return members
 
 
-def _followed(link: tarfile.TarInfo, by_name: dict) -> Iterator[Member | tarfile.TarInfo | None]:
-    """The items that a chain of links leads to, one by one; a circle of links ends after as many steps as names."""
-    item: Member | tarfile.TarInfo | None = link
-    for _ in range(len(by_name)):
-        folder = posixpath.dirname(item.name) if item.issym() else ""
-        item = by_name.get(_plain(posixpath.normpath(posixpath.join(folder, item.linkname))))
-        yield item
-        if not isinstance(item, tarfile.TarInfo):
-            return
+def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | None:
+    """The member that a chain of links leads to; None if there is none."""
+    item: Member | Header | None = link
+    for _ in range(MOST_LINKS):
+        if not isinstance(item, Header):
+            break
+        folder = posixpath.dirname(item.name) if item.kind == LINKS[1:] else ""
+        item = by_name.get(plain_name(posixpath.normpath(posixpath.join(folder, item.link))))
+    return item if isinstance(item, Member) else None
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """The name of a member without a leading `./`."""
     return name.removeprefix("./")
 
 

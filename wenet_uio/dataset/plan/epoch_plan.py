@@ -21,11 +21,21 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.plan.groups import GroupPlanner
-from wenet_uio.dataset.plan.lanes import Group, Lanes, ShardCosts, shards_of_a_group
+from wenet_uio.dataset.plan.lanes import (
+    Division,
+    Group,
+    Lanes,
+    ShardCosts,
+    most_shards_of_a_group,
+    shards_of_a_group,
+)
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Batches, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
+PLANNER = 2
+"""Version of the planner, which the state of a run names. Raise the version with every change that changes a plan:
+positions inside a pass mean other samples then."""
 WHOLE_CORPUS = 1 << 18
 """Largest number of utterances of a corpus that is planned as a whole, which takes about 0.3 s."""
 LEAST_LANES = 8
@@ -36,7 +46,7 @@ class EpochPlan:
     """All batches of one epoch, planned one group at a time."""
 
     def __init__(
-        self, corpus: Corpus, measure: Measure, *, seed: int, epoch: int, lanes: int, same_length: bool = False
+        self, corpus: Corpus, measure: Measure, *, seed: int, epoch: int, division: Division, same_length: bool = False
     ) -> None:
         """Plan an epoch.
 
@@ -45,11 +55,12 @@ class EpochPlan:
             measure: filters, speeds and the batch policy.
             seed: of the run.
             epoch: number of the epoch; epochs differ in everything that is random.
-            lanes: see `choose_lanes`.
+            division: see `divide`.
             same_length: plans of all seeds and epochs have the same number of batches. Otherwise a small corpus has
                 as few batches as the bound allows.
         """
-        self.corpus, self.measure, self.lanes, self.same_length = corpus, measure, lanes, same_length
+        self.corpus, self.measure, self.division, self.same_length = corpus, measure, division, same_length
+        self.lanes = division.lanes
         self._costs = ShardCosts(corpus, measure)
         self._start(key_of(seed, epoch))
 
@@ -60,8 +71,8 @@ class EpochPlan:
         return other
 
     def _start(self, key: int) -> None:
-        self._lanes = Lanes(self._costs, key=key, lanes=self.lanes)
-        self._planner = GroupPlanner(self.corpus, self.measure, key=key)
+        self._lanes = Lanes(self._costs, key=key, division=self.division)
+        self._planner = GroupPlanner(self.corpus, self.measure, key=key, synced=self.division.synced or self.lanes)
         self._planned: dict[int, tuple[Group, Batches]] = {}
         if self.lanes == 1 and self.corpus.num_samples <= WHOLE_CORPUS:
             members = tuple((shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples))
@@ -130,13 +141,16 @@ class EpochPlan:
         return self.measure.filtered(self.corpus)
 
 
-def choose_lanes(corpus: Corpus, world_size: int) -> int:
-    """Number of lanes for a new run: one for a small corpus, otherwise a multiple of the world size that is LEAST_LANES
-    or more; fewer if there are too few shards.
+def divide(corpus: Corpus, world_size: int) -> Division:
+    """The division of a corpus for passes that begin with `world_size` ranks. A small corpus has one lane.
 
-    The number is part of the state of a run. It stays when a later run has another world size.
+    A larger corpus has LEAST_LANES lanes or more, a multiple of the world size; fewer if there are too few shards. The
+    ranks of a step take batches of similar length from as many lanes. Lanes that take their turns in other steps have
+    orders of their own, or consecutive steps would be alike.
     """
     if corpus.num_samples <= WHOLE_CORPUS:
-        return 1
+        return Division(1)
     lanes = -(-LEAST_LANES // world_size) * world_size
-    return max(1, min(lanes, corpus.num_shards // shards_of_a_group(corpus)))
+    lanes = max(1, min(lanes, corpus.num_shards // shards_of_a_group(corpus)))
+    lanes -= lanes % min(lanes, world_size)
+    return Division(lanes, min(lanes, world_size), most_shards_of_a_group(corpus, lanes))

@@ -17,13 +17,16 @@ BLOCK_BATCHES = 256
 JITTER = 0.01
 """Largest random change of a length before sorting, as a share of the length. Every epoch then groups samples in
 another way."""
+SMALL_GROUP = 1024
+"""A group of fewer batches has too few samples of like length for JITTER. They move by `Measure.length_jitter`."""
 
 
 class GroupPlanner:
     """Plans the groups of one epoch."""
 
-    def __init__(self, corpus: Corpus, measure: Measure, *, key: int) -> None:
-        self.corpus, self.measure, self.key = corpus, measure, key
+    def __init__(self, corpus: Corpus, measure: Measure, *, key: int, synced: int) -> None:
+        """Plan with `key`; so many consecutive lanes are `synced`, see `Division`."""
+        self.corpus, self.measure, self.key, self._synced = corpus, measure, key, synced
         self._sources = sources_of(corpus)
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
@@ -40,7 +43,7 @@ class GroupPlanner:
         batches.sort(key=_mean_frames)
         rows = np.arange(first_row, first_row + len(batches))
         if self.measure.length_order == "synced":
-            rows = draw(key_of(self.key, ROW), rows)
+            rows = draw(key_of(self.key, ROW, lane // self._synced), rows)
         elif self.measure.length_order == "random":
             rows = draw(key_of(self.key, ROW, lane), rows)
         place = np.argsort(np.argsort(rows, kind="stable"))
@@ -82,11 +85,8 @@ class GroupPlanner:
         """Deal the samples into random blocks. Each block is sorted by length and gets its share of `count` batches."""
         expected = count if count is not None else int(samples.units.sum()) // self.measure.policy.bound
         number = max(1, round(expected / BLOCK_BATCHES))
-        shift = 2 * uniform(key_of(self.key, PLACE), keys) - 1
-        if self.measure.noise is None:
-            place = samples.frames * (1 + JITTER * shift)
-        else:
-            place = samples.frames + shift * (self.measure.noise / 2 * _range(samples.frames))
+        place = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
+        if self.measure.noise is not None:
             number = 1
         turn = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
         blocks = []
@@ -96,9 +96,35 @@ class GroupPlanner:
             blocks.append((samples[block[np.argsort(place[block], kind="stable")]], share))
         return blocks
 
+    def _places(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
+        """What the samples of one bucket are sorted by: their frames, changed at random.
+
+        Args:
+            random: (samples,) uniform in [0, 1).
+            batches: expected number of batches.
+        """
+        measure, frames = self.measure, samples.frames
+        if measure.noise is not None:
+            return frames + (2 * random - 1) * (measure.noise / 2 * _range(frames))
+        if not measure.length_jitter:
+            return frames
+        if batches >= SMALL_GROUP:
+            return frames * (1 + JITTER * (2 * random - 1))
+        # Moves of mean 1, up to 4, mostly short and only to longer samples: at the same padding, fewer batch mates meet
+        # again than with uniform moves. Unlike a logarithm, divisions give the same bits on every machine.
+        moves = random / (1.25 - random) * min(measure.length_jitter, JITTER * batches)
+        places = np.empty(len(frames))
+        for bucket in np.unique(samples.buckets):
+            own = np.flatnonzero(samples.buckets == bucket)
+            own = own[np.argsort(frames[own], kind="stable")]
+            places[own] = np.cumsum(samples.units[own]) / measure.policy.bound + moves[own]
+        return places
+
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
         numbers = np.unique(block.buckets)
+        if self._sources.take_turns and count is None and (parts := self._by_source(block)):
+            return self._in_equal_numbers(parts)
         if len(numbers) > 1:
             pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
             return share_out(pieces, len(pieces) if count is None else count)
@@ -106,6 +132,17 @@ class GroupPlanner:
             return [(piece,) for piece in self._within_bound(block) if len(piece)]
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
+
+    def _in_equal_numbers(self, parts: list[Piece]) -> list[Pieces]:
+        """Cut every part into equally many batches, none of them empty."""
+        count = min(max(len(self._cut(part, None)) for part in parts), min(map(len, parts)))
+        return [batch for part in parts for batch in self._cut(part, count)]
+
+    def _by_source(self, block: Piece) -> list[Piece]:
+        """The samples of each source; nothing if all are of one source."""
+        sources = self._sources.numbers(block.shards)
+        found = np.unique(sources)
+        return [block[sources == number] for number in found] if len(found) > 1 else []
 
     def _within_bound(self, samples: Piece) -> list[Piece]:
         """Cut sorted samples into as few pieces as the bound allows; no samples are one empty piece."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
+from wenet_uio.dataset.corpus.recent import OPEN_SHARDS
 from wenet_uio.dataset.plan.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.plan.shard_stream import ShardStream
 from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
@@ -17,10 +18,25 @@ GROUP_SHARDS = 8
 GROUP_UTTERANCES = 24_000
 """A group has at least so many shards and utterances. Its batches then mix as many shards as a shuffle buffer of
 10,000 samples does."""
+MOST_UTTERANCES = 1 << 17
+"""A group of local shards grows to OPEN_SHARDS shards, which its readers keep open, but not beyond so many utterances,
+which take 0.2 s to plan."""
 GROUP_BATCHES = 256
 """A group has at least so many batches: enough to cut them from one sorted block."""
 COST_UNIT = 1 << 12
 """Costs are integers: so many units are one full batch. Sums of integers are exact on every machine."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the shards of a corpus are divided. The numbers are part of the state of a run: a plan depends on them."""
+
+    lanes: int
+    synced: int | None = None
+    """So many consecutive lanes have batches of similar length in a row; None: all lanes."""
+    group_shards: int = 1
+    """Shards of a group, if that is more than the least number (`shards_of_a_group`)."""
+
 
 Members = tuple[tuple[int, int, int], ...]
 """Runs of samples: (shard, first sample, one past the last sample)."""
@@ -60,8 +76,9 @@ class Lanes:
     A group is computed from its row, without storing the order of the shards.
     """
 
-    def __init__(self, costs: ShardCosts, *, key: int, lanes: int) -> None:
-        self.corpus, self.key, self.lanes = costs.corpus, key, lanes
+    def __init__(self, costs: ShardCosts, *, key: int, division: Division) -> None:
+        self.corpus, self.key, self.lanes = costs.corpus, key, division.lanes
+        self._group_shards = max(division.group_shards, shards_of_a_group(costs.corpus))
         self._costs = costs
 
     @cached_property
@@ -92,7 +109,7 @@ class Lanes:
             return self.rows * (stream.cost_before(position) - start) // span
 
         first, last = self._containing(start), self._containing(end)
-        width = max(shards_of_a_group(self.corpus), round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / span))
+        width = max(self._group_shards, round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / span))
         origin = first + width + key_of(self.key, PHASE, lane) % width
 
         def edge_from(position: int) -> int:
@@ -142,3 +159,11 @@ class Lanes:
 def shards_of_a_group(corpus: Corpus) -> int:
     """Smallest number of shards in a group."""
     return max(GROUP_SHARDS, -(-GROUP_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)))
+
+
+def most_shards_of_a_group(corpus: Corpus, lanes: int) -> int:
+    """Largest number of shards in a group: of remote shards the smallest, as whole groups are copied to the cache."""
+    if corpus.is_remote:
+        return 1
+    within_bound = MOST_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)
+    return min(OPEN_SHARDS, within_bound, corpus.num_shards // lanes)

@@ -6,30 +6,23 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from wenet_uio.config.dataset import DatasetConf, FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
-from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows
+from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows, Stored
 from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
 from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
 from wenet_uio.dataset.plan.policies import DurationBucketPolicy, Lengths, Policy, StaticPolicy, policy_of
 
 SHARDS_AT_ONCE = 1 << 18
 """Shards whose rows of the shard table are processed together; this bounds the memory."""
+SAMPLES_AT_ONCE = 1 << 17
+"""Samples whose lengths are processed together; this bounds the memory."""
 SAMPLED_SHARDS = 20
 """Number of shards, spread over the corpus, from which the lengths of its utterances are estimated."""
-
-
-class Stored(NamedTuple):
-    """The columns of an index that lengths are computed from; `Rows` has the same columns."""
-
-    num_samples: np.ndarray
-    sample_rate: np.ndarray
-    text_length: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -51,6 +44,8 @@ class Measure:
     """Semi-sorted batching: width of the noise as a share of the range of lengths; None sorts without this noise."""
     length_order: str = "synced"
     """synced, random or rising."""
+    length_jitter: float = 0.0
+    """Mean number of batches that a sample of a small group moves in the order of length; 0 sorts exactly."""
 
     def digest(self) -> str:
         """Hash of all fields; a plan with another hash is not resumed."""
@@ -78,43 +73,53 @@ class Measure:
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
         """Summed units of each shard of a part of the corpus, after the filters; float64.
 
-        They come from the shard table if the policy is linear in the length. The index of a shard is read only if the
-        policy is not, or if the filters may leave out some of its samples.
+        They come from the shard table if the policy is linear in the length. The lengths of the samples of a shard are
+        read only if the policy is not, or if the filters may leave out some of its samples.
         """
         stretch = float(np.mean(1 / np.asarray(self.speeds)))
         seconds = corpus.seconds[part] * stretch
         frames = seconds * self.frame_count.sample_rate / self.frame_count.shift
         units = self.policy.table_units(corpus.samples[part], seconds, frames)
         units = np.zeros(len(seconds)) if units is None else units.astype(np.float64)
-        for number in np.flatnonzero(self._must_read_index(corpus, part)):
-            rows = corpus.rows((part.start or 0) + int(number))
-            units[number] = self.policy.units(self.lengths(rows, 1 / stretch))[self.keep(rows)[0]].sum()
+        for shards, stored in self._lengths_needed(corpus, part):
+            kept = self.keep(stored)[0]
+            summed = np.cumsum(np.append(0, self.policy.units(self.lengths(stored, 1 / stretch)) * kept))
+            ends = np.cumsum(corpus.samples[shards], dtype=np.int64)
+            units[shards - (part.start or 0)] = summed[ends] - summed[ends - corpus.samples[shards]]
         return units
 
     def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
         """Number of samples by reason that the filters leave out of every `step`-th shard, starting at `first`.
 
-        The index of a shard is read only if its row of the shard table shows that the filters may apply.
+        The lengths of a shard are read only if its row of the shard table shows that the filters may apply.
         """
         reasons: Counter[str] = Counter()
         for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
             part = slice(start, start + step * SHARDS_AT_ONCE, step)
-            for number in np.flatnonzero(self._must_read_index(corpus, part)):
-                reasons += self.keep(corpus.rows(start + int(number) * step))[1]
+            for _, stored in self._lengths_needed(corpus, part):
+                reasons += self.keep(stored)[1]
             release_pages(corpus.samples)
         return reasons
 
-    def _must_read_index(self, corpus: Corpus, part: slice) -> np.ndarray:
-        """Whether the index of each shard must be read to know its filtered samples and its units.
+    def _lengths_needed(self, corpus: Corpus, part: slice) -> Iterator[tuple[np.ndarray, Stored]]:
+        """Shards of a part whose lengths must be read, with the lengths, about SAMPLES_AT_ONCE samples at a time."""
+        shards = (part.start or 0) + np.flatnonzero(self._must_read_lengths(corpus, part)) * (part.step or 1)
+        block = np.cumsum(corpus.samples[shards], dtype=np.int64) // SAMPLES_AT_ONCE
+        for some in np.split(shards, np.flatnonzero(np.diff(block)) + 1) if len(shards) else ():
+            yield some, corpus.lengths(some)
+            release_pages(corpus.samples)
+
+    def _must_read_lengths(self, corpus: Corpus, part: slice) -> np.ndarray:
+        """Whether the lengths of the samples of each shard must be read to know its filtered samples and its units.
 
         Policies with `table_units` are monotone in length and text, and so are the filters. So it suffices to test the
         extremes: the shortest and the longest audio with the shortest and the longest text.
         """
-        columns = (corpus.shortest, corpus.longest, corpus.shortest_text, corpus.longest_text)
-        shortest, longest, shortest_text, longest_text = (column[part] for column in columns)
         nothing = np.zeros(0)
         if self.policy.table_units(nothing, nothing, nothing) is None:
-            return np.ones(len(shortest), bool)
+            return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
+        shortest, longest, shortest_text, longest_text = corpus.extremes(part)
+        shortest = np.minimum(shortest, longest)  # infinite in a shard without samples
         text_only = longest == 0
         if not len(shortest):
             return text_only
@@ -163,8 +168,8 @@ def needs_token_counts(conf: DatasetConf) -> bool:
 def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
     """The measure that `dataset_conf` describes.
 
-    Evaluation has no filters and no speed perturbation. Buckets of duration, which drop samples that fit no bucket, are
-    replaced by their smallest batch size.
+    Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration, which drop samples
+    that fit no bucket, are replaced by their smallest batch size.
     """
     policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
@@ -179,6 +184,7 @@ def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool
         text_length_is_tokens,
         batch.randomization_factor if batch.use_semi_sorted_batching else None,
         batch.length_order,
+        batch.length_jitter,
     )
 
 

@@ -3,6 +3,7 @@
 Files below the folder of the cache (`aa` is the start of the hash of the URI):
 
     aa/<uri>-<version>.tar              a complete copy; readers hold a shared lock, and locked copies are not evicted
+    aa/<uri>-<version>.tar.sum          checksum of the copy; its time says when the copy was last used
     aa/<uri>-<version>.tar.<size>.part  a partial copy, locked by its writer; a later process resumes a partial download
     aa/<uri>.version                    the last version that the store told; used for an hour
     aa/<uri>.failed                     the last error of an object; used for two deadlines
@@ -21,14 +22,15 @@ import zlib
 from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles, SpaceWriter, make_copy, open_copy
 from wenet_uio.dataset.storage.settings import cache_folder, deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
-from wenet_uio.dataset.storage.versions import ChangedError, StorageError, Version, shown
+from wenet_uio.dataset.storage.versions import NO_ROOM, ChangedError, StorageError, Version
 from wenet_uio.files import digest_of, written_aside
+from wenet_uio.uris import shown
 
 VERSION_KEPT = 3600.0
 """Seconds for which a version is used without asking the store again."""
@@ -44,7 +46,7 @@ def directory() -> Path:
 
 def copy_of(uri: str, version: Version) -> BinaryIO | None:
     """Open the copy of an object, which is not evicted while it is open; None if there is no complete copy."""
-    return open_copy(_path(uri, version))
+    return open_copy(_path(uri, version), uri, version.size)
 
 
 def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = None) -> BinaryIO:
@@ -68,23 +70,29 @@ def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = No
 
 
 def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO], parts: PartFiles | None = None) -> BinaryIO:
-    """Open the unpacked contents of a gzip file that `packed` opens; a damaged file gives the part before the damage.
+    """Open the unpacked contents of a gzip file that `packed` opens, see `unpack`.
 
     Raises:
         CacheFullError: no space for the contents. OSError: the errors of `packed`.
     """
 
-    def unpack(file: BinaryIO) -> None:
+    def write(file: BinaryIO) -> None:
         file.truncate(0)
         writer = SpaceWriter(file, directory(), 0)
-        with packed() as source, gzip.open(source) as plain:
-            try:
-                while chunk := plain.read1(1 << 20):
-                    writer.write(chunk)
-            except (EOFError, gzip.BadGzipFile, zlib.error):
-                return
+        with packed() as source:
+            unpack(source, writer.write)
 
-    return _make(_path(f"{uri}\nunpacked", version, ".tar"), None, unpack, uri, parts)
+    return _make(_path(f"{uri}\nunpacked", version, ".tar"), None, write, uri, parts)
+
+
+def unpack(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
+    """Pass the contents of an open gzip file to `write`; a damaged file gives the part before the damage."""
+    with gzip.open(packed) as plain:
+        try:
+            while chunk := plain.read1(1 << 20):
+                write(chunk)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            return
 
 
 def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
@@ -94,11 +102,10 @@ def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
         FileNotFoundError, PermissionError, StorageError: the object cannot be read.
     """
     path = _named(uri, ".version")
-    if _age(path) < kept:
-        return Version(*json.loads(path.read_text()))
+    if noted := _read_note(path, kept):
+        return Version(*noted)
     version = remembering(uri, lambda: version_of(uri))
-    with written_aside(path, "w") as file:
-        json.dump(astuple(version), file)
+    _write_note(path, astuple(version))
     return version
 
 
@@ -112,17 +119,15 @@ def remembering(uri: str, read: Callable[[], Result]) -> Result:
     """
     path = _named(uri, ".failed")
     run = os.getpgrp()  # an error of an earlier run may have been mended
-    if _age(path) < 2 * deadline():
-        failure = json.loads(path.read_text())
-        if failure["run"] == run:
-            raise StorageError(failure["error"])
+    failure = _read_note(path, 2 * deadline())
+    if failure and failure[0] == run:
+        raise StorageError(failure[1])
     try:
         return read()
     except (CacheFullError, ChangedError):
         raise
     except (StorageError, FileNotFoundError, PermissionError) as error:
-        with written_aside(path, "w") as file:
-            json.dump({"run": run, "error": str(error)}, file)
+        _write_note(path, (run, shown(error)))
         raise
 
 
@@ -157,19 +162,34 @@ def _download(uri: str, version: Version, file: BinaryIO) -> None:
 def _can_resume(file: BinaryIO, length: int, version: Version) -> bool:
     """Whether a partial file of `length` bytes holds the beginning of this version of an object.
 
-    A file from before the last boot is not used: after a power cut it may have its length and not its contents.
+    A file from before the last boot is not used: after a power cut it may have its length and not its contents. A file
+    that is dated in the future is not used either, since its date tells nothing.
     """
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    is_recent = os.fstat(file.fileno()).st_mtime >= booted
+    is_recent = booted <= os.fstat(file.fileno()).st_mtime <= time.time()
     return bool(version.tag) and version.size is not None and length <= version.size and is_recent
 
 
-def _age(path: Path) -> float:
-    """Seconds since a file was written; infinite if there is none."""
+def _read_note(path: Path, kept: float) -> list | None:
+    """What a note says; None for a note that is older than `kept` seconds, dated in the future, or damaged."""
     try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return float("inf")
+        with path.open(encoding="utf-8") as file:
+            if not 0 <= time.time() - os.fstat(file.fileno()).st_mtime < kept:
+                return None
+            noted = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
+    return noted if isinstance(noted, list) and 2 <= len(noted) <= 3 else None
+
+
+def _write_note(path: Path, values: tuple) -> None:
+    """Write a note for all processes of the node. On a full disk they ask the store themselves."""
+    try:
+        with written_aside(path, "w") as file:
+            json.dump(values, file)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
 
 
 def _named(uri: str, suffix: str) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.dataset.storage.checksums import SUFFIX, note_of
 from wenet_uio.dataset.storage.settings import cache_bytes
 from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.files import lock
@@ -50,7 +51,7 @@ def reserve(root: Path, size: int, part: str) -> None:
         lock(counter)
         counter.seek(0)
         text = counter.read()
-        taken = int(text) if text else None
+        taken = int(text) if text.isdecimal() else None  # new or damaged: count again
         if taken is None or not _fits(root, taken, size):
             taken = _make_room(root, size, part)
         counter.truncate(0)
@@ -94,7 +95,7 @@ def _count(root: Path, part: str) -> tuple[int, list[_Evictable]]:
 
     Of `part`, which the caller is writing, only the bytes already written count.
     """
-    taken, evictable = 0, []
+    taken, evictable, used = 0, [], {}
     for entry in _entries(root):
         try:
             status = entry.stat()
@@ -104,11 +105,16 @@ def _count(root: Path, part: str) -> tuple[int, list[_Evictable]]:
             taken += status.st_size
         elif entry.name.endswith((".version", ".failed")):
             _removed(entry.path, NOTE_KEPT)
+        elif entry.name.endswith(SUFFIX):
+            used[entry.path.removesuffix(SUFFIX)] = status.st_mtime
         elif COPY.fullmatch(entry.name):
             evictable.append(_Evictable(status.st_mtime, status.st_size, entry.path))
         elif entry.name.endswith(".part") and not _removed(entry.path, PART_KEPT):
             reserved = max(status.st_size, int(entry.name.split(".")[-2]))
             evictable.append(_Evictable(status.st_mtime, reserved, entry.path))
+    for path in used.keys() - {file.path for file in evictable}:
+        note_of(path).unlink(missing_ok=True)
+    evictable = [file._replace(used=used.get(file.path, file.used)) for file in evictable]
     return taken + sum(file.size for file in evictable), evictable
 
 
@@ -124,6 +130,7 @@ def _removed(path: str, age: float) -> bool:
         with open(path, "rb") as file:
             if not lock(file, wait=False) or time.time() - os.fstat(file.fileno()).st_mtime < age:
                 return False
+            note_of(path).unlink(missing_ok=True)
             Path(path).unlink()
     except FileNotFoundError:
         pass

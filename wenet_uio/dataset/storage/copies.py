@@ -6,22 +6,26 @@ Locks are taken with flock. The system releases them when their process dies.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from wenet_uio.dataset.storage.cache_space import CacheFullError, reserve
+from wenet_uio.dataset.storage.checksums import checksum_of, is_intact, mark_used, note, note_of
 from wenet_uio.dataset.storage.settings import deadline
-from wenet_uio.dataset.storage.versions import StorageError, shown
+from wenet_uio.dataset.storage.versions import NO_ROOM, StorageError
 from wenet_uio.files import lock
+from wenet_uio.uris import shown
+
+log = logging.getLogger(__name__)
 
 STEP = 1 << 26
 """Bytes that are reserved at a time where the final length is not known."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk, quota or file size limit that is used up."""
 WAIT_FOR_BEGIN = 1.0
 """Seconds that `PartFiles.abandon` waits for a file that is just being opened."""
 
@@ -80,10 +84,15 @@ class SpaceWriter:
             self._reserved += size
 
 
-def open_copy(path: Path) -> BinaryIO | None:
+def open_copy(path: Path, uri: str, size: int | None, *, whole: bool = False) -> BinaryIO | None:
     """Open a complete copy under a shared lock, which protects the copy from eviction; None if there is none.
 
-    A memory mapping of the file keeps the lock after the file is closed.
+    A damaged copy is removed, with a warning. A memory mapping of the file keeps the lock after the file is closed.
+
+    Args:
+        uri: object of the copy, for messages.
+        size: bytes of the copy; None if not known.
+        whole: compare the contents with their checksum, once a process; otherwise only if the copy has changed.
     """
     try:
         file = path.open("rb")
@@ -93,7 +102,14 @@ def open_copy(path: Path) -> BinaryIO | None:
     if not _is_at(file, path):  # evicted before it was locked
         file.close()
         return None
-    os.utime(file.fileno())
+    if not is_intact(file, path, size, whole=whole):
+        log.warning("%s: its copy %s is damaged and is removed", shown(uri), path)
+        if _is_at(file, path):
+            note_of(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        file.close()
+        return None
+    mark_used(path)
     return file
 
 
@@ -115,9 +131,10 @@ def make_copy(
     part, parts = Path(f"{path}.{size or 0}.part"), parts or PartFiles()
     others = _Progress(part, uri)
     while True:
-        if copy := open_copy(path):
+        if copy := open_copy(path, uri, size, whole=True):
             return copy
-        file = parts.begin(part)
+        with _full_disk_is_full_cache(path):
+            file = parts.begin(part)
         if file is None:
             others.wait()
             continue
@@ -131,10 +148,19 @@ def make_copy(
 
 def _complete(file: BinaryIO, part: Path, path: Path, make: Callable[[BinaryIO], None]) -> None:
     """Write a partial file to its end and rename it."""
-    try:
+    with _full_disk_is_full_cache(path):
         make(file)
         os.fsync(file.fileno())
+        checksum = checksum_of(file)
         part.replace(path)
+        note(file, path, checksum)
+
+
+@contextmanager
+def _full_disk_is_full_cache(path: Path) -> Iterator[None]:
+    """Raises: CacheFullError: instead of the system's error, if the disk has no room for the file at `path`."""
+    try:
+        yield
     except CacheFullError:
         raise
     except OSError as error:

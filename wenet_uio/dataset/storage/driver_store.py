@@ -1,4 +1,4 @@
-"""Reading from every store that has an fsspec driver: s3, oss, gs, hdfs and others.
+"""Reading from every store that has an fsspec driver: s3, gs, hdfs and others.
 
 Endpoints and credentials come from the environment and the usual files of each driver.
 """
@@ -13,14 +13,15 @@ from typing import Any
 
 import fsspec.core
 
-from wenet_uio.dataset.storage.settings import oss_credentials, stall
-from wenet_uio.dataset.storage.versions import DriverError, Version, check_version, shown
+from wenet_uio.dataset.storage.settings import oss_settings, stall
+from wenet_uio.dataset.storage.versions import DriverError, Version, check_version
+from wenet_uio.uris import shown
 
 BLOCK = 1 << 23
 """Bytes that a driver is asked for at a time."""
 DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "oss": "ossfs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow"}
 """Scheme -> package with its driver; the extras of wenet_uio have the names of the schemes."""
-TAGS = ("ETag", "etag", "generation", "mtime", "LastModified")
+TAGS = ("ETag", "etag", "generation", "mtime", "LastModified", "modificationTime")
 """Fields of a driver's answer that change with the object, in the order of preference."""
 
 
@@ -34,19 +35,21 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
         DriverError: the driver is not installed; the message names the command that installs it.
     """
     scheme = uri.partition("://")[0]
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
-        options = {"config_kwargs": {"retries": {"max_attempts": attempts}}}
-    elif scheme == "oss":
-        options = oss_credentials()
+        options |= {"config_kwargs": {"retries": {"max_attempts": attempts}}}
+    elif scheme == "oss":  # ossfs cannot list without its cache, so each call gets a driver of its own
+        options = {"skip_instance_cache": True, **oss_settings().credentials()}
     try:
-        return fsspec.core.url_to_fs(uri, use_listings_cache=False, **options)
+        return fsspec.core.url_to_fs(uri, **options)
     except ImportError as error:
         package = DRIVERS.get(scheme)
         mend = f"pip install {package}" if package else f"install the fsspec driver of {scheme}://"
-        raise DriverError(f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({error}); {mend}") from None
+        raise DriverError(
+            f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({shown(error)}); {mend}"
+        ) from None
     except ValueError as error:
-        raise DriverError(f"{shown(uri)}: {error}") from None
+        raise DriverError(f"{shown(uri)}: {shown(error)}") from None
 
 
 def find_version(uri: str) -> Version:
@@ -95,5 +98,5 @@ def _call(call: Callable, *args: Any, **options: Any) -> Any:
         raise ConnectionError(f"no answer within {stall():g} s") from None
     except Exception as error:
         if "Credentials" in type(error).__name__:  # errors of botocore, which are not OSError
-            raise PermissionError(str(error)) from None
+            raise PermissionError(shown(error)) from None
         raise

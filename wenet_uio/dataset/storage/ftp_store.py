@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from wenet_uio.dataset.storage.settings import stall
-from wenet_uio.dataset.storage.versions import Version, check_version, shown
+from wenet_uio.dataset.storage.versions import Version, check_version
+from wenet_uio.uris import shown
 
 CHUNK = 1 << 16
 """Bytes that are received at a time."""

@@ -1,4 +1,4 @@
-"""Reading from HTTP(S) servers, and from AIStore through its HTTP gateway.
+"""Reading from HTTP(S) servers, from OSS by signed URLs, and from AIStore through its HTTP gateway.
 
 Credentials come from the URL (signed URLs too) and ~/.netrc; HTTPS_PROXY and REQUESTS_CA_BUNDLE work as in requests.
 """
@@ -7,28 +7,38 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import threading
+import time
 from collections.abc import Generator
 from contextlib import closing
+from email.utils import parsedate_to_datetime
 from functools import cache
 
 import requests
 
+from wenet_uio.dataset.storage.oss_store import signed_url
 from wenet_uio.dataset.storage.settings import ais_endpoint, stall
-from wenet_uio.dataset.storage.versions import DriverError, RefusedError, Version, check_version, shown
+from wenet_uio.dataset.storage.versions import BusyError, DriverError, RefusedError, Version, check_version
+from wenet_uio.uris import shown
 
 CHUNK = 1 << 16
-"""Bytes that are passed on at a time."""
+"""Most bytes that are passed on at a time."""
 ALWAYS = {"Accept-Encoding": "identity"}
 """Headers of every request: byte ranges count stored bytes, not compressed ones."""
 RETRIED = frozenset((408, 425, 429))
 """HTTP statuses from 400 to 499 that may not be permanent."""
+COMPRESSED = frozenset(("gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"))
+"""Content encodings whose bytes are not those of the object."""
+PACKED_NAME = re.compile(r"\.t?gz(\?|$)")
+"""Some servers name the encoding of these objects, and send the object itself."""
+RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/")
 
 
 def find_version(uri: str) -> Version:
     """Version of an object, from the headers of a HEAD request or of a GET of one byte."""
     with closing(_request("HEAD", uri, {})) as response:
-        if response.ok:
+        if response.status_code == 200:
             return _version_from(response)
     # A signed URL may allow GET only.
     with closing(_request("GET", uri, {"Range": "bytes=0-0"})) as response:
@@ -44,13 +54,18 @@ def read_chunks(uri: str, start: int, end: int | None, version: Version) -> Gene
     with closing(_request("GET", uri, headers)) as response:
         _raise_for_status(response, uri)
         check_version(_version_from(response), version, uri)
-        skip = 0 if response.status_code == 206 else start  # a server without ranges sends the whole object
+        skip = start  # a server without ranges sends the whole object
+        if response.status_code == 206:
+            _check_range(response, start, end)
+            skip = 0
         yield from _within(response, skip, None if end is None else end - start)
 
 
 def _within(response: requests.Response, skip: int, left: int | None) -> Generator[bytes, None, None]:
     """The next `left` bytes (None: all) of an answer after its first `skip` bytes."""
-    for chunk in response.raw.stream(CHUNK, decode_content=False):
+    # read1 gives what has arrived. `stream` would wait for whole chunks, and a server that sends a byte a second would
+    # not be noticed.
+    while chunk := response.raw.read1(CHUNK, decode_content=False):
         kept = chunk[skip:][:left]
         skip = max(0, skip - len(chunk))
         if kept:
@@ -81,19 +96,27 @@ def _sessions() -> _Sessions:
 
 
 def _request(method: str, uri: str, headers: dict[str, str]) -> requests.Response:
-    return (
-        _sessions()
-        .get()
-        .request(method, _url(uri), headers=ALWAYS | headers, stream=True, timeout=stall(), allow_redirects=True)
-    )
+    """Send a request and follow redirects.
+
+    Raises:
+        RefusedError: the URL, or one that it redirects to, cannot be requested, or the redirects do not end.
+    """
+    session, url, headers = _sessions().get(), _url(uri, method), ALWAYS | headers
+    try:
+        return session.request(method, url, headers=headers, stream=True, timeout=stall(), allow_redirects=True)
+    except (requests.TooManyRedirects, ValueError) as error:  # errors of URLs are ValueErrors
+        raise RefusedError(f"{shown(uri)}: {shown(error)}") from None
 
 
-def _url(uri: str) -> str:
+def _url(uri: str, method: str) -> str:
+    """The URL of a request for an object."""
+    if uri.startswith("oss://"):
+        return signed_url(uri, method)
     if not uri.startswith("ais://"):
         return uri
     endpoint = ais_endpoint()
     if not endpoint:
-        raise DriverError(f"{uri}: set AIS_ENDPOINT to the http(s) address of the AIStore gateway")
+        raise DriverError(f"{shown(uri)}: set AIS_ENDPOINT to the http(s) address of the AIStore gateway")
     return f"{endpoint.rstrip('/')}/v1/objects/{uri.removeprefix('ais://')}"
 
 
@@ -108,8 +131,15 @@ def _version_from(response: requests.Response) -> Version:
 
 
 def _raise_for_status(response: requests.Response, uri: str) -> None:
+    """Check that an answer has an object, or a part of it, as it is in the store.
+
+    Raises:
+        FileNotFoundError, PermissionError, RefusedError: it does not, and another attempt would not help.
+        BusyError: the next attempt may succeed.
+    """
     status = response.status_code
-    if status < 400:
+    if status in (200, 206):
+        _refuse_compressed(response, uri)
         return
     found = f"{shown(uri)}: HTTP {status} {response.reason}"
     if status in (404, 410):
@@ -118,4 +148,38 @@ def _raise_for_status(response: requests.Response, uri: str) -> None:
         raise PermissionError(found)
     if status < 500 and status not in RETRIED:
         raise RefusedError(found)
-    raise ConnectionError(f"HTTP {status} {response.reason}")
+    seconds = _retry_after(response)
+    later = f", Retry-After {seconds:.0f} s" if seconds else ""
+    raise BusyError(f"HTTP {status} {response.reason}{later}", seconds)
+
+
+def _refuse_compressed(response: requests.Response, uri: str) -> None:
+    """Raises: RefusedError: the server compressed the object, so that its bytes and their number are others."""
+    encodings = {name.strip() for name in response.headers.get("Content-Encoding", "").lower().split(",")}
+    if found := encodings & COMPRESSED:
+        if found <= {"gzip", "x-gzip"} and PACKED_NAME.search(uri):
+            return
+        raise RefusedError(
+            f"{shown(uri)}: the server sends it with Content-Encoding {', '.join(sorted(found))}; "
+            "switch the compression off for this object"
+        )
+
+
+def _check_range(response: requests.Response, start: int, end: int | None) -> None:
+    """Raises: ConnectionError: the part of the object is not the one that was asked for."""
+    told = response.headers.get("Content-Range", "")
+    found = RANGE.match(told)
+    if not found or int(found[1]) != start or (end is not None and int(found[2]) >= end):
+        wanted = f"bytes {start}-{'' if end is None else end - 1}"
+        raise ConnectionError(f"asked for {wanted}, but Content-Range is {told!r}")
+
+
+def _retry_after(response: requests.Response) -> float:
+    """Seconds that the server asks to wait, as a number or as a date; 0 if it does not tell."""
+    told = response.headers.get("Retry-After", "")
+    if told.isdigit():
+        return float(told)
+    try:
+        return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0

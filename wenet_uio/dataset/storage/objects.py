@@ -21,7 +21,8 @@ from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.transfer import transfer, version_of
-from wenet_uio.dataset.storage.versions import DriverError, Version, shown
+from wenet_uio.dataset.storage.versions import NO_ROOM, DriverError, StorageError, Version
+from wenet_uio.uris import shown
 
 PACKED = (".tar.gz", ".tgz")
 """Names of archives that are unpacked into the cache before they are read."""
@@ -81,14 +82,46 @@ def is_plain(uri: str | Path) -> bool:
 
 
 @contextmanager
-def held_path(uri: str | Path) -> Iterator[str]:
-    """Path of a local file with the whole contents; a copy is not evicted before the end of the block.
+def held_path(uri: str | Path, version: Version | None = None) -> Iterator[str]:
+    """Path of a local file with the whole contents, as `open_or_hold` opens it. It is valid until the end of the block.
 
     Raises:
-        OSError: the file or object cannot be read.
+        OSError: the file or object cannot be read, or has another version.
     """
-    with open_whole(uri) as file:
-        yield str(file.name)
+    with open_or_hold(uri, version) as file:
+        yield file.name if isinstance(file.name, str) else f"/dev/fd/{file.fileno()}"
+
+
+def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
+    """Like `open_whole`, for contents that are read once: where the cache is full, they are held in memory.
+
+    Raises:
+        OSError: the file or object cannot be read, or has another version.
+    """
+    try:
+        return open_whole(uri, version)
+    except CacheFullError:
+        path = without_scheme(uri)
+    if is_remote(path):
+        found, packed = version or current_version(path), _in_memory()
+        cache.remembering(path, lambda: transfer(path, packed.write, 0, found.size, found))
+        packed.seek(0)
+    else:
+        packed = open(path, "rb")  # noqa: SIM115 - closed below, or by the caller
+    if not _is_packed(path):
+        return packed
+    with packed:
+        plain = _in_memory()
+        cache.unpack(packed, plain.write)
+    plain.seek(0)
+    return plain
+
+
+def _in_memory() -> BinaryIO:
+    """A file without a name, in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("object"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def open_whole(uri: str | Path, version: Version | None = None, parts: PartFiles | None = None) -> BinaryIO:
@@ -128,11 +161,8 @@ def read_bytes(uri: str | Path) -> bytes:
     Raises:
         OSError: the file or object cannot be read.
     """
-    try:
-        with open_whole(uri) as file:
-            return file.read()
-    except CacheFullError:
-        return read_range(str(uri), 0, None, Version(None))
+    with open_or_hold(uri) as file:
+        return file.read()
 
 
 def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes:
@@ -159,6 +189,8 @@ def check_cache() -> None:
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:
+        if error.errno in NO_ROOM:
+            return  # costs speed only
         raise OSError(
             f"{root}: the cache cannot be written ({error}); set WENET_UIO_CACHE to a folder that can"
         ) from None
@@ -203,14 +235,19 @@ def matches(pattern: str) -> list[str]:
     """URIs of the remote objects that match a glob pattern, sorted.
 
     Raises:
-        DriverError: the store cannot list its objects.
+        DriverError: the store cannot list its objects. StorageError: the store refuses or does not answer.
     """
     scheme = pattern.partition("://")[0]
     if scheme in ("http", "https", "ais"):
         raise DriverError(f"{shown(pattern)}: {scheme} cannot list; write a range such as {{000..511}} instead")
     filesystem, path = driver(pattern)
     start = pattern[: len(pattern) - len(path.lstrip("/"))] if pattern.endswith(path.lstrip("/")) else f"{scheme}://"
-    return [start + found.lstrip("/") for found in sorted(filesystem.glob(path))]
+    try:
+        found = sorted(filesystem.glob(path))
+    except Exception as error:  # drivers raise errors of any type
+        reason = " ".join(shown(error).split()) or type(error).__name__
+        raise StorageError(f"{shown(pattern)}: cannot be listed: {reason}") from None
+    return [start + name.lstrip("/") for name in found]
 
 
 def without_scheme(uri: str | Path) -> str:

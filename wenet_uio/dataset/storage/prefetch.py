@@ -28,6 +28,7 @@ import wenet_uio
 from wenet_uio.dataset.storage import cache, objects
 from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.versions import Version
+from wenet_uio.uris import shown
 
 CONNECTIONS = {"shards": 4, "files": 16}
 """Downloads at a time, of each kind of object."""
@@ -144,7 +145,7 @@ class _Fetcher:
                 time.sleep(ROOM_PAUSE)
                 continue
             except Exception as error:  # the worker that reads the object gets the same error and counts bad samples
-                print(f"prefetch: {error}", file=sys.stderr, flush=True)
+                print(f"prefetch: {shown(error)}", file=sys.stderr, flush=True)
                 return
             with self._lock:
                 if name in self._held:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
-from wenet_uio.dataset.storage.versions import shown
+from wenet_uio.uris import shown
 
 DEFAULT_DEADLINE = 300.0
 """Seconds."""
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-OSS_VARIABLES = {"key": "OSS_ACCESS_KEY_ID", "secret": "OSS_ACCESS_KEY_SECRET", "token": "OSS_SESSION_TOKEN"}
-"""Argument of ossfs -> the variable that holds its value; ossfs does not read these variables itself."""
 STORE_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     "oss": ("OSS_ENDPOINT", "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET"),
@@ -71,9 +70,36 @@ def ais_endpoint() -> str | None:
     return os.environ.get("AIS_ENDPOINT") or None
 
 
-def oss_credentials() -> dict[str, str]:
-    """Credentials of OSS as arguments of ossfs, for those variables that are set."""
-    return {name: os.environ[variable] for name, variable in OSS_VARIABLES.items() if variable in os.environ}
+class OssSettings(NamedTuple):
+    """Where and as whom objects of OSS are read; empty where a variable is not set."""
+
+    endpoint: str
+    key: str
+    secret: str
+    token: str
+    region: str
+    """Such as cn-hangzhou; with a region, requests are signed by version 4."""
+
+    @property
+    def signature(self) -> str:
+        """Version of the signatures, as oss2 names it."""
+        return "v4" if self.region else "v1"
+
+    def credentials(self) -> dict[str, str]:
+        """Arguments of ossfs, which does not read the variables itself; those that are set."""
+        given = {"key": self.key, "secret": self.secret, "token": self.token}
+        return {name: value for name, value in given.items() if value}
+
+
+def oss_settings() -> OssSettings:
+    """OSS_ENDPOINT, OSS_ACCESS_KEY_ID, OSS_ACCESS_KEY_SECRET, OSS_SESSION_TOKEN and OSS_REGION."""
+    return OssSettings(
+        endpoint=os.environ.get("OSS_ENDPOINT", ""),
+        key=os.environ.get("OSS_ACCESS_KEY_ID", ""),
+        secret=os.environ.get("OSS_ACCESS_KEY_SECRET", ""),
+        token=os.environ.get("OSS_SESSION_TOKEN", ""),
+        region=os.environ.get("OSS_REGION", "").removeprefix("oss-"),
+    )
 
 
 def describe_store(scheme: str) -> str:

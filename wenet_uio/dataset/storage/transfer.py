@@ -10,7 +10,8 @@ from typing import Any
 from wenet_uio.dataset.storage.backoff import Backoff
 from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.transports import transport
-from wenet_uio.dataset.storage.versions import DriverError, RefusedError, StorageError, Version, shown
+from wenet_uio.dataset.storage.versions import BusyError, DriverError, RefusedError, StorageError, Version
+from wenet_uio.uris import shown
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts."""
@@ -97,10 +98,10 @@ class _Patience:
         Raises:
             StorageError: the next attempt would be after the deadline.
         """
-        pause = self._backoff.next_pause()
+        pause = max(self._backoff.next_pause(), error.seconds if isinstance(error, BusyError) else 0.0)
         if time.monotonic() + pause > self._until:
-            found = " ".join(str(error).split()) or type(error).__name__
+            found = " ".join(shown(error).split()) or type(error).__name__
             raise StorageError(
                 f"{shown(self._uri)}: no data received for {deadline():g} s (WENET_UIO_DEADLINE): {found}"
-            ) from error
+            ) from None
         time.sleep(pause)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from wenet_uio.dataset.storage import driver_store, ftp_store, http_store
-from wenet_uio.dataset.storage.versions import Version
+from wenet_uio.dataset.storage.versions import DriverError, Version
+from wenet_uio.uris import is_shown_form
 
 
 class Transport(NamedTuple):
@@ -32,7 +33,7 @@ class Transport(NamedTuple):
 HTTP = Transport(http_store.find_version, http_store.read_chunks)
 FTP = Transport(ftp_store.find_version, ftp_store.read_chunks)
 DRIVER = Transport(driver_store.find_version, driver_store.read_chunks)
-TRANSPORTS = {"http": HTTP, "https": HTTP, "ais": HTTP, "ftp": FTP}
+TRANSPORTS = {"http": HTTP, "https": HTTP, "ais": HTTP, "oss": HTTP, "ftp": FTP}
 """Scheme -> transport. Every other scheme is read through its fsspec driver.
 
 http and ftp do not use fsspec's drivers, because those cannot tell a short answer from a whole one, do not give up a
@@ -41,5 +42,14 @@ connection that sends nothing, and one needs an event loop in every worker.
 
 
 def transport(uri: str) -> Transport:
-    """The transport of a URI."""
+    """The transport of a URI.
+
+    Raises:
+        DriverError: the URI is only the shown form of one with a password or signature.
+    """
+    if is_shown_form(uri):
+        raise DriverError(
+            f"{uri}: its password or signature was hidden when it was written to a report or train.yaml; "
+            "name the original list or config"
+        )
     return TRANSPORTS.get(uri.partition("://")[0], DRIVER)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
+
+from wenet_uio.uris import shown
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, quota or file size limit that is used up."""
 
 
 class StorageError(OSError):
@@ -15,6 +21,15 @@ class DriverError(ValueError):
 
 class RefusedError(StorageError):
     """The store refused a request; another attempt would get the same answer."""
+
+
+class BusyError(ConnectionError):
+    """The store is there and asks to be tried again later."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        """Seconds that the store asks to wait; 0 if it does not tell."""
 
 
 class ChangedError(RefusedError):
@@ -31,14 +46,6 @@ class Version:
     """Entity tag, or time of the last change; empty if the store does not tell."""
     md5: str = ""
     """Hexadecimal digest of the whole object; empty if the store does not tell."""
-
-
-def shown(uri: str) -> str:
-    """A URI for messages: without the password and without the signature."""
-    plain, signed, _ = uri.partition("?")
-    scheme, _, rest = plain.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" + ("?…" if signed else "")
 
 
 def check_version(found: Version, wanted: Version, uri: str) -> None:

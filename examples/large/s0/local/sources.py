@@ -9,6 +9,7 @@ from pydantic import field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.mixture import Weight
+from wenet_uio.config.yaml_file import read_yaml
 
 
 class Source(Section):
@@ -46,14 +47,9 @@ def read_sources(path: Path) -> tuple[Source, ...]:
         ConfigError: the file is missing or not a list of sources, or two sources have the same name. The message lists
             every problem.
     """
-    import yaml
-
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name the yaml of your corpora with --sources") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not yaml: {' '.join(str(error).split())}") from None
+    if not path.is_file():
+        raise ConfigError(f"{path}: No such file or directory; name the yaml of your corpora with --sources")
+    values = read_yaml(path)
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{path}: expected a list with a line `- {{name: …, data: …, weight: …}}` for each source")
     sources = parse(Sources, {"sources": values}, str(path)).sources

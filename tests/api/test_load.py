@@ -1,0 +1,108 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import wenet_uio
+from tests.api.conftest import RATE, bursts
+from wenet_uio.config import load_config
+from wenet_uio.export.torchscript import to_torchscript
+from wenet_uio.search.recogniser import load_recogniser
+
+PATHS = ("units.txt", "data/dict/lang_char.txt"), ("global_cmvn", "data/train/global_cmvn")
+
+
+def test_importing_the_package_is_light():
+    check = "import sys, wenet_uio; assert not {'torch', 'numpy', 'yaml'} & sys.modules.keys(); wenet_uio.nothing"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.stderr.strip().endswith("AttributeError: module 'wenet_uio' has no attribute 'nothing'")
+    assert set(wenet_uio.__all__) == set(dir(wenet_uio))
+    assert all(getattr(wenet_uio, name) for name in wenet_uio.__all__)
+
+
+def test_a_model_in_wenets_layout_opens_and_the_log_says_which_files_are_taken(golden, tmp_path, caplog, monkeypatch):
+    folder = tmp_path / "wenet"
+    shutil.copytree(golden / "u2pp_conformer", folder)
+    text = (folder / "train.yaml").read_text()
+    for name, path in PATHS:
+        text = text.replace(f": {name}\n", f": {path}\n")
+    (folder / "train.yaml").write_text(text.replace("cmvn: data/train/global_cmvn", "cmvn: global_cmvn"))
+    monkeypatch.chdir(tmp_path)
+    recogniser = wenet_uio.load_model(folder, device="cpu")
+    assert caplog.text.count(" is taken") == 2
+    assert f"tokenizer_conf.symbol_table_path data/dict/lang_char.txt: {folder}/units.txt is taken" in caplog.text
+    assert recogniser.transcribe(samples=bursts(), sample_rate=RATE).seconds == 6
+
+
+def test_weights_may_be_named(model):
+    shutil.copy(model / "final.pt", model / "epoch_3.pt")
+    (model / "final.pt").unlink()
+    expected = wenet_uio.load_model(model, checkpoint=model / "epoch_3.pt", device="cpu").transcribe("talk.wav")
+    assert wenet_uio.load_model(model / "epoch_3.pt", device="cpu").transcribe("talk.wav") == expected
+    with pytest.raises(FileNotFoundError, match=r"exp/conformer: neither avg\.pt nor final\.pt in it"):
+        wenet_uio.load_model(model)
+
+
+def test_a_torchscript_export_gives_the_transcript_of_its_run(model):
+    trained = wenet_uio.load_model(model, device="cpu")
+    (model / "final.zip").write_bytes(to_torchscript(load_recogniser(model).model.eval()))
+    exported = wenet_uio.load_model(model / "final.zip")
+    assert exported.modes == ["attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search"]
+    for mode in exported.modes:
+        found, expected = (each.transcribe("talk.wav", mode=mode) for each in (exported, trained))
+        assert found.text == expected.text
+        assert [word.start for word in found.words] == [word.start for word in expected.words]
+    with pytest.raises(ValueError, match="mode attention: exported models support attention_rescoring, ctc_greedy"):
+        exported.transcribe("talk.wav", mode="attention")
+    with pytest.raises(ValueError, match="exported models cannot stream here; load the checkpoint"):
+        exported.stream()
+    (model / "final.pt").unlink()
+    assert wenet_uio.load_model(model).transcribe("talk.wav").text == trained.transcribe("talk.wav").text
+    os.rename(model / "final.zip", "alone.zip")
+    with pytest.raises(FileNotFoundError, match=r"alone\.zip: no train\.yaml beside it or above"):
+        wenet_uio.load_model("alone.zip")
+
+
+def test_an_onnx_export_gives_the_transcript_of_its_run(model):
+    pytest.importorskip("onnxruntime")
+    from wenet_uio.export.onnx_files import to_onnx
+    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, wenet_graphs
+
+    trained = wenet_uio.load_model(model, device="cpu")
+    for name, chunks in (("offline", OFFLINE), ("streaming", Chunks(4, 2))):
+        (model / "onnx" / name).mkdir(parents=True)
+        graphs = wenet_graphs(load_recogniser(model).model.eval(), 23, chunks)
+        for file, graph in graphs.items():
+            (model / "onnx" / name / file).write_bytes(to_onnx(graph))
+    expected = trained.transcribe("talk.wav").text
+    assert wenet_uio.load_model(model / "onnx").transcribe("talk.wav").text == expected
+    decoding = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2}
+    chunked = trained.transcribe("talk.wav", decoding=decoding).text
+    assert wenet_uio.load_model(model / "onnx/streaming").transcribe("talk.wav").text == chunked
+
+
+def test_what_is_no_model_is_refused_by_name(model, tmp_path):
+    for path, message in (
+        ("none", "none: no such file or folder"),
+        (tmp_path, r"expected a folder with train\.yaml and avg\.pt or final\.pt, or an export \(final\.zip, onnx/\)"),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            wenet_uio.load_model(path)
+    (tmp_path / "sherpa").mkdir()
+    (tmp_path / "sherpa/model.onnx").touch()
+    with pytest.raises(FileNotFoundError, match=r"model\.onnx is for sherpa-onnx"):
+        wenet_uio.load_model("sherpa")
+    torch.save({"other": torch.zeros(1)}, model / "final.pt")
+    with pytest.raises(ValueError, match=r"final\.pt"):
+        wenet_uio.load_model(model)
+    config = yaml.safe_load((model / "train.yaml").read_text())
+    assert load_config(model / "train.yaml").tokenizer_conf.symbol_table_path == str(model / "units.txt")
+    config["dataset_conf"]["operators"] = [{"use": "os:system", "after": "decode", "evaluation": True}]
+    Path(model / "train.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ValueError, match="os:system"):
+        wenet_uio.load_model(model)

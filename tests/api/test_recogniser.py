@@ -1,0 +1,201 @@
+import io
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+import wenet_uio
+from tests.api.conftest import RATE, bursts, write_model
+from tests.dataset.storage.support.servers import serving
+from wenet_uio.audio.read import AudioError
+
+
+@pytest.fixture
+def recogniser(model):
+    return wenet_uio.load_model(model, device="cpu")
+
+
+def test_a_transcript_has_segments_words_and_tokens_with_times_and_confidences(recogniser):
+    result = recogniser.transcribe("talk.wav")
+    assert result.seconds == 6
+    assert len(result.segments) == 3
+    assert result.text == " ".join(segment.text for segment in result.segments)
+    for start, segment in zip((1, 3, 5), result.segments, strict=True):
+        assert (segment.start, segment.end) == pytest.approx((start - 0.01, start + 0.81), abs=0.03)
+        assert segment.words
+        for word in segment.words:
+            assert segment.start <= word.start < word.end <= segment.end
+            assert all(word.start < token.time < word.end for token in word.tokens)
+            assert 0 < word.confidence <= 1
+    assert result.words[0] == result.segments[0].words[0]
+
+
+def test_every_form_of_input_gives_the_same_text(recogniser):
+    expected = recogniser.transcribe("talk.wav").text
+    content = Path("talk.wav").read_bytes()
+    samples, rate = soundfile.read("talk.wav", dtype="int16")
+    forms = [Path("talk.wav"), open("talk.wav", "rb"), io.BytesIO(content), content, memoryview(content)]
+    for form in forms:
+        assert recogniser.transcribe(form).text == expected
+    for array in (samples, torch.from_numpy(samples), samples / np.float32(32768), samples[:, None]):
+        assert recogniser.transcribe(samples=array, sample_rate=rate).text == expected
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=lambda: Path("pipe").write_bytes(content))
+    writer.start()
+    assert recogniser.transcribe("pipe").text == expected
+    writer.join()
+    assert recogniser.transcribe("talk.mp3").text
+
+
+def test_several_inputs_are_batched_and_give_a_list_in_their_order(recogniser):
+    soundfile.write("two.wav", bursts(starts=(0, 2), seed=2), RATE)
+    soundfile.write("none.wav", bursts(starts=()), RATE)
+    paths = ["talk.wav", "none.wav", "two.wav"]
+    alone = [recogniser.transcribe(path, batch_size=1) for path in paths]
+    together = recogniser.transcribe(paths, batch_size=64)
+    assert [result.text for result in together] == [result.text for result in alone]
+    assert [len(result.segments) for result in together] == [3, 0, 2]
+    assert recogniser.transcribe([]) == []
+    assert recogniser.transcribe(["talk.wav"])[0].text == alone[0].text
+    arrays = [soundfile.read(path)[0] for path in paths]
+    found = recogniser.transcribe(samples=arrays, sample_rate=RATE)
+    assert [len(result.segments) for result in found] == [3, 0, 2]
+
+
+def test_every_mode_of_the_model_and_its_options_work(recogniser):
+    assert "attention_rescoring" in recogniser.modes
+    for mode in recogniser.modes:
+        assert recogniser.transcribe("talk.wav", mode=mode, beam_size=3).seconds == 6
+    plain = recogniser.transcribe("talk.wav").text
+    hot = recogniser.transcribe("talk.wav", hot_words=["h"], hot_word_score=30.0).text
+    assert hot.count("h") > plain.count("h")
+    chunked = recogniser.transcribe("talk.wav", decoding={"decoding_chunk_size": 4, "simulate_streaming": True})
+    assert len(chunked.segments) == 3
+
+
+def test_a_silent_channel_is_named_with_the_channels_that_are_not(recogniser, caplog):
+    samples = np.stack((np.zeros(6 * RATE, np.float32), bursts()), axis=1)
+    assert recogniser.transcribe(samples=samples, sample_rate=RATE).text == ""
+    assert "input 0: channel 0 is silent (below -60 dBFS); channels with sound: 1; choose one, or mix" in caplog.text
+    caplog.clear()
+    assert len(recogniser.transcribe(samples=samples, sample_rate=RATE, channel=1).segments) == 3
+    assert len(recogniser.transcribe(samples=samples, sample_rate=RATE, channel="mix").segments) == 3
+    assert not caplog.records
+
+
+def test_a_transcript_is_written_as_json_srt_and_vtt(recogniser):
+    result = recogniser.transcribe("talk.wav")
+    values = result.to_dict()
+    assert (values["text"], values["seconds"]) == (result.text, 6.0)
+    assert [segment["text"] for segment in values["segments"]] == [segment.text for segment in result.segments]
+    assert values["segments"][0]["words"][0].keys() == {"word", "start", "end", "confidence"}
+    srt, vtt = result.to_srt(), result.to_vtt()
+    assert srt.startswith("1\n00:00:01,")
+    assert vtt.startswith("WEBVTT\n\n00:00:01.")
+    assert srt.count(" --> ") == vtt.count(" --> ") == 3
+    empty = replace(result, segments=())
+    assert (empty.text, empty.to_srt(), empty.to_vtt()) == ("", "", "WEBVTT\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ValueError, "give either audio"),
+        ({"audio": 3}, TypeError, "audio: expected a path, a file object, bytes or samples, found int"),
+        ({"audio": np.zeros(9)}, ValueError, "needs its sample rate"),
+        ({"samples": np.zeros(9)}, ValueError, "samples= and sample_rate= belong together"),
+        ({"samples": np.zeros((2, 900)), "sample_rate": RATE}, ValueError, r"expected shape .*, found \(2, 900\)"),
+        ({"samples": np.zeros(9, np.int64), "sample_rate": RATE}, ValueError, "found int64"),
+        ({"samples": np.zeros(9), "sample_rate": 0}, ValueError, "sample_rate: expected above 0 Hz"),
+        ({"samples": np.zeros(0), "sample_rate": RATE}, AudioError, "input 0: no samples"),
+        ({"samples": np.full(RATE, np.nan), "sample_rate": RATE}, AudioError, "input 0: .*damaged"),
+        ({"audio": "none.wav"}, AudioError, "none.wav: No such file"),
+        ({"audio": b"RIFF"}, AudioError, "input 0: "),
+        ({"audio": ["talk.wav", b""]}, AudioError, "input 1: empty"),
+        ({"audio": io.StringIO("x")}, AudioError, "open the file in mode 'rb'"),
+        ({"audio": "talk.wav", "mode": "greedy"}, ValueError, "unknown decode mode greedy; known: "),
+        ({"audio": "talk.wav", "mode": "rnnt_beam_search"}, ValueError, "trained with transducer_weight 0; it can do "),
+        ({"audio": "talk.wav", "beem": 3}, TypeError, "beem"),
+        ({"audio": "talk.wav", "channel": 4}, AudioError, r"channel 4 \(counted from 0\) requested"),
+        ({"audio": "talk.wav", "hot_words": "abc"}, ValueError, "hot_words: expected a list of phrases"),
+        ({"audio": "talk.wav", "hot_words": ["xyz"]}, ValueError, "hot_words: the units can spell no phrase: xyz"),
+        ({"audio": "talk.wav", "hot_words": ["a"], "mode": "attention"}, ValueError, "hot_words is not used by"),
+        ({"audio": "talk.wav", "decoding": {"beem": 3}}, ValueError, "decoding: unknown beem; known: beam_size"),
+        ({"audio": "talk.wav", "device": "gpu"}, ValueError, "device gpu: unknown; known: auto, cpu"),
+        ({"audio": "talk.wav", "batch_size": 0}, ValueError, "batch_size: expected 1 or more"),
+    ],
+)
+def test_wrong_arguments_are_named(recogniser, arguments, error, message):
+    with pytest.raises(error, match=message):
+        recogniser.transcribe(**arguments)
+
+
+def test_a_stream_gives_partial_texts_and_the_text_of_simulated_streaming(recogniser):
+    samples = bursts(seconds=3, starts=(0, 1))
+    decoding = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2, "simulate_streaming": True}
+    for mode in recogniser.modes:
+        options = {"mode": mode, "beam_size": 4}
+        whole = recogniser.transcribe(samples=samples, sample_rate=RATE, pause=0, decoding=decoding, **options)
+        stream = recogniser.stream(chunk_size=4, left_chunks=2, **options)
+        partial = []
+        for start in range(0, len(samples), 1000):
+            stream.accept(samples[start : start + 1000])
+            partial.append(stream.partial)
+        result = stream.finish()
+        assert result.text == whole.text
+        assert (result.seconds, len(result.segments)) == (3, 1)
+        assert partial[0] == ""
+        assert len(set(partial)) > 2
+        assert partial[-1] != ""
+    assert recogniser.stream().finish().text == ""
+    with pytest.raises(ValueError, match="decoding_chunk_size 0: a stream needs 1 or more encoder frames"):
+        recogniser.stream(chunk_size=0)
+
+
+def test_a_model_with_full_context_decodes_windows_again_and_says_so(tmp_path, caplog):
+    folder = write_model(tmp_path / "whole", use_dynamic_chunk=False, causal=False)
+    recogniser = wenet_uio.load_model(folder, device="cpu")
+    samples = bursts()
+    stream = recogniser.stream(window=2.0)
+    assert "no streaming, windows of up to 2 s are decoded again: the model was trained with full con" in caplog.text
+    partial = []
+    for start in range(0, len(samples), 1600):
+        stream.accept(samples[start : start + 1600])
+        partial.append(stream.partial)
+    result = stream.finish()
+    assert len(set(partial)) > 3
+    assert result.text.startswith(partial[4][:1])
+    times = [token.time for token in result.segments[0].tokens]
+    assert times == sorted(times)
+    assert 5 < times[-1] < 6
+    assert recogniser.stream().finish().segments == ()
+
+
+def test_audio_may_be_a_url(recogniser, tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    expected = recogniser.transcribe("talk.wav").text
+    with serving(tmp_path) as server:
+        assert recogniser.transcribe(f"{server.url}/talk.wav").text == expected
+        with pytest.raises(OSError, match=r"/none\.wav"):
+            recogniser.transcribe(f"{server.url}/none.wav")
+
+
+def test_other_file_objects_and_names_work_in_any_order(recogniser, tmp_path):
+    first = recogniser.transcribe("talk.wav")
+    stream = recogniser.stream()
+    stream.accept(bursts()[: 2 * RATE])
+    assert recogniser.transcribe("talk.wav") == first  # while a stream is open
+    with_channel = recogniser.transcribe("talk.wav", channel=0, device="cpu")
+    assert with_channel == first
+    stream.accept(bursts()[2 * RATE :])
+    assert stream.finish().seconds == 6
+    (tmp_path / "folder.wav").mkdir()
+    with pytest.raises(AudioError, match=r"folder\.wav: "):
+        recogniser.transcribe("folder.wav")
+    short = recogniser.transcribe(samples=np.ones(10, np.float32), sample_rate=RATE)
+    assert (short.text, short.segments) == ("", ())

@@ -1,0 +1,82 @@
+import os
+
+import pytest
+
+from tests.dataset.support.tars import everything
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.text_corpus import TextCorpus
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.types import SampleRef
+
+LAST = SampleRef(0, 11)
+
+
+@pytest.fixture
+def raw(make_lists):
+    return make_lists(12, per_shard=100)["raw"]
+
+
+def rewrite(path, data):
+    """Write other contents into the same file."""
+    with open(path, "r+b") as file:
+        file.truncate(0)
+        file.write(data)
+
+
+def contents(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 1000])
+def test_a_list_cut_in_place_is_an_error_and_kills_no_process(raw, kept):
+    corpus = open_list(raw, "raw")
+    corpus.read(LAST)
+    rewrite(raw, contents(raw)[:kept])
+    for row in (0, 11):
+        with pytest.raises(ListError, match=r"raw.list: changed since it was indexed; start again"):
+            corpus.read(SampleRef(0, row))
+    with pytest.raises(ListError, match="changed since it was indexed"):
+        corpus.texts(LAST)
+
+
+def test_a_list_with_other_lines_of_the_same_size_is_an_error(raw):
+    corpus = open_list(raw, "raw")
+    rewrite(raw, contents(raw).replace(b'"key": "utt00', b'"key": "utt99'))
+    with pytest.raises(ListError, match="changed since it was indexed"):
+        corpus.read(LAST)
+    assert open_list(raw, "raw").read(LAST).key == "utt9911"
+
+
+def test_a_list_that_is_touched_or_written_back_is_read_on(raw):
+    corpus, data = open_list(raw, "raw"), contents(raw)
+    os.utime(raw, (0, 0))
+    assert len(everything(corpus)) == 12
+    rewrite(raw, data[:500])
+    with pytest.raises(ListError, match="changed since"):
+        corpus.read(LAST)
+    rewrite(raw, data)
+    os.utime(raw, (1, 1))
+    assert len(everything(corpus)) == 12
+
+
+def test_a_list_that_is_replaced_is_read_on_as_it_was_opened(raw, tmp_path):
+    corpus = open_list(raw, "raw")
+    expected = corpus.read(LAST).text
+    (tmp_path / "other").write_bytes(contents(raw)[:300])
+    os.replace(tmp_path / "other", raw)
+    assert corpus.read(LAST).text == expected
+
+
+def test_a_text_file_and_a_pair_cut_in_place_are_errors(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("".join(f"text {number}\n" for number in range(2000)))
+    alone, pair = TextCorpus(f"{tmp_path}/a.txt"), TextCorpus(f"{tmp_path}/a.txt", f"{tmp_path}/b.txt")
+    assert pair.read(SampleRef(1, 999)).source == "text 1999"
+    rewrite(tmp_path / "b.txt", b"text 0\n")
+    assert alone.read(SampleRef(1, 999)).text == "text 1999"
+    with pytest.raises(ListError, match=r"b.txt: changed since it was indexed"):
+        pair.read(SampleRef(1, 999))
+    rewrite(tmp_path / "a.txt", b"")
+    with pytest.raises(ListError, match=r"a.txt: changed since it was indexed"):
+        alone.read(SampleRef(1, 999))

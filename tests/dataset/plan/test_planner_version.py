@@ -1,0 +1,92 @@
+"""Plans are those of the version of the planner that the states of runs name."""
+
+import hashlib
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from tests.dataset.plan.test_epoch_plan import small_scales
+from tests.dataset.support.synthetic import IndexOnlyCorpus
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.passes import Passes, origin
+from wenet_uio.dataset.plan import groups
+from wenet_uio.dataset.plan.epoch_plan import PLANNER, EpochPlan, divide
+from wenet_uio.dataset.plan.measure import measure_of
+from wenet_uio.dataset.randomness import draw
+
+small_scales = pytest.fixture(autouse=True, scope="module")(small_scales)
+
+DYNAMIC = {"batch_type": "dynamic", "max_frames_in_batch": 3000}
+CASES = {
+    "static": {"batch_conf": {"batch_size": 7}, "shuffle": True},
+    "dynamic": {"batch_conf": DYNAMIC, "speed_perturb": True, "filter_conf": {"min_length": 100, "max_length": 2500}},
+    "dynamic, no jitter": {"batch_conf": {**DYNAMIC, "length_jitter": 0.0}},
+    "dynamic, quadratic": {
+        "batch_conf": {"batch_type": "dynamic", "batch_duration": 40.0, "quadratic_duration": 15.0, "batch_size": 9}
+    },
+    "bucket": {
+        "batch_conf": {"batch_type": "bucket", "bucket_boundaries": (300, 700), "bucket_batch_sizes": (16, 8, 4)}
+    },
+    "bins": {
+        "batch_conf": {
+            "batch_type": "bucket",
+            "bucket_duration_bins": ((5.0, 20), (5.0, 60), (30.0, 30), (30.0, 60)),
+            "bucket_batch_size": (16, 12, 8, 4),
+        }
+    },
+    "semi-sorted": {"batch_conf": {**DYNAMIC, "use_semi_sorted_batching": True}},
+    "random order": {"batch_conf": {**DYNAMIC, "length_order": "random"}},
+    "rising order": {"batch_conf": {**DYNAMIC, "length_order": "rising"}},
+}
+PLANS = {2: "bd15026798a0e8a6"}
+"""Digest of all plans below by version of the planner."""
+
+
+class WholeNumbers(IndexOnlyCorpus):
+    """A corpus of whole random numbers, which are the same on every machine and with every numpy."""
+
+    def drawn(self, total, seed):
+        numbers = np.arange(total, dtype=np.uint64)
+        lengths, texts, keys = (draw(1000 * seed + purpose, numbers) for purpose in range(3))
+        return 8000 + lengths % np.uint64(300_000), 1 + texts % np.uint64(60), keys
+
+
+def plans(corpus, conf, seed=1):
+    """A line for each batch of some passes."""
+    measure = measure_of(DatasetConf(**conf), training=True, text_length_is_tokens=True)
+    for data_pass, world_size in ((0, 1), (3, 4)):
+        one_pass = Passes(corpus).corpus_of(data_pass)
+        plan = EpochPlan(one_pass, measure, seed=seed, epoch=data_pass, division=divide(one_pass, world_size))
+        for index in range(plan.num_batches):
+            for piece in plan.batch(index).pieces:
+                shards, rows = origin(one_pass, piece.shards, piece.rows)
+                samples = zip(shards, rows, (100 * piece.speeds).round(), piece.seeds, strict=True)
+                yield " ".join(f"{shard}.{row}.{speed:.0f}.{seed % 1000}" for shard, row, speed, seed in samples)
+            yield "end"
+
+
+def mixture(per_batch):
+    corpora = [WholeNumbers(counts, seed=seed) for seed, counts in enumerate(((40,) * 4, (60,), (25,) * 3))]
+    for number, corpus in enumerate(corpora):
+        corpus.digest = f"{number:032x}"
+    return Mixture(
+        "mixture",
+        [Source(corpus, share) for corpus, share in zip(corpora, (0.3, 0.5, 0.2), strict=True)],
+        190,
+        per_batch,
+    )
+
+
+def test_a_change_of_the_plans_raises_the_version_of_the_planner():
+    digest = hashlib.sha256()
+    corpora = {"small": WholeNumbers([30, 50, 70]), "lanes": WholeNumbers([25] * 40)}
+    for name, conf in CASES.items():
+        for size, corpus in corpora.items():
+            digest.update("\n".join([name, size, *plans(corpus, conf)]).encode())
+    with patch.object(groups, "SMALL_GROUP", 1):
+        digest.update("\n".join(plans(corpora["small"], CASES["dynamic"])).encode())
+    for per_batch in (False, True, "weighted", "round_robin"):
+        digest.update("\n".join(plans(mixture(per_batch), {"batch_conf": DYNAMIC})).encode())
+    assert PLANS.get(PLANNER) == digest.hexdigest()[:16], "plans have changed: raise PLANNER, and add the new digest"

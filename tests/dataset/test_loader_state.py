@@ -1,0 +1,139 @@
+"""States of the loader: what a state names, and which states are refused."""
+
+import json
+
+import pytest
+
+from tests.dataset.support.loading import loader, same
+from wenet_uio.dataset.cursor import IN_EARLIER_STATES
+from wenet_uio.dataset.ledger import Ledger
+from wenet_uio.dataset.plan import epoch_plan
+from wenet_uio.dataset.plan.pieces import PlannedBatch
+
+
+@pytest.fixture
+def lists(make_lists):
+    return make_lists(20)
+
+
+@pytest.fixture
+def in_three(monkeypatch):
+    """Every step has several micro-batches."""
+    step = epoch_plan.EpochPlan.step
+
+    def in_three(plan, *place):
+        planned = step(plan, *place)
+        pieces = [part for piece in planned.pieces for part in (piece[:1], piece[1:2], piece[2:])]
+        return PlannedBatch(planned.index, tuple(piece for piece in pieces if len(piece)))
+
+    monkeypatch.setattr(epoch_plan.EpochPlan, "step", in_three)
+
+
+@pytest.mark.parametrize("options", [{}, {"epoch_steps": 100}, {"num_workers": 1}])
+@pytest.mark.parametrize("taken", [1, 2, 3, 4])
+def test_a_state_between_micro_batches_resumes_with_the_next_one(lists, in_three, options, taken):
+    expected = list(loader(lists["raw"], "raw"))
+    one = loader(lists["raw"], "raw", **options)
+    stream = iter(one)
+    read = [next(stream) for _ in range(taken)]
+    other = loader(lists["raw"], "raw", **options)
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    rest = [batch for batch, _ in zip(other, expected[taken:], strict=False)]
+    assert all(same(*pair) for pair in zip(read + rest, expected, strict=True))
+    assert (other.cursor.data_pass, other.cursor.position) == (1, 0)
+
+
+def test_a_break_between_micro_batches_goes_on_with_the_next_one(lists, in_three):
+    expected = list(loader(lists["raw"], "raw"))
+    one = loader(lists["raw"], "raw")
+    read = [next(iter(one)) for _ in range(4)]
+    assert all(same(*pair) for pair in zip([*read, *one], expected, strict=True))
+
+
+def test_several_ranks_have_no_state_between_micro_batches(lists, in_three):
+    one, other = (loader(lists["raw"], "raw", rank=rank, world_size=2) for rank in (0, 1))
+    stream = iter(one)
+    assert not next(stream).closes_step
+    with pytest.raises(ValueError, match="at the end of a step: after a batch whose closes_step is true"):
+        one.state_dict()
+    while not next(stream).closes_step:
+        pass
+    other.load_state_dict(one.state_dict())
+    alone = loader(lists["raw"], "raw")
+    next(iter(alone))
+    with pytest.raises(ValueError, match="inside a step of one rank: resume it on one rank"):
+        other.load_state_dict(alone.state_dict())
+
+
+def test_bad_samples_of_a_step_that_was_resumed_in_its_middle_are_in_the_ledger_once(lists, in_three, tmp_path):
+    with open(lists["raw"], "a") as file:
+        file.write('{"key": "lost", "wav": "nowhere.wav", "txt": "a"}\n')
+
+    def make():
+        return loader(lists["raw"], "raw", ledger=Ledger(tmp_path / "bad.jsonl"))
+
+    one = make()
+    for line in open(lists["raw"]).readlines()[:10]:
+        open(line.split('"wav": "')[1].split('"')[0], "wb").close()
+    stream = iter(one)
+    next(stream)
+    state = one.state_dict()
+    next(stream)
+    other = make()
+    other.load_state_dict(state)
+    list(other)
+    keys = [json.loads(line)["key"] for line in open(tmp_path / "bad.jsonl")]
+    assert sorted(keys) == ["lost", *(f"utt{number:04d}" for number in range(10))]
+
+
+def test_a_state_between_micro_batches_of_changed_data_starts_the_pass_over_if_that_is_allowed(lists, in_three):
+    one = loader(lists["raw"], "raw")
+    next(iter(one))
+    other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
+    with pytest.raises(ValueError, match="changed since the checkpoint"):
+        other.load_state_dict(one.state_dict())
+    other.load_state_dict(one.state_dict(), allow_changes=True)
+    assert sum(len(batch) for batch in other) == 20
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_changed_shuffle_is_refused_within_an_epoch_and_taken_between_epochs(lists, shuffle):
+    one = loader(lists["raw"], "raw", conf={"shuffle": shuffle})
+    one.set_epoch(1)
+    next(iter(one))
+    other = loader(lists["raw"], "raw", conf={"shuffle": not shuffle})
+    with pytest.raises(ValueError, match=r"shuffle changed since the checkpoint, which is inside epoch 1"):
+        other.load_state_dict(one.state_dict())
+    one.set_epoch(2)
+    other.load_state_dict(one.state_dict())
+    assert sum(len(batch) for batch in other) == 20
+
+
+def test_another_version_of_the_planner_is_refused_within_an_epoch_and_taken_between_epochs(lists, monkeypatch):
+    one, other = loader(lists["raw"], "raw"), loader(lists["raw"], "raw")
+    next(iter(one))
+    inside = one.state_dict()
+    one.set_epoch(3)
+    monkeypatch.setattr("wenet_uio.dataset.cursor.PLANNER", 99)
+    with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version \d+, now 99\) changed .* epoch 0"):
+        other.load_state_dict(inside)
+    other.load_state_dict(one.state_dict())
+    assert other.epoch == 3
+    other.load_state_dict(inside, allow_changes=True)
+    assert (other.epoch, other.cursor.position) == (0, 0)
+
+
+def test_states_before_the_planner_had_a_version_are_taken_between_epochs(lists):
+    one, other = loader(lists["raw"], "raw"), loader(lists["raw"], "raw")
+    next(iter(one))
+    inside = one.state_dict()
+    one.set_epoch(3)
+    earlier, inside = (
+        {key: value for key, value in state.items() if key not in {*IN_EARLIER_STATES, "reshuffle"}}
+        for state in (one.state_dict(), inside)
+    )
+    other.load_state_dict(earlier)
+    assert other.epoch == 3
+    assert sum(len(batch) for batch in other) == 20
+    with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version 1, now \d+\) changed"):
+        other.load_state_dict(inside)

@@ -1,0 +1,115 @@
+"""The loader in loops that are not those of this package."""
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+import wenet_uio.dataset
+from wenet_uio.config import parse_config
+from wenet_uio.dataset import Batch, LoaderOptions, build_loader
+
+README = Path(wenet_uio.dataset.__file__).with_name("README.md")
+BATCHES = {"batch_conf": {"batch_type": "static", "batch_size": 4}, "fbank_conf": {"num_mel_bins": 10}}
+CONFIG = parse_config({"dataset_conf": BATCHES}, "test")
+
+
+@pytest.fixture
+def data(make_lists, tmp_path, monkeypatch):
+    """train.list and dev.list with 14 utterances each."""
+    monkeypatch.chdir(tmp_path)
+    path = make_lists(14)["raw"]
+    for name in ("train.list", "dev.list"):
+        shutil.copy(path, name)
+    return "train.list"
+
+
+def collated(examples):
+    return [(example.key, len(example.feats), example.labels) for example in examples]
+
+
+def test_the_examples_of_the_readme_run(data, capsys):
+    examples = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    assert len(examples[0].splitlines()) <= 15
+    names = {}
+    for example in examples:
+        exec(compile(example, str(README), "exec"), names)
+    assert names["train"].epoch == 3
+    assert len(re.findall(r"\(\d+, 23\)", capsys.readouterr().out)) == 14
+
+
+@pytest.mark.parametrize("by_len", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_every_utterance_is_read_in_each_of_three_epochs(data, training, by_len):
+    loader = build_loader(data, "raw", CONFIG, None, training=training)
+    for epoch in range(3):
+        keys = Counter()
+        if by_len:
+            batches = iter(loader)
+            for _ in range(len(loader)):
+                keys.update(next(batches).keys)
+        else:
+            for batch in loader:
+                keys.update(batch.keys)
+        assert (len(keys), set(keys.values())) == (14, {1})
+        assert loader.epoch == epoch + 1
+
+
+def test_features_alone_need_neither_units_nor_texts(data):
+    text = Path(data).read_text()
+    Path(data).write_text(re.sub(r'"txt": "[^"]*"', '"txt": ""', text))
+    batches = list(build_loader(data, "raw", CONFIG, None, training=True))
+    assert sum(map(len, batches)) == 14
+    assert all(batch.feats.shape[2] == 10 and not batch.target.numel() for batch in batches)
+
+
+def test_any_function_is_a_tokenizer(data):
+    def letters(text):
+        return (ord(letter) for letter in text)
+
+    batches = list(build_loader(data, "raw", CONFIG, letters, training=True))
+    assert sum(map(len, batches)) == 14
+    for batch in batches:
+        for text, labels, length in zip(batch.texts, batch.target, batch.target_lengths, strict=True):
+            assert labels[:length].tolist() == [ord(letter) for letter in text]
+    counting = parse_config({"dataset_conf": BATCHES | {"filter_conf": {"max_tps": 100}}}, "test")
+    with pytest.raises(ValueError, match="counts tokens before planning .* needs a Tokenizer"):
+        build_loader(data, "raw", counting, letters, training=True)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_function_makes_what_the_loader_yields(data, workers):
+    plain = list(build_loader(data, "raw", CONFIG, None, training=False))
+    options = LoaderOptions(collate=collated, num_workers=workers)
+    loader = build_loader(data, "raw", CONFIG, None, training=False, options=options)
+    found = list(loader)
+    assert sum(map(len, found)) == 14
+    assert len(found) == 4
+    assert all(frames > 0 and labels == () for batch in found for _, frames, labels in batch)
+    assert all(isinstance(batch, Batch) and batch.collated is None for batch in plain)
+    with pytest.raises(ValueError, match="collate needs features that the data workers compute"):
+        LoaderOptions(collate=collated, defer_features=True)
+
+
+def test_a_break_in_validation_begins_again_and_in_training_continues(data):
+    for training in (False, True):
+        loader = build_loader(data, "raw", CONFIG, None, training=training)
+        first = next(iter(loader)).keys
+        batches = list(loader)
+        assert (batches[0].keys == first) is not training
+        assert len(batches) == 3 + (not training)
+        assert loader.epoch == 1
+        assert torch.is_tensor(next(iter(loader)).feats)
+
+
+def test_validation_continues_from_a_loaded_state(data):
+    loader = build_loader(data, "raw", CONFIG, None, training=False)
+    next(iter(loader))
+    state = loader.state_dict()
+    other = build_loader(data, "raw", CONFIG, None, training=False)
+    other.load_state_dict(state)
+    assert len(list(other)) == 3

@@ -1,0 +1,160 @@
+"""Workers that crash, are killed, or run out of shared memory."""
+
+import os
+import shutil
+import signal
+import time
+from collections import namedtuple
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.audio.support.crashing import crash_at_marked, mark
+from tests.dataset.support.loading import loader, same
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.ledger import Ledger
+from wenet_uio.files import read_lines
+
+MARKED = ("utt0003", "utt0017")
+CUT = {"batch_conf": {"batch_type": "static", "batch_size": 6, "max_frames_in_batch": 150}}
+
+
+@pytest.fixture
+def marked_list(make_lists, tmp_path):
+    """A raw list with two utterances that crash the decoder."""
+    raw = make_lists(40)["raw"]
+    open_list(raw, "raw")
+    for key in MARKED:
+        mark(tmp_path / f"wav/{key}.wav")
+    return raw
+
+
+def contents(batches):
+    return [(batch.index, batch.keys, batch.closes_step, batch.feats) for batch in batches]
+
+
+def equal(left, right):
+    assert [each[:3] for each in left] == [each[:3] for each in right]
+    assert all(torch.equal(mine[3], theirs[3]) for mine, theirs in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("conf", "number"),
+    [({}, signal.SIGSEGV), (CUT, signal.SIGSEGV), ({}, signal.SIGABRT), ({}, signal.SIGBUS)],
+    ids=["whole steps", "steps of several micro-batches", "abort", "bus error"],
+)
+def test_samples_that_crash_the_decoder_are_bad_and_all_others_are_read_once(
+    marked_list, tmp_path, monkeypatch, number, conf
+):
+    whole = list(loader(marked_list, "raw", conf=conf))
+    crash_at_marked(monkeypatch, number)
+    ledger = Ledger(tmp_path / "bad.jsonl")
+    found = list(loader(marked_list, "raw", conf=conf, num_workers=2, prefetch=3, ledger=ledger))
+    assert [batch.planned for batch in found] == [batch.planned for batch in whole]
+    assert [(batch.index, batch.closes_step) for batch in found] == [(b.index, b.closes_step) for b in whole]
+    for ours, theirs in zip(found, whole, strict=True):
+        assert sorted([*ours.keys, *(skipped.key for skipped in ours.skipped)]) == sorted(theirs.keys)
+        assert same(ours, theirs) or ours.skipped
+    lines = read_lines(tmp_path / "bad.jsonl")
+    assert sorted(line["key"] for line in lines) == sorted(MARKED)
+    name = signal.Signals(number).name
+    assert all(f"the decoder crashed its process ({name})" in line["detail"] for line in lines)
+    assert all(line["detail"].startswith(str(tmp_path / "wav")) for line in lines)
+
+
+def test_a_loader_goes_on_after_a_crash_in_later_epochs_and_in_shares(marked_list, monkeypatch):
+    crash_at_marked(monkeypatch)
+    one = loader(marked_list, "raw", num_workers=1)
+    for _ in range(2):
+        assert sum(len(batch) for batch in one) == 38
+    evaluated = loader(marked_list, "raw", training=False, num_workers=2)
+    assert sum(len(batch) for number in range(2) for batch in evaluated.share(number, 2)) == 38
+
+
+def test_the_state_after_a_crash_resumes_at_the_next_batch(marked_list, monkeypatch):
+    crash_at_marked(monkeypatch)
+    whole = contents(loader(marked_list, "raw", num_workers=1))
+    one, other = (loader(marked_list, "raw", num_workers=1) for _ in range(2))
+    first = contents(islice(one, len(whole) // 2))
+    other.load_state_dict(one.state_dict())
+    equal(first + contents(other), whole)
+
+
+def test_a_killed_worker_is_an_error_of_the_machine(make_lists, monkeypatch, tmp_path):
+    raw = make_lists(20)["raw"]
+    open_list(raw, "raw")
+    mark(tmp_path / "wav/utt0003.wav")
+    crash_at_marked(monkeypatch, signal.SIGKILL)
+    with pytest.raises(ChildProcessError, match=r"a data worker was killed \(SIGKILL\).*memory ran out.*--num_workers"):
+        list(loader(raw, "raw", num_workers=2))
+
+
+def test_a_crash_outside_of_decoders_ends_the_run_after_one_retry(make_lists, monkeypatch, tmp_path):
+    tries = tmp_path / "tries"
+
+    def crash(example):
+        with tries.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    one = loader(make_lists(20)["raw"], "raw", num_workers=1)
+    one.reader.chain += (crash,)
+    with pytest.raises(
+        ChildProcessError, match=r"crashed \(SIGSEGV\), and not in a decoder.*look at operators of dataset_conf"
+    ):
+        list(one)
+    assert len(set(Path(tries).read_text().split())) == 2
+
+
+def test_an_error_of_a_worker_is_raised_as_it_is(make_lists):
+    def fail(example):
+        raise RuntimeError("this is why")
+
+    one = loader(make_lists(20)["raw"], "raw", num_workers=1)
+    one.reader.chain += (fail,)
+    with pytest.raises(RuntimeError, match="this is why"):
+        list(one)
+
+
+def test_a_crash_does_not_interrupt_the_main_thread_elsewhere(make_lists, tmp_path, monkeypatch):
+    raw = make_lists(40)["raw"]
+    last = list(loader(raw, "raw"))[-1].keys[0]
+    mark(tmp_path / f"wav/{last}.wav")
+    crash_at_marked(monkeypatch)
+    before = children()
+    batches = iter(loader(raw, "raw", num_workers=1, prefetch=40))
+    first = next(batches)
+    (worker,) = children() - before
+    give_up = time.monotonic() + 60
+    while Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z":  # until it has crashed
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    assert len(first) + sum(len(batch) for batch in batches) == 39
+
+
+def test_full_shared_memory_is_an_error_that_says_how_to_make_it_larger(make_lists, monkeypatch):
+    usage = namedtuple("usage", "free")
+    raw = make_lists(20)["raw"]
+    free = 10**9
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(free))
+    with pytest.raises(OSError, match="^/dev/shm is full.*--shm-size.*fewer workers"):
+        free = 1000
+        list(loader(raw, "raw", num_workers=1))
+    free = 10**6
+
+    def no_room(size):
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_3>: Success (0)")
+
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", no_room)
+    with pytest.raises(RuntimeError, match="unable to allocate"):  # for another reason
+        list(loader(raw, "raw", num_workers=1))
+    monkeypatch.setattr("wenet_uio.dataset.batch_memory.is_shared_memory_full", lambda size: size > 0)
+    with pytest.raises(OSError, match="^/dev/shm is full"):
+        list(loader(raw, "raw", num_workers=1))
+    assert len(list(loader(raw, "raw"))) > 1
+
+
+def children():
+    return {int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()}

@@ -1,0 +1,1 @@
+"""The Python interface to trained models; `import wenet_uio` gives its names."""

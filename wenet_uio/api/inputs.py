@@ -1,0 +1,127 @@
+"""Audio of any form as a source that the package can read: a path of a file, or encoded bytes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from wenet_uio.audio.read import AudioError, Channel, Source, audio_info
+from wenet_uio.dataset.storage.objects import is_remote, open_whole
+from wenet_uio.search.speech import measure_levels
+
+SILENT = -60.0
+"""dB of full scale; a channel that is never louder is silent."""
+MOST_CHANNELS = 64
+"""Columns of an array; more are a transposed array."""
+
+log = logging.getLogger(__name__)
+
+
+class Input:
+    """A recording: a path or URL, a file object, encoded bytes, or samples."""
+
+    def __init__(self, audio: Any, number: int = 0, sample_rate: int | None = None) -> None:
+        """`audio` is read when `open` is called.
+
+        Args:
+            number: place among the inputs, for the name in messages.
+            sample_rate: in Hz; None unless `audio` is an array of samples.
+
+        Raises:
+            TypeError: `audio` is none of these.
+            ValueError: an array has the wrong shape or type, or has no sample rate.
+        """
+        self._audio = audio
+        self._opened: Source | None = None
+        self.seconds = 0.0
+        """Length of the audio; known after `end`."""
+        self.name = f"input {number}"
+        if sample_rate is not None:
+            self._audio = wav_of(audio, sample_rate)
+        elif isinstance(audio, (str, os.PathLike)):
+            self.name = os.fspath(audio)
+        elif hasattr(audio, "read"):
+            self.name = str(getattr(audio, "name", self.name))
+        elif isinstance(audio, np.ndarray) or type(audio).__module__.split(".")[0] == "torch":
+            raise ValueError("an array of samples needs its sample rate: transcribe(samples=array, sample_rate=16000)")
+        elif not isinstance(audio, (bytes, bytearray, memoryview)):
+            raise TypeError(f"audio: expected a path, a file object, bytes or samples, found {type(audio).__name__}")
+
+    def open(self) -> Source:
+        """Path of a regular file, or all bytes of anything else; read once.
+
+        Raises:
+            OSError: it cannot be read.
+            AudioError: a file object gives text instead of bytes.
+        """
+        if self._opened is None:
+            self._opened = self._read()
+        return self._opened
+
+    def end(self, silent_channel: Channel | None) -> None:
+        """Note the length in `seconds`, and free the bytes.
+
+        Args:
+            silent_channel: a channel in which nothing was heard; it is logged if it is silent.
+        """
+        source = self.open()
+        info = audio_info(source)
+        self.seconds = info.num_samples / info.sample_rate
+        if silent_channel is not None:
+            _warn_if_silent(self.name, source, silent_channel)
+        self._opened = None
+
+    def _read(self) -> Source:
+        audio: Any = self._audio
+        if hasattr(audio, "read"):
+            audio = audio.read()
+            if isinstance(audio, str):
+                raise AudioError("the file object gives text; open the file in mode 'rb'")
+        if isinstance(audio, (bytes, bytearray, memoryview)):
+            return bytes(audio)
+        if is_remote(audio):
+            with open_whole(audio) as file:
+                return file.read()
+        path = Path(audio)
+        if path.exists() and not path.is_file() and not path.is_dir():  # a pipe
+            return path.read_bytes()
+        return str(audio)
+
+
+def wav_of(samples: Any, sample_rate: int) -> bytes:
+    """Samples (N,) or (N, channels), int16 or floats from -1 to 1, as a wav file in memory.
+
+    Raises:
+        ValueError: another shape or type, or a sample rate that is not above 0.
+    """
+    array = np.asarray(samples)
+    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] > MOST_CHANNELS):
+        raise ValueError(f"samples: expected shape (samples,) or (samples, channels), found {array.shape}")
+    if array.dtype != np.int16 and not np.issubdtype(array.dtype, np.floating):
+        raise ValueError(f"samples: expected int16, or floats from -1 to 1; found {array.dtype}")
+    if sample_rate <= 0:
+        raise ValueError(f"sample_rate: expected above 0 Hz, found {sample_rate}")
+    is_int = array.dtype == np.int16
+    wav = io.BytesIO()
+    content = array if is_int else array.astype(np.float32)
+    soundfile.write(wav, content, int(sample_rate), format="WAV", subtype="PCM_16" if is_int else "FLOAT")
+    return wav.getvalue()
+
+
+def _warn_if_silent(name: str, source: Source, channel: Channel) -> None:
+    """Log a warning if the channel of a recording is silent, with the channels that are not."""
+    if _is_loud(source, channel):
+        return
+    others = [number for number in range(audio_info(source).channels) if number != channel and _is_loud(source, number)]
+    more = f"; channels with sound: {', '.join(map(str, others))}; choose one, or mix" if others else ""
+    log.warning("warning: %s: channel %s is silent (below %g dBFS)%s", name, channel, SILENT, more)
+
+
+def _is_loud(source: Source, channel: Channel) -> bool:
+    return bool(measure_levels(source, channel).max(initial=-np.inf) > SILENT)  # pyright: ignore[reportArgumentType]

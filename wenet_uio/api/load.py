@@ -1,0 +1,138 @@
+"""Load a model for use: the folder of a run, a model in WeNet's layout, or an export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.export.exported import ExportedModel, WenetOnnx
+from wenet_uio.export.onnx_files import require_onnx
+from wenet_uio.export.torchscript import from_torchscript
+from wenet_uio.models import ASRModel, build_model
+from wenet_uio.run_files import TRAIN_CONFIG
+from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
+from wenet_uio.text.tokenizer import build_tokenizer
+
+ONNX_FILES = ("encoder.onnx", "ctc.onnx", "decoder.onnx")
+TORCHSCRIPT = "final.zip"
+ONNX_FOLDERS = ("offline", "streaming", "offline_int8", "streaming_int8")
+
+
+def load_model(
+    path: str | Path, *, checkpoint: str | Path | None = None, device: str = "auto", trust_code: bool = False
+) -> SpeechRecogniser:
+    """Load a recogniser.
+
+        recogniser = wenet_uio.load_model("exp/conformer")
+        print(recogniser.transcribe("talk.mp3").text)
+
+    Args:
+        path: folder with train.yaml and weights (a run, or a model in WeNet's layout); weights in such a folder; or an
+            export: final.zip, or a folder of export_onnx.py, below the folder of its run.
+        checkpoint: weights; by default avg.pt or final.pt of the folder.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N. Exports run on the CPU.
+        trust_code: run the operators that the train.yaml names, which can be any code.
+
+    Raises:
+        OSError: a file does not exist.
+        ValueError: the config is wrong or names operators that are not trusted, or the weights are those of another
+            model.
+    """
+    path = Path(path)
+    if checkpoint is None:
+        if export := _export_at(path):
+            folder = _run_of(export)
+            return SpeechRecogniser(_load_export(export, folder, trust_code), folder, "cpu", exported=True)
+        if path.is_file() and path.suffix == ".pt":
+            path, checkpoint = path.parent, path
+    if not (path / TRAIN_CONFIG).is_file():
+        raise FileNotFoundError(f"{path}: {_what_is_missing(path)}")
+    return SpeechRecogniser(load_recogniser(path, checkpoint, trust_code=trust_code), path, device)
+
+
+class RunnableExport(ExportedModel):
+    """An exported model in the place of an ASRModel; `decode` calls it with one utterance at a time."""
+
+    def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
+        """Take from the untrained `model` what the export does not contain: the frame rate and the weights of losses.
+
+        `chunk_size` of a streaming ONNX model is fixed, so every utterance is encoded in such chunks.
+        """
+        super().__init__(runtime, model)
+        self.encoder = model.encoder
+        self.ctc_weight, self.attention_weight, self.transducer_weight = model.ctc_weight, model.attention_weight, 0.0
+        chunk = int(runtime.encoder.metadata["chunk_size"]) if isinstance(runtime, WenetOnnx) else -1
+        self._chunk_size = chunk if chunk > 0 else -1
+
+    def encode(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
+        simulate_streaming: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See ExportedModel.encode."""
+        chunk_size = self._chunk_size if self._chunk_size > 0 else decoding_chunk_size
+        return super().encode(feats, feats_lengths, chunk_size, num_decoding_left_chunks, simulate_streaming)
+
+    def to(self, device: torch.device | str) -> RunnableExport:
+        """Stay on the CPU.
+
+        Raises:
+            ValueError: another device.
+        """
+        if torch.device(device).type != "cpu":
+            raise ValueError(f"device {device}: exported models run on the CPU; load the checkpoint instead")
+        return self
+
+    def eval(self) -> RunnableExport:
+        """Exported models are always in evaluation mode."""
+        return self
+
+
+def _export_at(path: Path) -> Path | None:
+    """The zip file, or the folder with ONNX files, that `path` names; a folder with a checkpoint is no export."""
+    if path.is_file():
+        return path if path.suffix == ".zip" else None
+    if any((path / name).is_file() for name in CHECKPOINTS):
+        return None
+    folders = [path, *(path / name for name in ONNX_FOLDERS)]
+    if found := next((folder for folder in folders if (folder / ONNX_FILES[0]).is_file()), None):
+        return found
+    return path / TORCHSCRIPT if (path / TORCHSCRIPT).is_file() else None
+
+
+def _run_of(export: Path) -> Path:
+    """The nearest folder with a train.yaml, at most three above the export.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    above = [export, *export.resolve().parents][:4]
+    folder = next((folder for folder in above if (folder / TRAIN_CONFIG).is_file()), None)
+    if folder is None:
+        raise FileNotFoundError(f"{export}: no {TRAIN_CONFIG} beside it or above; an export needs that of its run")
+    return folder
+
+
+def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
+    config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
+    model = build_model(config).eval()
+    if export.is_file():
+        runtime = from_torchscript(export.read_bytes())
+    else:
+        require_onnx()
+        runtime = WenetOnnx({name: (export / name).read_bytes() for name in ONNX_FILES})
+    # The searches call only methods that both classes have.
+    return Recogniser(config, build_tokenizer(config), RunnableExport(runtime, model))  # pyright: ignore[reportArgumentType]
+
+
+def _what_is_missing(path: Path) -> str:
+    if not path.exists():
+        return "no such file or folder"
+    if path.name == "model.onnx" or (path / "model.onnx").is_file():
+        return "model.onnx is for sherpa-onnx and has no decoder; export with --runtimes wenet, or load the run"
+    return f"expected a folder with {TRAIN_CONFIG} and {' or '.join(CHECKPOINTS)}, or an export ({TORCHSCRIPT}, onnx/)"

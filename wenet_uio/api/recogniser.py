@@ -1,0 +1,263 @@
+"""The recogniser that `load_model` returns: transcribe recordings, and streams."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+
+from wenet_uio.api.inputs import Input
+from wenet_uio.audio.read import AudioError, Channel
+from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
+from wenet_uio.search.options import ScorerOptions, build_scorers
+from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.search.results import Transcript, TranscriptSegment
+from wenet_uio.search.streaming import Stream, start_stream
+from wenet_uio.search.transcription import Cutting, Transcriber
+from wenet_uio.search.types import DecodeOptions
+
+USUAL_MODE = "ctc_prefix_beam_search"
+EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
+"""Modes that exported models support."""
+USUAL_CHUNK = 16
+"""Encoder frames of a chunk of a stream, unless the model has a fixed size."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TranscribeOptions(ScorerOptions):
+    """Options of `transcribe` and `stream`; hot words and language model work in two modes, see `build_scorers`.
+
+    Raises:
+        ValueError: an unknown mode, or a number out of range.
+    """
+
+    mode: str | None = None
+    """Decode mode; None: ctc_prefix_beam_search, or the first mode that the model is trained for."""
+    beam_size: int = DecodeOptions.beam_size
+    channel: Channel | None = None
+    """Number of a channel, from 0, or `mix`; None: the channel of the training."""
+    pause: float | None = None
+    """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
+    detector: str | None = None
+    """What finds speech: silero (package silero-vad), energy, or auto: silero if it is installed; None: auto."""
+    usual: float | None = None
+    """Cut longer segments at shorter pauses as well; None: the 95th percentile of the training utterances."""
+    window: float | None = None
+    """Longest piece that is recognised at once, in seconds; None: the longest training utterance, at most 20."""
+    overlap: float | None = None
+    """Seconds that windows share; None: 4, at most half a window."""
+    batch_size: int = 8
+    """Segments that are recognised together, also of several recordings."""
+    device: str | None = None
+    """cpu, cuda, cuda:N or auto; None: the device of `load_model`."""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of DecodeOptions, such as ctc_weight and decoding_chunk_size."""
+
+    def __post_init__(self) -> None:
+        if self.mode is not None:
+            check_modes([self.mode])
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: expected 1 or more, found {self.batch_size}")
+        if isinstance(self.hot_words, str):
+            raise ValueError(f"hot_words: expected a list of phrases, found the text {self.hot_words!r}")
+
+    def cutting(self, folder: Path) -> Cutting:
+        """The given values, and for the others those that fit the training utterances of the run in `folder`."""
+        given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap", "detector")}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given.get("pause") == 0:
+            given["pause"] = None
+        if "window" in given and "overlap" not in given:
+            given["overlap"] = min(Cutting.overlap, given["window"] / 2)
+        return replace(Cutting.of_run(folder), **given)
+
+
+class SpeechRecogniser:
+    """A trained model, ready for use. Not for several threads at once."""
+
+    def __init__(self, recogniser: Recogniser, folder: Path, device: str = "auto", *, exported: bool = False) -> None:
+        self.recogniser = recogniser
+        """Config, tokenizer and model."""
+        self._folder, self._device, self._exported = folder, device_of(device), exported
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz; audio with another rate is resampled."""
+        return self.recogniser.config.dataset_conf.resample_conf.resample_rate
+
+    @property
+    def modes(self) -> list[str]:
+        """Decode modes that the model supports."""
+        modes = possible_modes(self.recogniser.model)
+        return [mode for mode in modes if mode in EXPORTED_MODES] if self._exported else modes
+
+    @overload
+    def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
+    @overload
+    def transcribe(
+        self, audio: Any = None, *, samples: Any = None, sample_rate: int | None = None, **options: Any
+    ) -> Transcript: ...
+    def transcribe(
+        self, audio: Any = None, *, samples: Any = None, sample_rate: int | None = None, **options: Any
+    ) -> Transcript | list[Transcript]:
+        """Transcribe recordings of any length.
+
+        Args:
+            audio: path or URL of an audio file, file object, or encoded bytes; or a list of them.
+            samples: instead of `audio`: int16 or floats from -1 to 1, (N,) or (N, channels); or a list of such arrays.
+            sample_rate: of `samples`, in Hz.
+            options: fields of TranscribeOptions, such as mode, beam_size, hot_words, language_model, channel.
+
+        Returns:
+            A Transcript; for a list of inputs a list of them.
+
+        Raises:
+            AudioError, OSError: a recording cannot be read.
+            TypeError, ValueError: an argument is wrong.
+        """
+        inputs, several = inputs_of(audio, samples, sample_rate)
+        chosen = TranscribeOptions(**options)
+        found: list[list[TranscriptSegment]] = [[] for _ in inputs]
+        for number, segment in self.iterate(inputs, chosen):
+            if isinstance(segment, Exception):
+                raise _with_name(segment, inputs[number].name)
+            found[number].append(segment)
+        transcripts = [
+            Transcript(tuple(segments), recording.seconds) for recording, segments in zip(inputs, found, strict=True)
+        ]
+        return transcripts if several else transcripts[0]
+
+    def iterate(
+        self, inputs: Sequence[Input], options: TranscribeOptions
+    ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
+        """Yield (number of the input, segment) in order, as soon as each segment is recognised.
+
+        An input that cannot be read gives its AudioError or OSError as its last item. A silent channel is logged.
+        """
+        transcriber = self._transcriber(options)
+        openers = [recording.open for recording in inputs]
+        spoken: set[int] = set()
+        failed: set[int] = set()
+        ended = 0
+        for number, segment in chain(
+            transcriber.transcribe(openers, options.cutting(self._folder)), [(len(inputs), None)]
+        ):
+            for earlier in range(ended, number):
+                if earlier not in failed:
+                    inputs[earlier].end(None if earlier in spoken else transcriber.channel)
+            ended = number
+            if segment is not None:
+                (failed if isinstance(segment, Exception) else spoken).add(number)
+                yield number, segment
+
+    def stream(
+        self, *, sample_rate: int | None = None, chunk_size: int | None = None, left_chunks: int = -1, **options: Any
+    ) -> Stream:
+        """Start to recognise speech while it arrives: `accept(samples)`, `partial`, `finish()`.
+
+        A model that was trained with chunks encodes each chunk once. Other models decode the newest window again and
+        again, which is logged.
+
+        Args:
+            sample_rate: of the samples, in Hz; None: that of the model.
+            chunk_size: encoder frames of a chunk; None: the size of the training, or 16.
+            left_chunks: chunks seen before the current chunk; -1: all.
+            options: fields of TranscribeOptions: mode, beam_size, hot words, language model, window, overlap, device.
+
+        Raises:
+            ValueError: an argument is wrong, or the model is an export.
+        """
+        if self._exported:
+            raise ValueError("stream: exported models cannot stream here; load the checkpoint of the run")
+        chosen = TranscribeOptions(**options)
+        usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
+        size = usual if chunk_size is None else chunk_size
+        cutting = chosen.cutting(self._folder)
+        search = self._search(chosen)
+        chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks)
+        stream, obstacle = start_stream(
+            self._transcriber(chosen, search),
+            self.recogniser,
+            search._replace(options=chunks),
+            sample_rate or self.sample_rate,
+            (cutting.window, cutting.overlap),
+        )
+        if obstacle:
+            log.warning("no streaming, windows of up to %g s are decoded again: %s", cutting.window, obstacle)
+        return stream
+
+    def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
+        return Transcriber(
+            self.recogniser,
+            search or self._search(options),
+            device=self._device if options.device is None else device_of(options.device),
+            batch_size=1 if self._exported else options.batch_size,
+            channel=options.channel,
+        )
+
+    def _search(self, options: TranscribeOptions) -> Search:
+        """The search of the options.
+
+        Raises:
+            ValueError: the model does not support the mode.
+        """
+        modes = self.modes
+        mode = options.mode or next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+        check_parts(self.recogniser.model, [mode])
+        if mode not in modes:
+            raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")
+        device = self._device if options.device is None else device_of(options.device)
+        known = {each.name for each in fields(DecodeOptions)}
+        if unknown := set(options.decoding) - known:
+            raise ValueError(f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+        decoding = {"beam_size": options.beam_size, **options.decoding, "token_times": True, "nbest": 1}
+        names = ("hot_words", "language_model")
+        scorers = build_scorers(options, [mode], self.recogniser.tokenizer, device, names=names)
+        return Search([mode], DecodeOptions(**decoding), scorers)
+
+
+def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
+    """The inputs, and whether they are several.
+
+    Raises:
+        TypeError, ValueError: see `Input`; or both or none of `audio` and `samples` are given.
+    """
+    if (audio is None) == (samples is None):
+        raise ValueError("give either audio (a path, a file object or bytes) or samples=")
+    if (samples is None) != (sample_rate is None):
+        raise ValueError("samples= and sample_rate= belong together")
+    given = audio if samples is None else samples
+    several = isinstance(given, (list, tuple))
+    each = given if several else [given]
+    return [Input(one, number, sample_rate) for number, one in enumerate(each)], several
+
+
+def device_of(name: str) -> torch.device:
+    """The device of a name; auto is a GPU if there is one.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device {name}: unknown; known: auto, cpu, cuda, cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {name}: {torch.cuda.device_count()} GPUs found; use device cpu")
+    return device
+
+
+def _with_name(error: Exception, name: str) -> Exception:
+    """An AudioError whose message begins with the name of the input."""
+    if isinstance(error, AudioError) and not str(error).startswith(f"{name}: "):
+        return AudioError(f"{name}: {error}")
+    return error

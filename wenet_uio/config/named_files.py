@@ -1,0 +1,87 @@
+"""The files that a train.yaml names: where they are, and copies of them beside the train.yaml of a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wenet_uio.files import written_aside
+
+if TYPE_CHECKING:
+    from wenet_uio.config.config import Config
+
+NAMED_FILES = {
+    ("tokenizer_conf", "symbol_table_path"): "units.txt",
+    ("tokenizer_conf", "bpe_path"): "bpe.model",
+    ("tokenizer_conf", "non_lang_syms_path"): "non_lang_syms.txt",
+    ("cmvn_conf", "cmvn_file"): "global_cmvn",
+}
+"""{(section, key) whose value is a path: name of the copy in the folder of a run}; WeNet's models use these names."""
+
+log = logging.getLogger(__name__)
+
+
+def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> None:
+    """Replace the paths in the values of a yaml by paths that exist; a path that leads nowhere stays.
+
+    A path is first looked for relative to the folder of the yaml. Of a model, which may have been moved, it is then
+    looked for relative to each folder above, by its name in the folder, and as it is. Of a training it is looked for as
+    it is (relative to the working directory), and by its name in the folder. The log says which file is taken if the
+    file is neither relative to the yaml nor as it is.
+
+    Args:
+        values: content of the yaml, changed in place.
+        of_model: whether the yaml belongs to a trained model.
+    """
+    for (section, key), usual in NAMED_FILES.items():
+        conf = values.get(section)
+        if not isinstance(conf, dict) or not isinstance(named := conf.get(key), str) or not named:
+            continue
+        for place in _places(named, usual, yaml_path.parent, of_model):
+            if place.is_file():
+                if not _is_expected(place, named, yaml_path.parent):
+                    log.warning("%s: %s.%s %s: %s is taken", yaml_path, section, key, named, place)
+                conf[key] = str(place)
+                break
+
+
+def _places(named: str, usual: str, folder: Path, of_model: bool) -> Iterator[Path]:
+    as_it_is = Path(named)
+    yield folder / named
+    yield from ((above / named for above in folder.resolve().parents) if of_model else (as_it_is,))
+    yield folder / as_it_is.name
+    yield folder / usual
+    yield as_it_is
+
+
+def _is_expected(place: Path, named: str, folder: Path) -> bool:
+    return place == folder / named or (Path(named).is_file() and place.samefile(named))
+
+
+def copy_files(config: Config, folder: Path) -> Config:
+    """Copy the files that the config names into the folder of a run.
+
+    Returns:
+        The config with the names of the copies, relative to the folder. The path of a missing file stays.
+
+    Raises:
+        OSError: a file cannot be copied.
+    """
+    changes: dict[str, dict[str, str]] = {}
+    for (section, key), name in NAMED_FILES.items():
+        path = getattr(getattr(config, section), key)
+        if not path or not Path(path).is_file():
+            continue
+        content = Path(path).read_bytes()
+        copy = folder / name
+        if not copy.is_file() or copy.read_bytes() != content:
+            if copy.is_file():
+                log.warning("%s is replaced by %s, which has other contents", copy, path)
+            with written_aside(copy) as file:
+                file.write(content)
+        changes.setdefault(section, {})[key] = name
+    return config.model_copy(
+        update={section: getattr(config, section).model_copy(update=keys) for section, keys in changes.items()}
+    )

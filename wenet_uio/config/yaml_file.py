@@ -1,0 +1,70 @@
+"""Reading yaml files that a user wrote: bounded in size, so that no file takes all memory or time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from wenet_uio.config.base import ConfigError
+
+MOST_BYTES = 1 << 24
+"""Bytes of a file."""
+MOST_VALUES = 1 << 20
+"""Values of a file, where an alias counts as all the values that it stands for."""
+
+
+def read_yaml(path: str | Path) -> Any:
+    """Read the only document of a yaml file.
+
+    Raises:
+        ConfigError: the file cannot be read, is not UTF-8 or not yaml, or is too large; the message begins with `path`.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path}: more than {MOST_BYTES >> 20} MiB; is this a yaml file?")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: not UTF-8 ({error.reason} at byte {error.start}); convert the file with iconv"
+        ) from None
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Read the only document of a text; error messages begin with `where`.
+
+    Raises:
+        ConfigError: the text is not yaml, or stands for too many values.
+    """
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _counts_too_many(node):
+            raise yaml.YAMLError(f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?")
+        return loader.construct_document(node)
+    except RecursionError:
+        raise ConfigError(f"{where}: its values are nested too deeply") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: 2024-13-01 is no date
+        raise ConfigError(f"{where}: not yaml: {' '.join(str(error).split())}") from None
+
+
+def _counts_too_many(node: yaml.Node) -> bool:
+    """Count values before they are made: aliases of aliases, and merges of them, grow exponentially."""
+    count, left = 0, [node]
+    while left and count <= MOST_VALUES:
+        node = left.pop()
+        count += 1
+        if isinstance(node, yaml.SequenceNode):
+            left.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            left.extend(value for pair in node.value for value in pair)
+    return count > MOST_VALUES

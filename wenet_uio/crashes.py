@@ -1,0 +1,78 @@
+"""Native code that crashes its process, such as a decoder on damaged audio.
+
+A worker that crashes takes all of its work with it and names nothing. So the work is repeated in a careful process: it
+forks before each call that may crash, and makes the call itself only if the forked process survived it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+NOT_CRASHES = (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+"""Exit statuses of processes that did not crash. Linux sends SIGKILL when memory runs out."""
+HANDLED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+"""Signals for which torch or faulthandler may print a message."""
+
+_is_careful = False
+
+
+def be_careful() -> None:
+    """Make this process careful: from now on `rehearse` forks."""
+    global _is_careful
+    _is_careful = True
+
+
+@contextmanager
+def careful() -> Iterator[None]:
+    """Make this process careful in a block."""
+    global _is_careful
+    before, _is_careful = _is_careful, True
+    try:
+        yield
+    finally:
+        _is_careful = before
+
+
+def has_crashed(exitcode: int | None) -> bool:
+    """Tell from the exit status of a process (-11: ended by signal 11) whether it crashed; None: it still runs."""
+    return exitcode is not None and exitcode not in NOT_CRASHES
+
+
+def described(exitcode: int) -> str:
+    """An exit status in words: SIGSEGV, or exit status 3."""
+    return signal.Signals(-exitcode).name if exitcode < 0 else f"exit status {exitcode}"
+
+
+def rehearse(call: Callable[[], object]) -> str | None:
+    """In a careful process, make a call in a forked process first; in other processes do nothing.
+
+    Exceptions of the call are ignored: the caller makes the call again and gets them.
+
+    Returns:
+        how the forked process crashed; None if it did not.
+
+    Raises:
+        OSError: the forked process was killed (ENOMEM), which is not the fault of the call.
+    """
+    if not _is_careful:
+        return None
+    process = os.fork()
+    if not process:
+        try:
+            for number in HANDLED:
+                signal.signal(number, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            call()
+        finally:
+            os._exit(0)
+    exitcode = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    if has_crashed(exitcode):
+        return described(exitcode)
+    if exitcode:
+        raise OSError(errno.ENOMEM, f"a process was ended by {described(exitcode)}; did memory run out?")
+    return None

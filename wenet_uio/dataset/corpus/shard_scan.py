@@ -1,0 +1,153 @@
+"""Scanning a tar for its samples, with the lengths that the headers of their audio state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, rows_of
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, ShardFiles
+from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, is_cuts
+from wenet_uio.dataset.formats.nemo_tarred import find_entries
+from wenet_uio.dataset.formats.sample_layout import FoundSample, Layout, find_samples
+from wenet_uio.dataset.formats.tar_members import Member, read_members
+
+PAGE, PAGES = 4096, 4
+"""Bytes and number of the pages of a tar that are compared with its index."""
+
+
+def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
+    """Find the samples of a shard, and read the headers of their audio.
+
+    Args:
+        files: tar and manifest as the list names them.
+        tar: the tar itself, or a local copy of a remote tar.
+
+    Returns:
+        the rows, and (key, reason) of each sample without audio, without text, or with audio that cannot be read, and
+        of each damaged place of the tar.
+    """
+    tar_pages = pages_of(tar)  # before the scan, so that a change during the scan is noticed later
+    members, found = read_members(tar, files.tar)
+    if files.manifest:
+        names = Counter(member.name for member in members)
+        found += [
+            (name, f"{count} members have this name, and only the last is used")
+            for name, count in names.items()
+            if count > 1
+        ]
+    bad = in_tar(found, files.tar)
+    if not members and not files.manifest:
+        return replace(rows_of([]), tar_pages=tar_pages), bad
+    with _mapped(tar) as data:
+
+        def read(member: Member) -> bytes:
+            return data[member.offset : member.offset + member.size]
+
+        @cache  # several segments may be in one member
+        def info_of(member: Member) -> AudioInfo:
+            return audio_info(read(member))
+
+        if files.manifest is None:
+            samples, problems = find_samples(members, layout, read)
+        elif is_cuts(files.manifest):
+            samples, problems = find_cuts(members, files.manifest, info_of)
+        else:
+            samples, problems = find_entries(members, files.manifest, files.shard_id, layout, info_of)
+        rows = _rows_of_samples(samples, info_of, problems)
+        bad += problems if files.manifest else in_tar(problems, files.tar)
+        return replace(rows, tar_pages=tar_pages), bad
+
+
+def in_tar(bad: Sequence[Problem], tar: str) -> list[Problem]:
+    """The problems, each with the name of the tar."""
+    name = tar.partition("?")[0].rpartition("/")[2]
+    return [(key, reason if key == tar else f"{reason} (in {name})") for key, reason in bad]
+
+
+@contextmanager
+def _mapped(path: str) -> Iterator[mmap.mmap | bytes]:
+    """Map a file; an empty file cannot be mapped, and is no bytes."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def digest_of_pages(file: BinaryIO) -> str:
+    """Digest of pages at the start and at each quarter of a tar: a tar with other data differs in almost any page."""
+    size = os.fstat(file.fileno()).st_size
+    digest = hashlib.blake2b(digest_size=8)
+    for number in range(PAGES):
+        digest.update(os.pread(file.fileno(), PAGE, size * number // PAGES))
+    return digest.hexdigest()
+
+
+def pages_of(tar: str | Path) -> str:
+    """`digest_of_pages` of a file."""
+    with open(tar, "rb") as file:
+        return digest_of_pages(file)
+
+
+def _rows_of_samples(
+    samples: Sequence[FoundSample], info_of: Callable[[Member], AudioInfo], bad: list[Problem]
+) -> Rows:
+    """Rows of the samples with readable audio; the other samples are added to `bad`.
+
+    If the tar does not hold all texts plainly, or a sample has a segment, a link or other fields, the rows carry
+    records.
+    """
+    with_records = any(map(_needs_record, samples))
+    entries: list[Entry] = []
+    records = bytearray()
+    for line, audio, text in samples:
+        try:
+            count, rate = _length(info_of(audio), line.start, line.end)
+            record = _record(line, audio) if with_records else b""
+        except (AudioError, ListError) as error:
+            bad.append((line.key, str(error)))
+            continue
+        text_at = (text.offset, text.size) if text else (0, 0)
+        if with_records:
+            text_at = len(records), len(record)
+            records += record
+        entries.append(Entry(line.key, count, rate, len(line.text.strip()), audio.offset, audio.size, *text_at))
+    rows = rows_of(entries)
+    return replace(rows, records=np.frombuffer(bytes(records), np.uint8)) if with_records else rows
+
+
+def _needs_record(sample: FoundSample) -> bool:
+    """Whether a tar does not hold all of a sample plainly."""
+    line, audio, text = sample
+    return text is None or bool(line.extra or line.start or line.end or audio.target or text.target)
+
+
+def _record(line: RawLine, audio: Member) -> bytes:
+    """Raises: ListError: the text or another field is not Unicode, or is nested too deeply."""
+    values = [line.text, line.start, line.end, line.extra, line.key, audio.target or audio.name]
+    try:
+        return json.dumps(values, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise ListError(f"its text or other fields cannot be stored ({error})") from None
+
+
+def _length(info: AudioInfo, start: float, end: float | None) -> tuple[int, int]:
+    """Number of samples of a segment, and their rate in Hz."""
+    count = info.samples_between(start, end)
+    if not count:
+        raise AudioError(f"no audio between {start} s and {end} s")
+    return count, info.sample_rate

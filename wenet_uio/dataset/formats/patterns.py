@@ -1,0 +1,65 @@
+"""Patterns of paths in lists and in the sources of mixtures: numeric ranges and globs."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterator
+
+from wenet_uio.dataset.formats.errors import ListError, MissingFileError
+from wenet_uio.dataset.storage import objects
+
+RANGE = re.compile(r"(?:\{|\(|\[|<|_OP_)(\d+)\.\.(\d+)(?:\}|\)|\]|>|_CL_)")
+MOST_DIGITS = 18
+"""Digits of a number in a range or of a shard_id; an index holds no larger numbers."""
+MOST_PATHS = 1 << 22
+"""Paths that one pattern may stand for; a longer list is a mistake in the pattern."""
+
+
+def expand(pattern: str) -> list[str]:
+    """Expand a pattern with numeric ranges and globs to paths or URIs; the name of an existing file is no pattern.
+
+    Raises:
+        MissingFileError: a glob matches no file. ListError: the pattern cannot be used.
+    """
+    if "\0" in pattern:
+        raise ListError(f"{pattern!r} holds a NUL character")
+    if RANGE.search(pattern) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+        return [pattern]
+    paths: list[str] = []
+    for name in _expand_ranges(pattern):
+        paths.extend(_files_of(name))
+    return paths
+
+
+def _files_of(name: str) -> list[str]:
+    """The paths that a name without ranges stands for: itself, or the matches of a glob."""
+    remote = objects.is_remote(name)
+    path = name if remote else objects.without_scheme(name)
+    if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
+        return [name]
+    if not remote and os.path.exists(path):  # noqa: PTH110
+        return [name]
+    matches = objects.matches(name) if remote else sorted(glob.glob(path))  # noqa: PTH207 - a pattern may be absolute
+    if not matches:
+        raise MissingFileError(f"{name} matches no file")
+    return matches
+
+
+def _expand_ranges(pattern: str) -> Iterator[str]:
+    pieces = RANGE.split(pattern)
+    literals, bounds = pieces[::3], list(zip(pieces[1::3], pieces[2::3], strict=True))
+    if any(max(map(len, pair)) > MOST_DIGITS for pair in bounds):
+        raise ListError(f"a range of {pattern[:80]} has a number of more than {MOST_DIGITS} digits")
+    ranges = [range(int(first), int(last) + 1) for first, last in bounds]
+    count = math.prod(map(len, ranges))
+    if not 0 < count <= MOST_PATHS:
+        found = "end before they begin" if not count else f"stand for {count} paths; {MOST_PATHS} is the limit"
+        raise ListError(f"{pattern}: its ranges {found}")
+    widths = [len(first) for first, _ in bounds]
+    for numbers in itertools.product(*ranges):
+        named = zip(numbers, widths, literals[1:], strict=True)
+        yield literals[0] + "".join(str(number).zfill(width) + literal for number, width, literal in named)

@@ -1,0 +1,271 @@
+"""Reading the headers of a tar one by one, with a bound on every number that a header states.
+
+A tar from a stranger may state any size, and may have any number of extended headers. Python's tarfile follows both
+without a bound. Here every header takes one step forward, so that time and memory grow with the size of the tar.
+
+ustar, GNU and pax headers are read, and headers from before 1988.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from typing import NamedTuple
+
+BLOCK = 512
+"""Bytes. Every header starts at a multiple of this, and the data of a member is padded to a multiple."""
+MAGIC, MAGIC_AT = b"ustar", 257
+"""Mark of a header, and its place in it. Tars from before 1988 have no marks and are read up to their first damage."""
+MOST_EXTENDED = 1 << 20
+"""Bytes of a long name or of pax records that are read; a member with more is refused."""
+LOOK_BACK = 4 * BLOCK
+"""Bytes before the data of a member that hold its headers, if its name takes up to about 1000 bytes."""
+
+FILES, LINKS = b"07\0", b"12"
+"""Types of members (one byte each): files; hard and symbolic links."""
+LONG_NAME, LONG_LINK, PAX, PAX_GLOBAL, SPARSE = b"L", b"K", b"xX", b"g", b"S"
+EXTENDED = LONG_NAME + LONG_LINK + PAX + PAX_GLOBAL
+"""Types of headers that describe the member behind them."""
+WITHOUT_SAMPLES = b"5DV"
+"""Types that are skipped: folders, GNU's lists of files and volume labels."""
+WITHOUT_DATA = LINKS + b"3456"
+"""Types with a header alone, whatever size the header states."""
+RECORD = re.compile(rb"(\d{1,9}) ([^=]+)=")
+"""Start of a pax record: its length in bytes, and its key."""
+PAX_KEYS = ("path", "linkpath", "size", "GNU.sparse.name")
+"""Keys of pax records that are used."""
+OCTAL = re.compile(rb"[ \0]*[0-7]")
+"""Start of a checksum."""
+
+
+class HeaderError(ValueError):
+    """A block is not the header of a member; the message says why."""
+
+
+class Header(NamedTuple):
+    """One header as stored, or with the values of the extended headers before it."""
+
+    kind: bytes
+    """Type of the member, one byte."""
+    name: str
+    """Bytes that are not UTF-8 are surrogates."""
+    size: int
+    """Bytes of data; -1 if the header states no valid number."""
+    link: str
+    """Target of a link."""
+    offset: int = 0
+    """Of the data, from the start of the tar."""
+    problem: str = ""
+    """Why the member cannot be used; empty if it can."""
+
+
+class HeaderReader:
+    """Reads the headers of a mapped tar in order.
+
+    `position` is the place of the next header. It is beyond the end of the tar after a member that is cut short, if no
+    header follows it.
+    """
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.position = 0
+        self._data = data
+        self._common: dict[str, bytes] = {}
+        self._problem = ""
+
+    def next(self) -> Header | None:
+        """The next member, or None if there is a block of zeros, or the end of the tar, in place of a header.
+
+        Raises:
+            HeaderError: the block at `position` is no header.
+        """
+        own: dict[str, bytes] = {}
+        while True:
+            block = self._data[self.position : self.position + BLOCK]
+            if not any(block):
+                if own or self._problem:
+                    self._problem = ""
+                    raise HeaderError("no member behind an extended header")
+                return None
+            header = parse_header(block)
+            self.position += BLOCK
+            if header.kind not in EXTENDED:
+                break
+            self._read_extended(header, own)
+        if header.kind == SPARSE:
+            self._skip_sparse_map(block)
+        return self._placed(_described(header, self._common | own))
+
+    def resume(self) -> int | None:
+        """Move to the next header behind `position`; returns its place, or None if there is none."""
+        found = self._next_header(self.position + 1)
+        if found is not None:
+            self.position = found
+        return found
+
+    def _read_extended(self, header: Header, own: dict[str, bytes]) -> None:
+        """Add the values of an extended header to `own`, or to those of all members."""
+        end = self.position + header.size
+        if header.size < 0 or end > len(self._data):
+            self.position -= BLOCK
+            self._problem = f"the extended header before it states a size of {header.size} bytes"
+            raise HeaderError(f"an extended header that states a size of {header.size} bytes")
+        content = self._data[self.position : min(end, self.position + MOST_EXTENDED)]
+        self.position += padded(header.size)
+        if header.size > MOST_EXTENDED:
+            self._problem = f"its extended header has {header.size} bytes, more than {MOST_EXTENDED}"
+        elif header.kind in LONG_NAME + LONG_LINK:
+            own["path" if header.kind in LONG_NAME else "linkpath"] = content.partition(b"\0")[0]
+        else:
+            try:
+                (self._common if header.kind in PAX_GLOBAL else own).update(_pax_values(content))
+            except HeaderError as error:
+                self._problem = str(error)
+
+    def _placed(self, header: Header) -> Header:
+        """The header with the offset of its data; moves on to the header behind the data."""
+        start, problem, self._problem = self.position, self._problem, ""
+        size = 0 if header.kind in WITHOUT_DATA else header.size
+        there = len(self._data) - self.position
+        if 0 <= size <= there:
+            self.position += padded(size)
+            return header._replace(offset=start, problem=problem)
+        problem = f"cut short: {there} of {size} bytes are there" if size > 0 else "its header states no valid size"
+        found = self._next_header(self.position)
+        self.position = len(self._data) + BLOCK if found is None else found
+        behind = "" if found is None else f"; the next member that can be read is at byte {found}"
+        return header._replace(offset=start, problem=problem + behind)
+
+    def _skip_sparse_map(self, header: bytes) -> None:
+        """Skip the blocks with the rest of the map of a sparse member, in GNU's old format."""
+        more = header[482]
+        while more and self.position + BLOCK <= len(self._data):
+            more = self._data[self.position + 504]
+            self.position += BLOCK
+
+    def _next_header(self, start: int) -> int | None:
+        """Place of the first header with a mark at or behind `start`; None if there is none."""
+        at = self._data.find(MAGIC, start + MAGIC_AT)
+        while at >= 0:
+            block = self._data[at - MAGIC_AT : at - MAGIC_AT + BLOCK]
+            if OCTAL.match(block, 148, 156):
+                try:
+                    parse_header(block)
+                    return at - MAGIC_AT
+                except HeaderError:
+                    pass
+            at = self._data.find(MAGIC, at + 1)
+        return None
+
+
+def parse_header(block: bytes) -> Header:
+    """The values of one block, without those of extended headers.
+
+    Raises:
+        HeaderError: the block is too short, or its checksum is wrong.
+    """
+    if len(block) < BLOCK:
+        raise HeaderError("no header of a member")
+    stated = _number(block[148:156])
+    unsigned = sum(block) - sum(block[148:156]) + 8 * ord(" ")
+    # Old programs summed signed bytes.
+    if stated != unsigned and stated != unsigned - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
+        raise HeaderError("no header of a member")
+    return _values(block)
+
+
+def _values(block: bytes) -> Header:
+    name = block[:100].partition(b"\0")[0]
+    if block[MAGIC_AT : MAGIC_AT + 6] == b"ustar\0" and block[345]:
+        name = block[345:500].partition(b"\0")[0] + b"/" + name
+    kind = block[156:157]
+    if kind == b"\0" and name.endswith(b"/"):
+        kind = b"5"  # before 1988, folders had no type of their own
+    return Header(kind, _text(name), _number(block[124:136]), _text(block[157:257].partition(b"\0")[0]))
+
+
+def member_before(before: bytes | memoryview) -> tuple[str, int]:
+    """Name and size that the headers just before the data of a member state, without checking their sums.
+
+    Args:
+        before: the LOOK_BACK bytes before the data; fewer at the start of a tar.
+
+    Returns:
+        "" and -1 if there is no room for a header.
+    """
+    before = bytes(before)
+    if len(before) < BLOCK:
+        return "", -1
+    header = _values(before[-BLOCK:])
+    for at in range(len(before) - 3 * BLOCK, -1, -BLOCK):
+        if before[at + 156] not in LONG_NAME + PAX or before[at + MAGIC_AT : at + MAGIC_AT + 5] != MAGIC:
+            continue
+        try:
+            extended = parse_header(before[at : at + BLOCK])
+            if at + BLOCK + padded(extended.size) != len(before) - BLOCK:
+                continue
+            content = before[at + BLOCK : at + BLOCK + extended.size]
+            is_name = extended.kind in LONG_NAME
+            values = {"path": content.partition(b"\0")[0]} if is_name else _pax_values(content)
+        except HeaderError:
+            continue
+        header = _described(header, values)
+        break
+    return header.name, header.size
+
+
+def padded(size: int) -> int:
+    """Bytes that data of this size takes in a tar."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def _described(header: Header, values: dict[str, bytes]) -> Header:
+    """The header of a member with the values of the extended headers before it."""
+    if not values:
+        return header
+    if "path" in values:
+        header = header._replace(name=_text(values["path"]))
+    if "linkpath" in values:
+        header = header._replace(link=_text(values["linkpath"]))
+    if "size" in values:
+        header = header._replace(size=_number(values["size"], 10))
+    if "GNU.sparse.name" in values:
+        header = header._replace(name=_text(values["GNU.sparse.name"]))
+    return header._replace(kind=SPARSE) if "sparse" in values else header
+
+
+def _pax_values(content: bytes) -> dict[str, bytes]:
+    """Values of PAX_KEYS in a pax header, and `sparse`. A record is `LENGTH KEY=VALUE` and a newline.
+
+    Raises:
+        HeaderError: a record is not of this form.
+    """
+    values, at = {}, 0
+    while at < len(content) and content[at]:
+        start = RECORD.match(content, at)
+        end = at + int(start[1]) if start else 0
+        if start is None or end <= start.end() or content[end - 1 : end] != b"\n":
+            raise HeaderError(f"its pax header is damaged at byte {at}")
+        key = _text(start[2])
+        if key in PAX_KEYS:
+            values[key] = content[start.end() : end - 1]
+        if key.startswith("GNU.sparse."):
+            values["sparse"] = b""
+        at = end
+    return values
+
+
+def _number(field: bytes, base: int = 8) -> int:
+    """The number of a field, in digits or as GNU's binary number; -1 if the field has no valid number."""
+    if field[:1] == b"\x80":
+        return int.from_bytes(field[1:], "big")
+    digits = field.partition(b"\0")[0].strip(b" ")
+    if not digits:
+        return 0
+    try:
+        return int(digits, base) if digits.isdigit() and len(digits) <= 20 else -1
+    except ValueError:
+        return -1
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="surrogateescape")

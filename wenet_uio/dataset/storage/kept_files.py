@@ -1,0 +1,52 @@
+"""Files made from data, such as indexes: kept beside the data, or in the cache if that folder cannot be written.
+
+Readers look at the places in the same order as writers. So all processes of a node find the same file. The cache does
+not evict these files.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from wenet_uio.dataset.storage import cache
+from wenet_uio.files import written_aside
+
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def places_of(*paths: str | Path) -> Iterator[Path]:
+    """The places of a kept file: `paths`, then the file of the cache that belongs to the last path."""
+    yield from map(Path, paths)
+    try:
+        folder = cache.directory()
+    except RuntimeError:  # the user has no home folder, and WENET_UIO_CACHE is not set
+        return
+    last = os.path.abspath(paths[-1])  # noqa: PTH100 - Path.resolve would follow links
+    name = hashlib.blake2b(os.fsencode(last), digest_size=16).hexdigest()
+    yield folder / "kept" / name[:2] / f"{name}{Path(last).suffix}"
+
+
+def write_kept(places: Iterable[Path], write: Callable[[BinaryIO], object]) -> Path:
+    """Write a file at the first place whose folder this user may write, and return that place.
+
+    Raises:
+        OSError: none of the places can be written.
+    """
+    refusals: list[str] = []
+    for place in places:
+        try:
+            with written_aside(place) as file:
+                write(file)
+            return place
+        except OSError as error:
+            if error.errno not in NOT_WRITABLE:
+                raise
+            refusals.append(f"{place} ({os.strerror(error.errno)})")
+    raise PermissionError(
+        f"cannot write {', nor '.join(refusals)}; set WENET_UIO_CACHE to a folder that can be written"
+    )

@@ -1,0 +1,164 @@
+"""The processes that read batches for one rank. A worker that crashes costs the samples that crash it, not the run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from wenet_uio.cli import NO_SHARED_MEMORY, is_shared_memory_full
+from wenet_uio.crashes import be_careful, described, has_crashed
+from wenet_uio.dataset.batch_memory import SharedMemoryError
+from wenet_uio.dataset.cursor import Work
+from wenet_uio.dataset.options import LoaderOptions
+from wenet_uio.dataset.types import Batch
+
+DYING = 0.2
+"""Seconds in which a process ends whose pipes are closed already."""
+
+log = logging.getLogger(__name__)
+
+
+class Workers:
+    """Reads work in worker processes, or in this process if the options ask for no workers.
+
+    After a crash, new workers read the batches that were in progress again. They are careful (`wenet_uio.crashes`): a
+    sample that crashes its decoder becomes a bad sample of its batch. Then other workers read on as before.
+    """
+
+    def __init__(self, reader: Dataset, options: LoaderOptions, work: Callable[[], Iterator[Work]]) -> None:
+        """Read with `reader`. Each call of `work` gives the work from the first batch that was not yielded on."""
+        self._work = work
+        self._in_progress = options.num_workers * options.prefetch
+        self._data_loader = partial(
+            DataLoader,
+            reader,
+            batch_size=None,
+            num_workers=options.num_workers,
+            prefetch_factor=options.prefetch if options.num_workers else None,
+            persistent_workers=options.num_workers > 0,
+            pin_memory=options.pin_memory and torch.cuda.is_available(),
+        )
+        self._loader = self._start()
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            try:
+                yield from _batches(self._loader)
+                return
+            except _WorkerEndedError as ended:
+                log.warning("a data worker crashed (%s): reading the batches in progress again, with care", ended)
+            self._loader = self._start()  # the other workers of the former loader end
+            careful = self._data_loader(sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful)
+            try:
+                yield from _batches(careful)
+            except _WorkerEndedError as ended:
+                raise ChildProcessError(
+                    f"a data worker crashed ({ended}), and not in a decoder of audio: look at operators of dataset_conf"
+                ) from None
+            del careful  # ends its workers
+
+    def _start(self) -> DataLoader:
+        return self._data_loader(sampler=_Sampler(self._work), worker_init_fn=_end_with_the_rank)
+
+
+class _Sampler(Sampler):
+    """Hands work to a DataLoader, at most `most` works."""
+
+    def __init__(self, work: Callable[[], Iterator[Work]], most: int | None = None) -> None:
+        self._work, self._most = work, most
+
+    def __iter__(self) -> Iterator[Work]:
+        return islice(self._work(), self._most)
+
+
+class _WorkerEndedError(Exception):
+    """A worker crashed; the message says how."""
+
+
+def _batches(loader: DataLoader) -> Iterator[Batch]:
+    """The batches of a loader. The death of a worker is an error when the next batch is due.
+
+    torch handles SIGCHLD with a function that raises this error at any place of the main thread. So its function is
+    replaced, and ours raises only during the wait for a batch.
+
+    Raises:
+        _WorkerEndedError: a worker crashed.
+        ChildProcessError: a worker was killed.
+        SharedMemoryError: shared memory is full.
+    """
+    before = signal.getsignal(signal.SIGCHLD)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+
+    def on_death(number: int, frame: FrameType | None) -> None:
+        _require_alive(loader)
+        if callable(before):
+            before(number, frame)
+
+    def handle(handler: Any) -> None:
+        if in_main_thread:
+            signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
+
+    if loader.num_workers and is_shared_memory_full():  # for the semaphores of torch's queues
+        raise SharedMemoryError(NO_SHARED_MEMORY)
+    try:
+        batches = iter(loader)
+        handle(before)
+        while True:
+            handle(on_death)
+            try:
+                _require_alive(loader)
+                batch = next(batches, None)
+            finally:
+                handle(before)
+            if batch is None:
+                return
+            yield batch
+    except SharedMemoryError:  # its message contains the stack of the worker
+        raise SharedMemoryError(NO_SHARED_MEMORY) from None
+    except (RuntimeError, ConnectionError, EOFError):  # torch raises one of these after the death of a worker
+        time.sleep(DYING)
+        _require_alive(loader)
+        raise
+
+
+def _require_alive(loader: DataLoader) -> None:
+    """Raise an error if a worker has ended."""
+    ends = [worker.exitcode for worker in getattr(loader._iterator, "_workers", [])]
+    if crash := next(filter(has_crashed, ends), None):
+        raise _WorkerEndedError(described(crash))
+    if -signal.SIGKILL in ends:
+        raise ChildProcessError(
+            "a data worker was killed (SIGKILL), most likely because memory ran out: use fewer --num_workers, a lower "
+            "--prefetch or smaller batches"
+        )
+
+
+def _start_careful(number: int) -> None:
+    be_careful()
+    _end_with_the_rank(number)
+
+
+def _end_with_the_rank(_: int) -> None:
+    """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every process of a job."""
+    if not hasattr(signal, "sigwaitinfo"):  # macOS
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    rank = os.getppid()
+
+    def wait_for_end() -> None:
+        while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait_for_end, daemon=True).start()

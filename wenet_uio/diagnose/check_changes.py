@@ -1,0 +1,37 @@
+"""The part of a check that compares the shards of a list with the index of the list."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wenet_uio.dataset.corpus.columns import find_columns
+from wenet_uio.dataset.corpus.indexing import index_of, index_shard
+from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.formats.sample_layout import Layout
+from wenet_uio.dataset.storage.kept_files import places_of
+from wenet_uio.diagnose.findings import Finding
+from wenet_uio.files import digest_of
+
+
+def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
+    """Find shards that hold other samples than when their list was indexed, because other data was packed over them.
+
+    Damaged shards, and lists that changed since they were indexed, are left to other checks.
+    """
+    indexes = (find_columns(place) for place in places_of(index_of(data_list, layout)))
+    columns, meta = next(filter(None, indexes), ({}, {}))
+    if meta.get("type") != "shard" or meta["digest"] != digest_of(data_list):
+        return []
+    ends = columns["path_end"].astype(np.int64).tolist()
+    paths = columns["paths"].tobytes()
+    found = []
+    for first, end, digest, samples in zip([0, *ends], ends, columns["digest"], columns["samples"], strict=False):
+        shard = paths[first:end].decode()
+        try:
+            rows, bad = index_shard(shard, data_list, layout)
+        except (OSError, ValueError):
+            continue
+        if rows.digest() != int(digest) and not bad:
+            detail = f"{samples} samples when the list was indexed, {len(rows)} now, not the same"
+            found.append(Finding("changed_shard", ShardFiles.parse(shard).tar, detail))
+    return found

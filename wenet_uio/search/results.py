@@ -1,0 +1,94 @@
+"""What a transcription returns: segments, words and tokens with times in seconds and confidences from 0 to 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from wenet_uio.search.subtitles import Cue, cues_of, srt, vtt
+
+
+@dataclass(frozen=True)
+class TranscriptToken:
+    """A unit of the model."""
+
+    text: str
+    """The unit as in the units file, such as `▁the` or `a`."""
+    time: float
+    """Middle of the token."""
+    confidence: float
+
+
+@dataclass(frozen=True)
+class TranscriptWord:
+    """A word. It lasts longer than its times say: they are those of its first and last CTC peak."""
+
+    text: str
+    start: float
+    end: float
+    confidence: float
+    """Mean of the confidences of the tokens."""
+    tokens: tuple[TranscriptToken, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON, without the tokens."""
+        return {"word": self.text, **_span(self.start, self.end), "confidence": round(self.confidence, 4)}
+
+
+@dataclass(frozen=True)
+class TranscriptSegment:
+    """The speech between two pauses."""
+
+    start: float
+    end: float
+    text: str
+    words: tuple[TranscriptWord, ...]
+    tokens: tuple[TranscriptToken, ...]
+    """All tokens, also those that belong to no word, such as a unit for the space."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON: start, end, text and words."""
+        return {**_span(self.start, self.end), "text": self.text, "words": [word.to_dict() for word in self.words]}
+
+    def cues(self) -> list[Cue]:
+        """The subtitles of this segment."""
+        return cues_of(self.text, [(word.text, word.start, word.end) for word in self.words])
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The text of a recording."""
+
+    segments: tuple[TranscriptSegment, ...]
+    seconds: float
+    """Length of the recording."""
+
+    @property
+    def text(self) -> str:
+        """The whole text; segments are separated by a space."""
+        return " ".join(segment.text for segment in self.segments)
+
+    @property
+    def words(self) -> tuple[TranscriptWord, ...]:
+        """The words of all segments."""
+        return tuple(word for segment in self.segments for word in segment.words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON: text, seconds and segments with their words."""
+        segments = [segment.to_dict() for segment in self.segments]
+        return {"text": self.text, "seconds": round(self.seconds, 3), "segments": segments}
+
+    def to_srt(self) -> str:
+        """The content of an srt file (SubRip)."""
+        return "\n".join(srt(self._cues()))
+
+    def to_vtt(self) -> str:
+        """The content of a vtt file (WebVTT)."""
+        return "\n".join(vtt(self._cues()))
+
+    def _cues(self) -> list[Cue]:
+        return [cue for segment in self.segments for cue in segment.cues()]
+
+
+def _span(start: float, end: float) -> dict[str, float]:
+    return {"start": round(start, 3), "end": round(end, 3)}

@@ -1,0 +1,96 @@
+"""URIs for people: in messages, pages, logs and records they are shown without passwords, signatures and tokens.
+
+Data lists, indexes and the names of cached copies keep the true URI, because they are read again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+HIDDEN = "…"
+"""Stands for what is not shown."""
+TOKENS_AS_USER = ("http", "https", "ftp")
+"""Schemes whose user may be a token. In others a user without a password is a name: abfs://container@account."""
+
+_PLAIN = r"[^\s'\"<>\\]"
+"""A character of a URI within a text. All repetitions are bounded, so that no text takes long."""
+_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://([^\s/?#\"<>\\]{0,1000})@")
+_ODD_PASSWORD = re.compile(r"(://)[^\s/?#\"<>\\@:\[]{0,1000}:(?!\d{0,9}(?:[/?#\s'\"<>:;,)\]]|$))[^\s\"<>\\]{0,1000}@")
+"""A password with a slash, question mark or number sign, which should be percent-encoded. No port begins like this."""
+_QUERY = re.compile(rf"(://[^\s?'\"<>\\]{{0,2000}}\?)({_PLAIN}+)")
+_TARGET = re.compile(rf"(\?)([\w.~%+-]{{1,200}}={_PLAIN}*)")
+"""The query of a path without scheme and host, as in the messages of requests."""
+_NAME = (
+    r"[\w-]{0,30}(?:signature|access_?-?key_?-?id|secret|security[-_]?token|session[-_]?token|credential|passw(?:or)?d"
+    r"|stringtosign|authorization)[\w-]{0,30}"
+)
+_NAMED = re.compile(rf"(\b{_NAME}(?:=['\"]?|>))[^\s'\"&,;<>{{}}()\[\]]+", re.IGNORECASE)
+_QUOTED = re.compile(rf"((?P<quote>['\"]){_NAME}(?P=quote):\s?(['\"]))(?:(?!\3).)*", re.IGNORECASE)
+"""An entry of a dictionary, as in the messages of oss2."""
+
+
+def shown(text: object) -> str:
+    """A URI, or a text that may have URIs, as it may be shown: without passwords, queries and named secrets.
+
+    All messages, pages, logs and records of this project go through this function. The whole query of a URI is hidden,
+    because every store has its own names for signatures and tokens.
+    """
+    text = str(text)
+    if "://" in text:
+        text = _ODD_PASSWORD.sub(rf"\1{HIDDEN}@", text)
+        text = _USER.sub(_without_password, text)
+        text = _QUERY.sub(_without_values, text)
+    if "?" in text:
+        text = _TARGET.sub(_without_values, text)
+    if "=" in text or ":" in text or ">" in text:
+        text = _NAMED.sub(rf"\1{HIDDEN}", text)
+        text = _QUOTED.sub(rf"\1{HIDDEN}", text)
+    return text
+
+
+def _without_password(found: re.Match[str]) -> str:
+    scheme, user = found.groups()
+    return f"{scheme}://{HIDDEN}@" if ":" in user or scheme in TOKENS_AS_USER else found[0]
+
+
+def _without_values(found: re.Match[str]) -> str:
+    values = found[2]
+    return found[1] + HIDDEN + values[len(values.rstrip(":;,.)]}")) :]  # the end of a sentence, not of the query
+
+
+def shown_values(value: Any) -> Any:
+    """A tree of dictionaries and lists, in which every text with a URI is replaced by `shown` of it."""
+    if isinstance(value, str):
+        return shown(value) if "://" in value else value
+    if isinstance(value, dict):
+        return {shown_values(name): shown_values(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shown_values(each) for each in value]
+    return value
+
+
+def is_shown_form(uri: str) -> bool:
+    """Whether a URI is what `shown` made of one with a secret, so that it cannot be read."""
+    return f"://{HIDDEN}@" in uri or uri.endswith(f"?{HIDDEN}")
+
+
+class ShownStream:
+    """Standard output or standard error, through which every text is `shown`: messages, logs and stack traces."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; its URIs must not be divided between two calls."""
+        self._stream.write(shown(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
