@@ -73,8 +73,17 @@ def test_clicks_and_silence_are_not_speech(tmp_path):
     assert cut(recording(tmp_path / "c.wav", [(3, 0.0)], noise=0.0)) == []
 
 
-def test_a_recording_without_a_pause_is_one_segment(tmp_path):
-    assert cut(recording(tmp_path / "a.wav", [(40, 0.2)])) == [(0.0, 40.0)]
+def test_speech_without_a_pause_is_one_segment_and_a_steady_sound_is_none(tmp_path):
+    syllables = [(0.15, 0.2), (0.05, 0.002)] * 200
+    ((start, end),) = cut(recording(tmp_path / "a.wav", syllables))
+    assert start == 0.0
+    assert end == pytest.approx(40.0, abs=0.1)
+    assert cut(recording(tmp_path / "b.wav", [(40, 0.2)])) == []
+
+
+def test_a_recording_too_short_for_a_pause_is_all_speech(tmp_path):
+    assert cut(recording(tmp_path / "a.wav", [(0.5, 0.2)])) == [(0.0, 0.5)]
+    assert cut(recording(tmp_path / "b.wav", [(0.5, 0)])) == []
 
 
 def test_levels_are_those_of_the_signal_and_audio_is_read_in_blocks(tmp_path, monkeypatch):

@@ -44,7 +44,9 @@ def test_windows_without_a_common_token_are_cut_at_the_middle():
     assert units(join([], right, Segment(2.0, 4.0))) == [4]
 
 
-@pytest.mark.parametrize("bad", [{"overlap": 0}, {"window": 5, "overlap": 3}, {"pause": -1.0}, {"usual": 0.0}])
+@pytest.mark.parametrize(
+    "bad", [{"overlap": 0}, {"window": 5, "overlap": 3}, {"pause": -1.0}, {"usual": 0.0}, {"detector": "x"}]
+)
 def test_wrong_times_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=list(bad)[-1]):
         Cutting(**bad)

@@ -45,6 +45,8 @@ class TranscribeOptions(ScorerOptions):
     """Number of a channel, from 0, or `mix`; None: the channel of the training."""
     pause: float | None = None
     """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
+    detector: str | None = None
+    """What finds speech: silero (package silero-vad), energy, or auto: silero if it is installed; None: auto."""
     usual: float | None = None
     """Cut longer segments at shorter pauses as well; None: the 95th percentile of the training utterances."""
     window: float | None = None
@@ -68,7 +70,7 @@ class TranscribeOptions(ScorerOptions):
 
     def cutting(self, folder: Path) -> Cutting:
         """The given values, and for the others those that fit the training utterances of the run in `folder`."""
-        given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap")}
+        given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap", "detector")}
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("pause") == 0:
             given["pause"] = None

@@ -31,6 +31,7 @@ from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
 from wenet_uio.search.recogniser import add_trust_code
 from wenet_uio.search.results import TranscriptSegment
+from wenet_uio.search.speech import DETECTORS
 from wenet_uio.search.subtitles import srt, vtt
 from wenet_uio.search.transcription import Cutting
 from wenet_uio.train.distributed import World, use_cpu_threads
@@ -72,6 +73,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--overlap", type=float, help=f"seconds that windows share ({Cutting.overlap:g}, at most half a window)"
+    )
+    parser.add_argument(
+        "--detector",
+        choices=DETECTORS,
+        help="what finds speech: silero (package silero-vad), energy, or auto: silero if it is installed (auto)",
     )
     parser.add_argument(
         "--channel", type=_channel, help="number of the channel from 0, or mix (default: the channel of the training)"
@@ -124,7 +130,7 @@ def write(lines: Iterable[str], output: Path | None) -> None:
 
 def options_of(args: argparse.Namespace) -> TranscribeOptions:
     """The options of the command line."""
-    names = ("mode", "pause", "usual", "window", "overlap", "channel", "batch_size")
+    names = ("mode", "pause", "usual", "window", "overlap", "detector", "channel", "batch_size")
     given = {name: getattr(args, name) for name in names}
     return TranscribeOptions(**given, **asdict(scorer_options(args)), decoding=asdict(decode_options(args)))
 

@@ -8,19 +8,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.read import INT16_SCALE, Channel, audio_info, read_audio
+from wenet_uio.audio.read import INT16_SCALE, Channel, Source, audio_info, read_audio
+from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceDetector, is_installed
 
 FRAME = 0.01
 """Seconds of a level measurement."""
 BLOCK = 30.0
-"""Seconds that are read at once, and that share one threshold between speech and pauses."""
+"""Seconds that are read at once, that share one loudness of speech, and in which the noise floor is found."""
+STEP = 5.0
+"""Seconds between the blocks in which the noise floor is found."""
+QUIET = 10
+"""Percentile of the levels of a block that is its noise floor."""
+RISE = 6.0
+"""dB; frames that are less above the noise floor are never speech."""
+UNREST = (1.5, 10.0)
+"""dB for each dB between the lowest levels of the noise and its floor, and the most of them. A block of 30 s has speech
+for the energy rule if frames are by RISE and these dB above the floor: rumbling noise varies more than hiss."""
 LEAST_CONTRAST = 10.0
-"""dB between the loud and the quiet level of a block; with less contrast the block is all speech or all silence."""
+"""dB between the loud and the quiet level of a short recording; with less contrast the recording is all speech."""
+SHORT = 10.0
+"""Seconds; a shorter recording may have no pause in which the noise floor could be found."""
 SILENCE = -60.0
-"""dB of full scale; quieter frames are never speech."""
-THRESHOLD = 0.35
-"""Position of the speech threshold between the quiet (0) and the loud (1) level of a block."""
-FADE = 0.05
+"""dB of full scale; quieter frames are never speech for the energy rule."""
+THRESHOLD = 0.3
+"""Position of the speech threshold between the noise floor (0) and the loudness of speech (1)."""
+LOUD = 90
+"""Percentile of the levels of the frames with speech that is their loudness."""
+FADE = 0.04
 """Position of the threshold for soft beginnings and ends of speech, on the same scale."""
 LONGEST_FADE = 0.15
 """Longest soft beginning or end, in seconds."""
@@ -30,6 +44,16 @@ LEAST_PAUSE = 0.1
 """Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within words."""
 MARGIN = 0.01
 """Seconds that are added to both ends of the speech."""
+VOICE = 0.5
+"""Probability of the voice detector from which a frame has a voice, whatever its level is."""
+CONFIRMED = 0.2
+"""Probability of the voice detector that confirms a frame that is louder than the noise. Noise alone has up to 0.25."""
+REACH = 0.1
+"""Seconds; louder frames that are at most this far from a frame with a voice belong to the voice."""
+FAR = 0.5
+"""Seconds; frames farther from a voice do not belong to it, even if there is no pause between them."""
+DETECTORS = ("auto", "silero", "energy")
+"""silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed, else energy."""
 
 
 class Segment(NamedTuple):
@@ -39,39 +63,143 @@ class Segment(NamedTuple):
     end: float
 
 
-def measure_levels(source: str, channel: Channel = 0) -> np.ndarray:
+def find_speech(
+    source: Source, channel: Channel, shortest_pause: float, longest: float = np.inf, detector: str = "auto"
+) -> list[Segment]:
+    """Speech of a file between pauses, as `speech_segments` cuts it. Memory grows by 4 bytes for each 10 ms.
+
+    Raises:
+        AudioError: the file cannot be read.
+        ModuleNotFoundError: `detector` is silero, and the package is not installed.
+    """
+    levels, voice = [], None
+    for waveform, rate in _blocks(source, channel):
+        if not levels and (detector == "silero" or (detector == "auto" and is_installed())):
+            voice = VoiceDetector(rate)
+        levels.append(_levels(waveform, rate))
+        if voice:
+            voice.accept(waveform)
+    levels = np.concatenate(levels)
+    return speech_segments(levels, shortest_pause, longest, _by_frame(voice.finish(), len(levels)) if voice else None)
+
+
+def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
     """Level of each FRAME of a file in dB of full scale; memory is one block of audio and 4 bytes a frame.
 
     Raises:
         AudioError: the file cannot be read.
     """
+    return np.concatenate([_levels(waveform, rate) for waveform, rate in _blocks(source, channel)])
+
+
+def _blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]:
+    """Waveforms of BLOCK seconds and their sample rate."""
     info = audio_info(source)
     seconds = info.num_samples / info.sample_rate
-    levels = []
     for number in range(max(1, -(-info.num_samples // round(BLOCK * info.sample_rate)))):
-        waveform, _ = read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
-        # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the clock.
-        frames = np.ceil(len(waveform) / (FRAME * info.sample_rate) - 1e-6)
-        starts = (np.arange(frames) * FRAME * info.sample_rate).astype(np.int64)
-        energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
-        energy /= np.diff(starts, append=len(waveform))
-        levels.append(10.0 * np.log10(energy + 1e-10).astype(np.float32))
-    return np.concatenate(levels)
+        yield read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
 
 
-def speech_segments(levels: np.ndarray, shortest_pause: float, longest: float = np.inf) -> list[Segment]:
+def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+    # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the clock.
+    frames = np.ceil(len(waveform) / (FRAME * sample_rate) - 1e-6)
+    starts = (np.arange(frames) * FRAME * sample_rate).astype(np.int64)
+    energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
+    energy /= np.diff(starts, append=len(waveform))
+    return 10.0 * np.log10(energy + 1e-10).astype(np.float32)
+
+
+def _by_frame(probabilities: np.ndarray, frames: int) -> np.ndarray:
+    """The probability of each FRAME (frames,), from those of the windows of the detector."""
+    places = ((np.arange(frames) + 0.5) * (FRAME * RATE / WINDOW)).astype(np.int64)
+    return probabilities[places.clip(max=len(probabilities) - 1)]
+
+
+def speech_segments(
+    levels: np.ndarray, shortest_pause: float, longest: float = np.inf, voice: np.ndarray | None = None
+) -> list[Segment]:
     """Speech between pauses of at least `shortest_pause` seconds, with soft beginnings and ends and a margin.
 
     A segment longer than `longest` seconds is cut at its longest pause, repeatedly, if that pause has LEAST_PAUSE.
+
+    Args:
+        levels: (frames,) dB of full scale.
+        voice: (frames,) probability of a voice. None: what is louder than the noise is speech.
     """
-    blocks = np.split(levels, _every(round(BLOCK / FRAME), len(levels)))
-    bounds = [_thresholds(block) for block in blocks]
-    loud = _runs(np.concatenate([block > speech for block, (speech, _) in zip(blocks, bounds, strict=True)]))
-    audible = _runs(np.concatenate([block > fade for block, (_, fade) in zip(blocks, bounds, strict=True)]))
-    loud = loud[(loud[:, 1] - loud[:, 0]) * FRAME >= CLICK]
+    speech, fade = _thresholds(levels, voice)
+    loud = _long_enough(_runs(levels > speech))
+    if voice is not None:
+        loud = _confirmed(loud, voice)
+    audible = _runs((levels > fade) | _mask(loud, len(levels)))
     speech = _between_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
     starts, ends = _with_edges(speech, audible)
     return list(map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist()))
+
+
+def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Noise floor (frames,) in dB of full scale, and how far above the floor (frames,) in dB the noise may reach.
+
+    The floor is the highest of the quiet levels of all blocks that contain a frame. So the floor follows noise that
+    becomes louder or quieter at once, and speech does not lift the floor unless a block has almost no pause.
+    """
+    size, step = round(BLOCK / FRAME), round(STEP / FRAME)
+    floor, rise = np.full_like(levels, -np.inf), np.full_like(levels, RISE)
+    for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
+        lowest, quiet = np.percentile(levels[start : start + size], (1, QUIET))
+        part = slice(start, start + size)
+        rise[part] = np.where(quiet > floor[part], RISE + min(UNREST[0] * (quiet - lowest), UNREST[1]), rise[part])
+        floor[part] = np.maximum(floor[part], quiet)
+    return floor, rise
+
+
+def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Two levels (frames,) in dB: above the first is speech; above the second next to speech belongs to it."""
+    if voice is None and len(levels) * FRAME < SHORT:
+        quiet, loud = np.percentile(levels, (QUIET, 95))
+        if loud - quiet < LEAST_CONTRAST:
+            return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
+    floor, rise = noise_floor(levels)
+    least = floor + RISE
+    if voice is None:
+        least = np.maximum(SILENCE, least)
+        present = levels > np.maximum(SILENCE, floor + rise)
+    else:
+        present = (levels > least) & (voice >= CONFIRMED)
+    present = _mask(_long_enough(_runs(present)), len(levels))
+    speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
+    for start in range(0, len(levels), size := round(BLOCK / FRAME)):
+        block = slice(start, start + size)
+        if present[block].any():
+            above = max(0.0, np.percentile((levels - floor)[block][present[block]], LOUD))
+            speech[block] = np.maximum(least[block], floor[block] + THRESHOLD * above)
+            fade[block] = floor[block] + FADE * above
+    return speech, fade
+
+
+def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
+    """Loud runs (N, 2) near a voice and, where noise covers the voice, runs of the voice itself; sorted."""
+    confirmed = voice >= CONFIRMED
+    loud = _runs(_mask(loud, len(voice)) & _widened(confirmed, FAR))  # louder noise around a voice is left out
+    loud = loud[_touched(loud, _widened(confirmed, REACH))]
+    covered = _widened(_mask(loud, len(voice)), REACH)
+    hidden = _long_enough(_runs(voice >= VOICE))
+    return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
+
+
+def _widened(mask: np.ndarray, seconds: float) -> np.ndarray:
+    """The mask with `seconds` more at both ends of each run."""
+    reach = round(seconds / FRAME)
+    return _mask((_runs(mask) + np.array((-reach, reach))).clip(0, len(mask)), len(mask))
+
+
+def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Whether each run (N, 2) has a frame of the mask."""
+    count = np.concatenate(([0], np.cumsum(mask)))
+    return count[runs[:, 1]] > count[runs[:, 0]]
+
+
+def _long_enough(runs: np.ndarray) -> np.ndarray:
+    return runs[(runs[:, 1] - runs[:, 0]) * FRAME >= CLICK]
 
 
 def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,18 +241,14 @@ def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment
         yield Segment(start, segment.end if number == count - 1 else start + step + overlap)
 
 
-def _thresholds(levels: np.ndarray) -> tuple[float, float]:
-    """Two levels in dB: frames above the first are speech; frames above the second next to speech belong to it."""
-    quiet, loud = np.percentile(levels, (10, 95))
-    if loud - quiet < LEAST_CONTRAST:
-        return SILENCE, SILENCE
-    return max(SILENCE, quiet + THRESHOLD * (loud - quiet)), quiet + FADE * (loud - quiet)
+def _mask(runs: np.ndarray, length: int) -> np.ndarray:
+    """Mask (length,) of runs (N, 2), which may overlap."""
+    change = np.zeros(length + 1, np.int64)
+    np.add.at(change, runs[:, 0], 1)
+    np.add.at(change, runs[:, 1], -1)
+    return np.cumsum(change[:-1]) > 0
 
 
 def _runs(mask: np.ndarray) -> np.ndarray:
     """Starts and ends (N, 2) of the runs of True."""
     return np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).reshape(-1, 2)
-
-
-def _every(size: int, length: int) -> list[int]:
-    return list(range(size, length, size))

@@ -19,8 +19,9 @@ from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import TranscriptSegment, TranscriptToken, TranscriptWord
-from wenet_uio.search.speech import Segment, measure_levels, speech_segments, windows
+from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.types import Hypothesis, NBest
+from wenet_uio.search.voice_activity import INSTALL, is_installed
 
 SAME_TIME = 0.2
 """Seconds. If two windows have the same unit at times that differ by at most this, both have the same token."""
@@ -60,7 +61,8 @@ class Cutting:
     """Where long recordings are cut; times are seconds.
 
     Raises:
-        ValueError: a time is not above 0, or `overlap` is more than half of `window`.
+        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector is unknown or not
+            installed.
     """
 
     pause: float | None = 0.4
@@ -71,10 +73,16 @@ class Cutting:
     """Longest piece that the recogniser gets. Longer segments become overlapping windows."""
     overlap: float = 4.0
     """Length that neighbouring windows share."""
+    detector: str = "auto"
+    """What finds speech: silero, energy, or auto for silero if it is installed."""
 
     def __post_init__(self) -> None:
         if not 0 < self.overlap <= self.window / 2:
             raise ValueError(f"overlap: expected above 0 and at most half the window, found {self.overlap}")
+        if self.detector not in DETECTORS:
+            raise ValueError(f"detector: expected {', '.join(DETECTORS)}, found {self.detector}")
+        if self.detector == "silero" and not is_installed():
+            raise ValueError(f"detector silero: not installed; {INSTALL}")
         for name in ("pause", "usual"):
             seconds = getattr(self, name)
             if seconds is not None and seconds <= 0:
@@ -95,8 +103,7 @@ class Cutting:
             info = audio_info(source)
             passages = [Segment(0.0, info.num_samples / info.sample_rate)]
         else:
-            levels = measure_levels(source, channel)  # pyright: ignore[reportArgumentType] - reads bytes as well
-            passages = speech_segments(levels, self.pause, self.usual)
+            passages = find_speech(source, channel, self.pause, self.usual, self.detector)
         return [
             (number, piece)
             for number, passage in enumerate(passages)

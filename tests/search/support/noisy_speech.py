@@ -1,0 +1,40 @@
+"""Recordings of real speech with pauses and added noise, at the levels that a test asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wenet_uio.audio.read import INT16_SCALE, read_audio
+
+
+def noise(samples: int, level: float, tilt: float = 0.0, seed: int = 0) -> np.ndarray:
+    """Noise (samples,) of `level` dB of full scale; the amplitude falls with frequency to the power of `tilt`."""
+    spectrum = np.fft.rfft(np.random.default_rng(seed).normal(size=samples))
+    spectrum[1:] *= np.arange(1, len(spectrum)) ** -tilt
+    spectrum[: round(20 * samples / 8000)] = 0.0  # no microphone records the lowest frequencies
+    made = np.fft.irfft(spectrum, samples)
+    return made / made.std() * 10 ** (level / 20)
+
+
+def spread(paths: list, pause: float) -> tuple[np.ndarray, list[tuple[float, float]], int]:
+    """Utterances with `pause` seconds of silence before each and at the end.
+
+    Returns:
+        samples (samples,) between -1 and 1, start and end of each utterance in seconds, and the sample rate.
+    """
+    parts, times, at = [], [], 0
+    for path in paths:
+        waveform, rate = read_audio(str(path))
+        at += round(pause * rate)
+        times.append((at / rate, (at + len(waveform)) / rate))
+        at += len(waveform)
+        parts += [np.zeros(round(pause * rate)), waveform / INT16_SCALE]
+    return np.concatenate([*parts, np.zeros(round(pause * rate))]), times, rate
+
+
+def overlaps(segments: list, times: list[tuple[float, float]]) -> list[float]:
+    """Share of each utterance that the segments cover."""
+    return [
+        sum(max(0.0, min(end, last) - max(start, first)) for start, end in segments) / (last - first)
+        for first, last in times
+    ]

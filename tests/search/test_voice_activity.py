@@ -1,0 +1,149 @@
+"""Detectors on real speech with added noise; no recogniser is needed."""
+
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from tests.search.support.noisy_speech import noise, overlaps, spread
+from wenet_uio.search import voice_activity
+from wenet_uio.search.speech import find_speech
+from wenet_uio.search.transcription import Cutting
+from wenet_uio.search.voice_activity import PIECE, RATE, WINDOW, VoiceDetector, VoiceStream, is_installed
+
+SILERO = pytest.mark.skipif(not is_installed(), reason="silero-vad is not installed")
+BOTH = pytest.mark.parametrize("detector", ["energy", pytest.param("silero", marks=SILERO)])
+PAUSE = 0.4
+
+
+def found(tmp_path, samples, rate, detector):
+    soundfile.write(tmp_path / "a.wav", samples.clip(-1, 1), rate)
+    return find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector)
+
+
+def digits(corpora, speakers=("jackson", "george"), pause=24.5):
+    """Ten digits, each after `pause` seconds."""
+    folder = corpora / "fsdd/recordings"
+    return spread([folder / f"{digit}_{speakers[digit % len(speakers)]}_0.wav" for digit in range(10)], pause)
+
+
+@BOTH
+@pytest.mark.parametrize("level", [-70, -58, -54, -48])
+def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(corpora, tmp_path, detector, level):
+    samples, times, rate = digits(corpora)
+    segments = found(tmp_path, samples + noise(len(samples), level), rate, detector)
+    assert len(segments) == 10
+    assert min(overlaps(segments, times)) > 0.4  # at -48 dB soft ends are below the noise
+    assert sum(end - start for start, end in segments) < 1.5 * sum(end - start for start, end in times)
+
+
+@BOTH
+@pytest.mark.parametrize("tilt", [0.0, 0.5, 1.0], ids=["white", "pink", "brown"])
+def test_noise_alone_is_not_speech(tmp_path, detector, tilt):
+    for level in (-70, -48, -30):
+        assert found(tmp_path, noise(8000 * 60, level, tilt), 8000, detector) == []
+
+
+@BOTH
+@pytest.mark.parametrize("snr", [20, 10])
+def test_sentences_in_noise_are_found_and_pauses_are_not(corpora, tmp_path, detector, snr):
+    samples, times, rate = spread(sorted((corpora / "speechocean762/WAVE").rglob("*.WAV"))[:80:10], 3.0)
+    level = 20 * np.log10(np.sqrt(np.mean(samples[samples != 0] ** 2))) - snr
+    segments = found(tmp_path, samples + noise(len(samples), level, 0.5), rate, detector)
+    assert min(overlaps(segments, times)) > 0.25  # the recordings begin and end with silence
+    pauses = list(zip([0.0, *(end for _, end in times)], [start for start, _ in times], strict=False))
+    assert max(overlaps(segments, pauses)) < 0.1
+
+
+@BOTH
+def test_the_floor_follows_noise_that_becomes_louder(corpora, tmp_path, detector):
+    samples, times, rate = digits(corpora, pause=12.0)
+    half = len(samples) // 2
+    louder = np.concatenate((noise(half, -70), noise(len(samples) - half, -48)))
+    segments = found(tmp_path, samples + louder, rate, detector)
+    assert min(overlaps(segments, times)) > 0.4
+    assert len(segments) <= 11  # the step itself
+
+
+@SILERO
+def test_the_voice_detector_finds_words_within_noise_that_swells(corpora, tmp_path):
+    samples, times, rate = digits(corpora, pause=8.0)
+    swelling = noise(len(samples), -56) * 10 ** (0.3 * np.sin(np.arange(len(samples)) / rate / 3))
+    segments = found(tmp_path, samples + swelling, rate, "silero")
+    assert min(overlaps(segments, times)) > 0.4
+    assert max(end - start for start, end in segments) < 2.0
+
+
+@SILERO
+def test_the_voice_detector_refuses_loud_sounds_that_are_not_voices(corpora, tmp_path):
+    samples, times, rate = digits(corpora, pause=5.0)
+    knock = noise(rate // 3, -12) * np.exp(-np.arange(rate // 3) / rate / 0.08)
+    for start, _ in times:
+        place = round((start - 2.5) * rate)
+        samples[place : place + len(knock)] += knock
+    samples += noise(len(samples), -60)
+    assert len(found(tmp_path, samples, rate, "silero")) == 10
+    assert len(found(tmp_path, samples, rate, "energy")) == 20
+
+
+def bursts():
+    """Four seconds of loud noise in twenty."""
+    return noise(RATE * 20, -20) * (np.arange(RATE * 20) // RATE % 5 == 2) + noise(RATE * 20, -70)
+
+
+@pytest.fixture
+def without_silero(monkeypatch):
+    voice_activity._model_of_files.cache_clear()
+    monkeypatch.setitem(sys.modules, "silero_vad", None)
+
+
+@SILERO
+def test_auto_is_silero_where_it_is_installed_and_does_not_change_the_threads(tmp_path):
+    threads = torch.get_num_threads()
+    assert found(tmp_path, bursts(), RATE, "auto") == found(tmp_path, bursts(), RATE, "silero") == []
+    assert torch.get_num_threads() == threads
+
+
+def test_auto_is_energy_where_silero_is_not_installed(tmp_path, without_silero):
+    assert found(tmp_path, bursts(), RATE, "auto") == found(tmp_path, bursts(), RATE, "energy")
+    assert len(found(tmp_path, bursts(), RATE, "auto")) == 4
+
+
+def test_without_the_package_silero_is_refused_with_the_command_to_install_it(tmp_path, without_silero):
+    with pytest.raises(ValueError, match="detector silero: not installed; pip install silero-vad"):
+        Cutting(detector="silero")
+    with pytest.raises(ModuleNotFoundError, match="silero-vad is not installed: pip install silero-vad"):
+        found(tmp_path, bursts(), RATE, "silero")
+
+
+def a_minute_of_digits(corpora):
+    samples, _, rate = digits(corpora, pause=5.0)
+    assert rate * 2 == RATE
+    return (32767 * np.repeat(samples, 2)).astype(np.float32)
+
+
+@SILERO
+@pytest.mark.parametrize("size", [RATE * 30, 12_345, 100])
+def test_probabilities_do_not_depend_on_the_blocks_in_which_audio_comes(corpora, size):
+    samples = a_minute_of_digits(corpora)[: RATE * 12 + 5 if size == 100 else None]
+    whole, blocks, stream = VoiceDetector(RATE), VoiceDetector(RATE), VoiceStream()
+    whole.accept(samples)
+    streamed = []
+    for start in range(0, len(samples), size):
+        blocks.accept(samples[start : start + size])
+        streamed.append(stream.accept(samples[start : start + size]))
+    expected = whole.finish()
+    assert len(expected) == -(-len(samples) // WINDOW)
+    assert len(expected) > 2 * PIECE
+    np.testing.assert_allclose(blocks.finish(), expected, atol=1e-4)
+    streamed = np.concatenate(streamed)
+    assert len(streamed) == len(samples) // WINDOW
+    np.testing.assert_allclose(streamed, expected[: len(streamed)], atol=1e-3)
+
+
+@SILERO
+def test_a_recording_without_samples_has_no_probabilities():
+    assert VoiceDetector(8000).finish().tolist() == []
+    assert VoiceStream().accept(np.zeros(0, np.float32)).tolist() == []

@@ -1,0 +1,116 @@
+"""Ends of utterances in a stream: frames with and without speech come in, ends go out.
+
+The rules and their defaults are those of WeNet's runtime (ctc_endpoint.h). Frames may come from CTC
+(`silent_by_blank`) or from a voice detector (`VoiceStream`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+BLANK_THRESHOLD = 0.8
+"""A frame whose blank has a higher probability is silent."""
+
+
+@dataclass(frozen=True)
+class EndpointRule:
+    """An utterance ends when all three conditions hold; times are seconds.
+
+    Raises:
+        ValueError: a time is negative, or both are 0, which every frame would meet.
+    """
+
+    needs_words: bool
+    """The utterance must have words."""
+    silence: float
+    """Least silence at the end."""
+    length: float = 0.0
+    """Least length of the utterance, with its silence."""
+
+    def __post_init__(self) -> None:
+        for name in ("silence", "length"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}: expected 0 or more seconds, found {getattr(self, name)}")
+        if not max(self.silence, self.length):
+            raise ValueError("silence and length are both 0: every frame would end an utterance")
+
+
+WENET_RULES: Mapping[str, EndpointRule] = {
+    "rule1": EndpointRule(needs_words=False, silence=5.0),
+    "rule2": EndpointRule(needs_words=True, silence=1.0),
+    "rule3": EndpointRule(needs_words=False, silence=0.0, length=20.0),
+}
+"""rule1: long silence without a word; rule2: a pause after words; rule3: the utterance is too long."""
+
+
+class Endpoint(NamedTuple):
+    """The end of an utterance."""
+
+    frame: int
+    """Frames of the stream up to the end; the next utterance begins with the frame of this number."""
+    rule: str
+    """Name of the rule that ended it."""
+
+
+class Endpointer:
+    """Finds the ends of the utterances of one stream. The utterance after an end begins at the end."""
+
+    def __init__(self, step: float, rules: Mapping[str, EndpointRule] = WENET_RULES) -> None:
+        """Set the rules.
+
+        Args:
+            step: seconds of a frame.
+            rules: by name; the first one that holds ends the utterance. None at all: utterances do not end.
+
+        Raises:
+            ValueError: `step` is not above 0.
+        """
+        if not step > 0:
+            raise ValueError(f"step: expected above 0 seconds, found {step}")
+        # Whole frames, because a sum of steps is not exact; a time between two frames is met at the second.
+        self._rules = [
+            (name, rule.needs_words, _frames(rule.silence, step), _frames(rule.length, step))
+            for name, rule in rules.items()
+        ]
+        self._frame = self._begin = self._silence = 0
+
+    def accept(self, silent: np.ndarray, has_words: bool) -> list[Endpoint]:
+        """Take the next frames; return the ends among them, which are usually none or one.
+
+        Args:
+            silent: (frames,) whether each frame is without speech.
+            has_words: whether the decoder has words of the utterance. After an end the rest of the frames have none.
+        """
+        ends = []
+        for quiet in silent:
+            self._frame += 1
+            self._silence = self._silence + 1 if quiet else 0
+            if name := self._met(has_words):
+                ends.append(Endpoint(self._frame, name))
+                self._begin, self._silence, has_words = self._frame, 0, False
+        return ends
+
+    def _met(self, has_words: bool) -> str | None:
+        """Name of the first rule that holds now."""
+        length = self._frame - self._begin
+        return next(
+            (
+                name
+                for name, needs_words, silence, least in self._rules
+                if (has_words or not needs_words) and self._silence >= silence and length >= least
+            ),
+            None,
+        )
+
+
+def silent_by_blank(log_probs: np.ndarray, blank: int = 0, threshold: float = BLANK_THRESHOLD) -> np.ndarray:
+    """Whether each frame is silent (T,), from the CTC log-probabilities (T, V)."""
+    return np.exp(log_probs[:, blank]) > threshold
+
+
+def _frames(seconds: float, step: float) -> int:
+    return int(np.ceil(seconds / step - 1e-6))
