@@ -25,7 +25,7 @@ from slow_server import serve
 
 from wenet_uio.dataset.plan import epoch_plan as plan
 from wenet_uio.dataset.plan import lanes
-from wenet_uio.dataset.storage import cache
+from wenet_uio.dataset.storage import cache, checksums
 from wenet_uio.files import read_lines
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
@@ -151,9 +151,11 @@ def node_folders(folder: Path, cluster: Cluster) -> list[Path]:
 
 
 def taken(node: Path) -> int:
-    """Return the bytes of all copies in the cache of a node, complete or still downloading."""
+    """Return the bytes of all copies in the cache of a node, complete or still downloading, without their checksums."""
     total = 0
     for path in node.glob("uio1/*/*.tar*"):
+        if path.suffix == checksums.SUFFIX:
+            continue
         with suppress(FileNotFoundError):  # renamed since the glob
             total += path.stat().st_size
     return total
