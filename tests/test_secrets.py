@@ -153,7 +153,8 @@ def test_a_check_writes_and_prints_no_secret(data, corpus, monkeypatch, capfd):
     assert_no_secret(corpus.parent / "cache")
 
 
-def test_lists_of_what_was_left_out_show_no_secret(tmp_path):
+def test_lists_of_what_was_left_out_show_no_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "0.5")
     lost = "http://user:pa55word@127.0.0.1:1/a.wav?sig=s1gnature"
     recognition = Recognition(skipped=[Skipped("a", "unreadable", f"{lost}: HTTP 404", False)])
     write_recognition(recognition, [], tmp_path / "recognition")
