@@ -8,12 +8,13 @@ import os
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.support.running_server import running
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = """it's my "data" * $HOME; [1] #x"""
@@ -29,12 +30,8 @@ def mirror(tmp_path) -> Iterator[tuple[Path, str]]:
     """A folder, and the address under which it is served."""
     folder = tmp_path / "mirror"
     folder.mkdir()
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))) as server:
         yield folder, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def download(recipe: str, mirror: str, *arguments: str | Path) -> subprocess.CompletedProcess:

@@ -1,11 +1,11 @@
 import os
 import re
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.support.running_server import running
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.executor import Executor
@@ -115,15 +115,9 @@ class Busy(BaseHTTPRequestHandler):
 def test_a_busy_store_is_asked_again(bucket, tmp_path, make_lists, monkeypatch):
     shards = make_lists(3)["shard"]
     handler = type("Handler", (Busy,), {"puts": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         type(bucket).clear_instance_cache()
-        try:
-            assert put_shards(shards, "s3://corpora/toy", str(tmp_path / "remote.list"), Executor()) == (1, 1)
-        finally:
-            server.shutdown()
-            thread.join()
+        assert put_shards(shards, "s3://corpora/toy", str(tmp_path / "remote.list"), Executor()) == (1, 1)
     index, shard = "/corpora/toy/shards_000000000.tar.idx", "/corpora/toy/shards_000000000.tar"
     assert [path.partition("?")[0] for path in handler.puts] == [index, index, index, shard]

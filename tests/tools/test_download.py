@@ -8,12 +8,12 @@ import multiprocessing
 import subprocess
 import sys
 import tarfile
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.support.running_server import running
 from wenet_uio.prepare.download import download
 
 BODY = bytes(range(256)) * 400
@@ -68,12 +68,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with running(Server()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_a_complete_download_leaves_no_part_file(server, tmp_path):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import threading
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from email.utils import formatdate
@@ -16,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.support.running_server import running
 
 KEY_ID, SECRET = "AccessKeyOfTheTest", "secret-of-the-test"
 
@@ -152,16 +153,10 @@ class _Handler(BaseHTTPRequestHandler):
 def serving_oss(folder: Path, monkeypatch):
     """A stand-in for OSS whose buckets are the subfolders of `folder`, named in the environment."""
     server = _Server(folder)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
     monkeypatch.setenv("OSS_ENDPOINT", server.endpoint)
     monkeypatch.setenv("OSS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("OSS_ACCESS_KEY_SECRET", SECRET)
     for name in ("OSS_REGION", "OSS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.dataset.storage.support.servers import reset
+from tests.support.running_server import running
 
 NAMES = {200: "OK", 206: "Partial Content", 302: "Found", 404: "Not Found", 429: "Too Many Requests", 503: "Busy"}
 
@@ -107,13 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def scripted(script: Script):
     """A running server; `seen` are its requests."""
-    server = _Server(script)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stopped.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(_Server(script)) as server:
+        try:
+            yield server
+        finally:
+            server.stopped.set()

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
+from tests.support.running_server import running
+
 
 class FaultyServer(ThreadingHTTPServer):
     """Serves a folder. `fault(path, number)` gives the fault for a GET, or None; `number` counts the GETs of a path.
@@ -131,15 +133,11 @@ class _Handler(BaseHTTPRequestHandler):
 def serving(folder: Path, **options):
     """A running FaultyServer."""
     server = FaultyServer(folder, **options)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
     try:
-        yield server
+        with running(server):
+            yield server
     finally:
-        server.shutdown()
-        server.server_close()
         server.cut_all()
-        thread.join()
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.running_server import running
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -62,11 +63,5 @@ def serving_webhdfs(folder: Path):
     """A running gateway of a folder; yields its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.folder, server.daemon_threads = folder, True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield f"webhdfs://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
