@@ -81,10 +81,10 @@ def test_what_wenet_sees_of_a_run_gives_the_same_texts_of_fsdd_in_all_modes(
     assert make_raw_list([RawLine(path.stem, str(path), "a") for path in recordings], tmp_path / "data.list") == []
     conf = ROOT / "examples/fsdd/s0/conf/train_u2++_conformer.yaml"
     config = start_run(conf, tmp_path / "run", "abcdefghij", [*SMALL, "decoder_conf.r_num_blocks=1"])
-    torch.manual_seed(1)
+    torch.manual_seed(4)
     weights = build_model(config).state_dict()
     for name in ("ctc.ctc_lo", "decoder.left_decoder.output_layer", "decoder.left_decoder.embed.0"):
-        torch.nn.init.normal_(weights[f"{name}.weight"], std=2.0)  # tokens that change from frame to frame
+        torch.nn.init.normal_(weights[f"{name}.weight"], std=1.0)  # tokens that change from frame to frame
     weights["ctc.ctc_lo.bias"][0] = -5.0  # few blanks
 
     monkeypatch.chdir(tmp_path / "run")  # WeNet takes the paths of the yaml relative to the working directory
