@@ -226,6 +226,8 @@ def _with_joint_widths(config: Config) -> Config:
 def _apply(values: dict[str, Any], override: str) -> None:
     """Set the value that an override names, in place."""
     dotted, equals, text = override.partition("=")
+    if not equals or " " in dotted.strip():  # "key value" is WeNet's form
+        dotted, equals, text = override.strip().partition(" ")
     if not equals:
         raise ConfigError(f"--override_config {override}: expected key.subkey=value")
     *parents, last = dotted.strip().split(".")
