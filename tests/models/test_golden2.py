@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from wenet_uio.config import load_config
+from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.decoder import reversed_hypotheses
 from wenet_uio.models.masks import length_mask
@@ -27,6 +28,8 @@ MODELS = (
     "conformer_conv2d2",
     "conformer_embed",
 )
+NONBLANK = "conformer_nonblank"
+"""WeNet's losses and rescoring of its batch depend on frames beyond the lengths; those of one utterance do not."""
 STREAMS = ("conformer_nobias_self", "conformer_rel_gqa", "conformer_conv2d2", "transformer_rope_gqa")
 CHUNKS = ((4, -1), (8, 2), (16, 4))
 TOLERANCE = 1e-4
@@ -54,8 +57,13 @@ class Golden:
         return 0.5 if self.model.decoder.bidirectional else 0.0
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=(*MODELS, NONBLANK))
 def case(request: pytest.FixtureRequest, golden2: Path) -> Golden:
+    return Golden(golden2 / request.param)
+
+
+@pytest.fixture(params=MODELS)
+def batched(request: pytest.FixtureRequest, golden2: Path) -> Golden:
     return Golden(golden2 / request.param)
 
 
@@ -105,17 +113,17 @@ def test_scores_of_hypotheses_equal_wenets(case: Golden) -> None:
     assert_close(left[scored], given["log_probs"][scored])
 
 
-def test_losses_and_gradients_equal_wenets(case: Golden) -> None:
-    expected = case.expected
+def test_losses_and_gradients_equal_wenets(batched: Golden) -> None:
+    expected = batched.expected
     with torch.no_grad():
-        assert_losses(case.model(*case.batch), expected["losses"])
-    case.model.train()
-    case.model.encoder.use_dynamic_chunk = False
-    losses = case.model(*case.batch)
+        assert_losses(batched.model(*batched.batch), expected["losses"])
+    batched.model.train()
+    batched.model.encoder.use_dynamic_chunk = False
+    losses = batched.model(*batched.batch)
     assert_losses(losses, expected["losses_train"])
     losses["loss"].backward()
     norms = expected["losses_train"]["grad_norms"]
-    for name, weight in case.model.named_parameters():
+    for name, weight in batched.model.named_parameters():
         if float(norms.get(name, 0.0)) > 1e-5:
             assert weight.grad is not None, name
             assert weight.grad.norm().item() == pytest.approx(float(norms[name]), rel=1e-3), name
@@ -123,18 +131,12 @@ def test_losses_and_gradients_equal_wenets(case: Golden) -> None:
 
 def assert_losses(found: dict[str, Any], expected: dict[str, Any]) -> None:
     for name in ("loss", "loss_att", "loss_ctc", "th_accuracy"):
-        assert float(found[name]) == pytest.approx(float(expected[name]), abs=TOLERANCE, rel=TOLERANCE), name
+        assert found[name].item() == pytest.approx(float(expected[name]), abs=TOLERANCE, rel=TOLERANCE), name
 
 
 @torch.no_grad()
-def test_hypotheses_equal_wenets(case: Golden) -> None:
-    options = DecodeOptions(ctc_weight=0.3, reverse_weight=case.reverse_weight, nbest=10)
-    found = decode(case.model, *case.batch[:2], MODES, options)
-    for mode in MODES:
-        for nbest, expected in zip(found[mode], case.expected["hyps_chunk-1"][mode], strict=True):
-            assert list(nbest[0].tokens) == list(expected["tokens"]), mode
-            if mode != "ctc_greedy_search" and expected["score"]:
-                assert nbest[0].score == pytest.approx(expected["score"], abs=1e-3, rel=1e-3)
+def test_hypotheses_equal_wenets(batched: Golden) -> None:
+    assert_hypotheses(batched, batched.batch[:2], batched.expected["hyps_chunk-1"])
 
 
 @torch.no_grad()
@@ -151,6 +153,19 @@ def test_chunk_masks_and_streams_equal_wenets(streaming: Golden) -> None:
 
 
 @torch.no_grad()
+def test_the_torchscript_model_computes_the_same(case: Golden) -> None:
+    runtime = from_torchscript(to_torchscript(case.model))
+    empty = torch.zeros(0, 0, 0, 0)
+    found, *_ = runtime.forward_encoder_chunk(case.expected["feats"][:1], 0, -1, empty, empty)
+    assert_close(found[0], case.model.encode(case.expected["feats"][:1], case.expected["feats_lengths"][:1])[0][0])
+    given = case.expected["forward_attention_decoder"]
+    memory = case.expected["encoder_out"][:1, : case.expected["encoder_out_lengths"][0]]
+    left, _ = runtime.forward_attention_decoder(given["hyps"], given["hyps_lengths"], memory, case.reverse_weight)
+    scored = length_mask(given["hyps_lengths"], left.size(1))
+    assert_close(left[scored], given["log_probs"][scored])
+
+
+@torch.no_grad()
 def test_lengths_after_conv1d2_depend_on_the_padded_length_as_in_wenet(golden2: Path) -> None:
     case = Golden(golden2 / "conformer_conv1d2")
     even = case.expected["even"]
@@ -159,3 +174,38 @@ def test_lengths_after_conv1d2_depend_on_the_padded_length_as_in_wenet(golden2: 
     assert torch.equal(found_lengths, even["encoder_out_lengths"])
     valid = length_mask(found_lengths, found.size(1))
     assert_close(found[valid], even["encoder_out"][valid])
+
+
+def assert_hypotheses(case: Golden, feats: list[torch.Tensor], expected: dict[str, list[dict[str, Any]]]) -> None:
+    options = DecodeOptions(ctc_weight=0.3, reverse_weight=case.reverse_weight)
+    found = decode(case.model, *feats, MODES, options)
+    for mode in MODES:
+        for nbest, best in zip(found[mode], expected[mode], strict=True):
+            assert list(nbest[0].tokens) == list(best["tokens"]), mode
+            if mode != "ctc_greedy_search" and best["score"]:
+                assert nbest[0].score == pytest.approx(best["score"], abs=1e-3, rel=1e-3)
+
+
+@torch.no_grad()
+def test_the_decoder_sees_no_frames_of_blanks_as_in_wenet(golden2: Path) -> None:
+    case = Golden(golden2 / NONBLANK)
+    single, first = case.expected["single"], [tensor[:1] for tensor in case.batch]
+    encoder_out, lengths = case.model.encode(*first[:2])
+    assert_close(encoder_out, single["encoder_out"])
+    assert case.model.decoder_frames(encoder_out, lengths)[1].tolist() == single["kept_lengths"].tolist()
+    assert_losses(case.model(*first), single["losses"])
+    assert_hypotheses(case, first[:2], single["hyps"])
+
+
+@torch.no_grad()
+def test_frames_without_blank_do_not_depend_on_the_batch_and_are_never_none(golden2: Path) -> None:
+    model = Golden(golden2 / NONBLANK).model
+    frames = torch.randn(2, 9, 32)
+    together, lengths = model.decoder_frames(frames, torch.tensor([9, 4]))
+    for row, length in enumerate((9, 4)):
+        alone, alone_lengths = model.decoder_frames(frames[row : row + 1, :length], torch.tensor([length]))
+        assert torch.equal(alone_lengths, lengths[row : row + 1])
+        assert torch.equal(together[row, : lengths[row]], alone[0])
+    model.ctc.ctc_lo.bias[model.blank] = 1e4
+    nothing, lengths = model.decoder_frames(frames, torch.tensor([9, 4]))
+    assert (nothing.tolist(), lengths.tolist()) == (torch.zeros(2, 1, 32).tolist(), [1, 1])

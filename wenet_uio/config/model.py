@@ -89,7 +89,8 @@ class ModelConf(HybridConf):
 
     ctc_weight: Probability = 0.5
     """Weight of the CTC loss; the weight of the attention loss is 1 - ctc_weight."""
-    apply_non_blank_embedding: Literal[False] = False
+    apply_non_blank_embedding: bool = False
+    """The decoder sees only encoder frames whose best CTC label is not blank, in training and rescoring."""
 
     @property
     def attention_weight(self) -> float:
