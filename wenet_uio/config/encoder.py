@@ -118,6 +118,9 @@ class EncoderConf(AttentionConf, ChunkConf):
             raise ValueError(f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even width")
         if (self.pos_enc_layer_type == "rope_pos") != (self.selfattention_layer_type == "rope_abs_selfattn"):
             raise ValueError("rope_pos (pos_enc_layer_type) and rope_abs_selfattn need one another")
+        head_dim = self.head_dim or self.output_size // self.attention_heads
+        if self.pos_enc_layer_type == "rope_pos" and head_dim % 2:
+            raise ValueError(f"rope_pos turns one half of a head against the other: head_dim {head_dim} is odd")
         width = (self.head_dim or 0) * self.attention_heads
         if width not in (0, self.output_size) and self.selfattention_layer_type != "selfattn":
             raise ValueError(
