@@ -72,9 +72,11 @@ def self_signed(folder):
     """A certificate of localhost, and its key."""
     certificate, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-        + ["-keyout", key, "-out", certificate],
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+            *("-keyout", key, "-out", certificate),
+        ],
         check=True,
         capture_output=True,
     )
@@ -86,15 +88,19 @@ def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at
     certificate, key = self_signed(tmp_path)
     Path(tmp_path / "token").write_text("secret\n")
     process = subprocess.Popen(
-        [sys.executable, "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"]
-        + ["--certificate", certificate, "--key", key, "--token_file", tmp_path / "token"],
+        [
+            *(sys.executable, "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"),
+            *("--certificate", certificate, "--key", key, "--token_file", tmp_path / "token"),
+        ],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
     try:
         lines = iter(process.stderr.readline, "")
-        address = next(filter(None, (re.search(r"^serving bursts on (https://127\.0\.0\.1:\d+)$", line) for line in lines)))
+        address = next(
+            filter(None, (re.search(r"^serving bursts on (https://127\.0\.0\.1:\d+)$", line) for line in lines))
+        )
         received, after = asyncio.run(_stream_until_sigterm(address[1], certificate, process))
         assert process.wait(20) == 0
     finally:

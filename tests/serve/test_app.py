@@ -136,9 +136,9 @@ def test_pages_of_other_origins_are_refused_unless_they_are_allowed(guarded, spe
 def test_a_browser_may_ask_before_it_sends_a_token_from_an_allowed_origin(guarded):
     async def ask(origin):
         headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-        async with aiohttp.ClientSession() as client:
-            async with client.options(f"{guarded.url}/v1/audio/transcriptions", headers=headers) as answer:
-                return answer.status, answer.headers.get("Access-Control-Allow-Origin")
+        url = f"{guarded.url}/v1/audio/transcriptions"
+        async with aiohttp.ClientSession() as client, client.options(url, headers=headers) as answer:
+            return answer.status, answer.headers.get("Access-Control-Allow-Origin")
 
     assert asyncio.run(ask("https://friend.example")) == (204, "https://friend.example")
     assert asyncio.run(ask("https://evil.example")) == (401, None)

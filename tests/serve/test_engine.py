@@ -2,7 +2,7 @@ import asyncio
 
 import numpy as np
 
-from wenet_uio.serve.engine import Engine, Seat
+from wenet_uio.serve.engine import Engine
 from wenet_uio.serve.metrics import Metrics
 
 
@@ -26,13 +26,10 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
             if heard.finished:
                 ended[name].set()
 
-        seats = {
-            name: Seat(engine, lambda name=name: open_stream(name), lambda heard, name=name: deliver(name, heard))
-            for name in news
-        }
-        for name, seat in seats.items():
-            seat.push(np.zeros((2, 2, 2), np.int16) if name == "wrong" else speech)
-            seat.end()
+        for name in news:
+            seat = engine.open(lambda name=name: open_stream(name), lambda heard, name=name: deliver(name, heard))
+            engine.push(seat, np.zeros((2, 2, 2), np.int16) if name == "wrong" else speech)
+            engine.end(seat)
         for event in ended.values():
             await asyncio.wait_for(event.wait(), 20)
         engine.stop()

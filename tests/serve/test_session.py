@@ -126,7 +126,13 @@ def test_a_wrong_message_is_answered_with_the_reason(server, sent, message):
 
 
 def test_unknown_fields_and_a_float_of_whole_value_are_taken(server, speech):
-    start = {"signal": "start", "nbest": 1.0, "continuous_decoding": True, "reserved": {"of": "others"}, "hot_words": None}
+    start = {
+        "signal": "start",
+        "nbest": 1.0,
+        "continuous_decoding": True,
+        "reserved": {"of": "others"},
+        "hot_words": None,
+    }
     assert sentences(asyncio.run(speak(server.socket_url, speech, start)))
 
 
@@ -252,7 +258,7 @@ def test_a_vanished_client_leaves_nothing_behind(server, speech):
 
     asyncio.run(vanish())
     until = time.monotonic() + 10
-    while (server.server._sessions or server.server._engine._seats) and time.monotonic() < until:
+    while (server.server._sessions or server.server._engine._streams) and time.monotonic() < until:
         time.sleep(0.02)
     assert not server.server._sessions
-    assert not server.server._engine._seats
+    assert not server.server._engine._streams

@@ -127,7 +127,10 @@ def post(url, **arguments):
         {"data": b"RIFF"},
         {"data": b"RIFF", "headers": {"Content-Type": "multipart/form-data"}},
         {"data": b"--x\r\n\r\n", "headers": {"Content-Type": "multipart/form-data; boundary=x"}},
-        {"data": b"--x\r\nContent-Disposition: form-data\r\n\r\n", "headers": {"Content-Type": "multipart/mixed; boundary=x"}},
+        {
+            "data": b"--x\r\nContent-Disposition: form-data\r\n\r\n",
+            "headers": {"Content-Type": "multipart/mixed; boundary=x"},
+        },
         {"data": {"model": "no file"}},
     ],
 )

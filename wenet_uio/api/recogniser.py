@@ -17,7 +17,7 @@ from wenet_uio.search.decode import Search, check_modes, check_parts, possible_m
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.search.streaming import Stream, obstacle_of, start_stream
+from wenet_uio.search.streaming import Stream, start_stream
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
@@ -97,12 +97,6 @@ class SpeechRecogniser:
         """Decode modes that the model supports."""
         modes = possible_modes(self.recogniser.model)
         return [mode for mode in modes if mode in EXPORTED_MODES] if self._exported else modes
-
-    @property
-    def usual_mode(self) -> str:
-        """The decode mode if none is given."""
-        modes = self.modes
-        return next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -199,17 +193,6 @@ class SpeechRecogniser:
             log.warning("no streaming, windows of up to %g s are decoded again: %s", cutting.window, obstacle)
         return stream
 
-    @property
-    def obstacle(self) -> str:
-        """The reason why the model cannot encode chunk by chunk, so that streams decode windows again; empty if it can."""
-        return obstacle_of(self.recogniser)
-
-    def live(self, *, sample_rate=None, endpoints=None, nbest=1, partial_mode="", chunk_size=None, left_chunks=-1, **options):
-        from wenet_uio.search.live import LiveStream
-
-        stream = self.stream(sample_rate=sample_rate, chunk_size=chunk_size, left_chunks=left_chunks, **options)
-        return LiveStream(stream, sample_rate or self.sample_rate)
-
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
         return Transcriber(
             self.recogniser,
@@ -225,7 +208,8 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes, mode = self.modes, options.mode or self.usual_mode
+        modes = self.modes
+        mode = options.mode or next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")

@@ -2,7 +2,7 @@
 """Serve a trained model: a page to speak to, streams over WebSockets, recordings over HTTP.
 
     python -m wenet_uio.bin.serve --model exp/conformer
-    python -m wenet_uio.bin.serve --model exp/conformer --host 0.0.0.0 --certificate cert.pem --key key.pem --token_file t
+    python -m wenet_uio.bin.serve --model exp/conformer --host 0.0.0.0 --certificate c.pem --key k.pem --token_file t
 
 One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST /v1/audio/transcriptions, /health and
 /metrics. Streams of all clients are encoded together. SIGTERM and Ctrl-C finish open utterances first. No audio is
@@ -81,7 +81,10 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--stream_batch", type=int, default=32, help="most streams encoded together (%(default)s)")
     group.add_argument(
-        "--rule1", type=float, default=WENET_RULES["rule1"].silence, help="silence without words, s; 0: off (%(default)s)"
+        "--rule1",
+        type=float,
+        default=WENET_RULES["rule1"].silence,
+        help="silence without words, s; 0: off (%(default)s)",
     )
     group.add_argument(
         "--rule2", type=float, default=WENET_RULES["rule2"].silence, help="silence after words, s; 0: off (%(default)s)"
@@ -94,7 +97,9 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
 def _add_limits(group: argparse._ArgumentGroup) -> None:
     for each in fields(Limits):
         default = each.default
-        group.add_argument(f"--{each.name}", type=type(default), default=default, help=f"{HELP[each.name]} (%(default)s)")
+        group.add_argument(
+            f"--{each.name}", type=type(default), default=default, help=f"{HELP[each.name]} (%(default)s)"
+        )
 
 
 HELP = {

@@ -50,7 +50,7 @@ def signal_of(text: str) -> tuple[str, dict[str, Any]]:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
-        raise RefusedError("a text message must be JSON, such as {\"signal\": \"start\"}") from None
+        raise RefusedError('a text message must be JSON, such as {"signal": "start"}') from None
     signal = message.get("signal") if isinstance(message, dict) else None
     if signal not in ("start", "end"):
         raise RefusedError('a text message needs "signal": "start" or "end"')

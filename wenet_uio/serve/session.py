@@ -65,7 +65,9 @@ class Session:
         """Serve the client until its stream or its connection ends."""
         self._limits = limits
         # Without compression a small message cannot become a large one.
-        socket = web.WebSocketResponse(max_msg_size=limits.max_message_bytes, heartbeat=HEARTBEAT, timeout=CLOSING, compress=False)
+        socket = web.WebSocketResponse(
+            max_msg_size=limits.max_message_bytes, heartbeat=HEARTBEAT, timeout=CLOSING, compress=False
+        )
         await socket.prepare(request)
         receiving = asyncio.create_task(self._receive(socket))
         try:
@@ -82,7 +84,7 @@ class Session:
         finally:
             receiving.cancel()
             if self._seat is not None:
-                self._seat.leave()
+                self._engine.leave(self._seat)
         return socket
 
     def stop(self) -> None:
@@ -136,12 +138,16 @@ class Session:
                     self._take_audio(message.data)
                     await self._room()
                 else:
-                    if isinstance(message.data, WebSocketError):
-                        self._metrics.refused.labels("max_message_bytes" if message.data.code == 1009 else "frame").inc()
+                    self._count_bad_frame(message.data)
                     break
         except (RefusedError, PermissionError) as error:
             self.refuse(error)
         self._finish()
+
+    def _count_bad_frame(self, error: object) -> None:
+        if isinstance(error, WebSocketError):
+            is_too_big = error.code == WSCloseCode.MESSAGE_TOO_BIG
+            self._metrics.refused.labels("max_message_bytes" if is_too_big else "frame").inc()
 
     def _take_signal(self, text: str) -> None:
         signal, message = messages.signal_of(text)
@@ -156,7 +162,7 @@ class Session:
             self._check(start)
             self._rate = start.sample_rate or self._ready["sample_rate"]
             self._metrics.streams.inc()
-            self._seat = Seat(self._engine, lambda: self._open_stream(start), self._take_news)
+            self._seat = self._engine.open(lambda: self._open_stream(start), self._take_news)
 
     def _take_audio(self, data: bytes) -> None:
         if self._seat is None:
@@ -171,7 +177,7 @@ class Session:
         self._metrics.audio.labels("stream").inc(seconds)
         if self._received > self._limits.max_seconds:
             raise LimitError("max_seconds", f"a stream may have {self._limits.max_seconds:g} s of audio; connect again")
-        self._seat.push(np.frombuffer(data, "<i2").astype(np.int16, copy=False))
+        self._engine.push(self._seat, np.frombuffer(data, "<i2").astype(np.int16, copy=False))
 
     async def _room(self) -> None:
         """Wait until less than the limit waits to be encoded. Meanwhile the network slows down the client."""
@@ -221,7 +227,7 @@ class Session:
     def _end(self) -> None:
         if not self._ending and self._seat is not None:
             self._ending = True
-            self._seat.end()
+            self._engine.end(self._seat)
 
     def _finish(self) -> None:
         self._ending = self._finished = True

@@ -165,9 +165,7 @@ async def _content(part: BodyPartReader, most: int, idle: float) -> bytes:
     return bytes(content)
 
 
-def written(
-    transcript: Transcript, warnings: list[str], upload: Upload, recogniser: SpeechRecogniser
-) -> web.Response:
+def written(transcript: Transcript, warnings: list[str], upload: Upload, recogniser: SpeechRecogniser) -> web.Response:
     """The answer in the format of the request."""
     kind = upload.response_format
     if kind == "text":
