@@ -4,7 +4,7 @@ import torch
 
 from tests.api.conftest import RATE, bursts, write_model
 from wenet_uio.dataset.chain.waveform import resample
-from wenet_uio.models.encoder import ChunkEncoder
+from wenet_uio.models.chunks import ChunkEncoder
 from wenet_uio.search.decode import Search
 from wenet_uio.search.recogniser import load_recogniser
 from wenet_uio.search.streaming import (

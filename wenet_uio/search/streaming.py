@@ -16,7 +16,7 @@ from wenet_uio.audio.read import INT16_SCALE
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.dataset.frames import frame_count
-from wenet_uio.models.encoder import ChunkEncoder
+from wenet_uio.models.chunks import ChunkEncoder
 from wenet_uio.search.decode import Search, decode_encoded
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript
