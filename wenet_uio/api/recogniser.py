@@ -14,10 +14,12 @@ import torch
 from wenet_uio.api.inputs import Input
 from wenet_uio.audio.read import AudioError, Channel
 from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
+from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
+from wenet_uio.search.live import LiveOptions, LiveStream
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.search.streaming import Stream, start_stream
+from wenet_uio.search.streaming import Stream, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
@@ -158,9 +160,39 @@ class SpeechRecogniser:
                 yield number, segment
 
     def stream(
-        self, *, sample_rate: int | None = None, chunk_size: int | None = None, left_chunks: int = -1, **options: Any
+        self,
+        *,
+        sample_rate: int | None = None,
+        chunk_size: int | None = None,
+        left_chunks: int = -1,
+        endpoints: Mapping[str, EndpointRule] | None = None,
+        **options: Any,
     ) -> Stream:
         """Start to recognise speech while it arrives: `accept(samples)`, `partial`, `finish()`.
+
+        As `live`, for one stream alone. Without `endpoints` the stream is one utterance.
+        """
+        live = self.live(
+            sample_rate=sample_rate,
+            chunk_size=chunk_size,
+            left_chunks=left_chunks,
+            endpoints=endpoints or {},
+            **options,
+        )
+        return Stream(live)
+
+    def live(
+        self,
+        *,
+        sample_rate: int | None = None,
+        chunk_size: int | None = None,
+        left_chunks: int = -1,
+        endpoints: Mapping[str, EndpointRule] = WENET_RULES,
+        partial_mode: str = LiveOptions.partial_mode,
+        nbest: int = 1,
+        **options: Any,
+    ) -> LiveStream:
+        """Start a stream of utterances: `push(samples)`, `advance([stream, ...])`, `take()`; see LiveStream.
 
         A model that was trained with chunks encodes each chunk once. Other models decode the newest window again and
         again, which is logged.
@@ -169,6 +201,9 @@ class SpeechRecogniser:
             sample_rate: of the samples, in Hz; None: that of the model.
             chunk_size: encoder frames of a chunk; None: the size of the training, or 16.
             left_chunks: chunks seen before the current chunk; -1: all.
+            endpoints: rules that end utterances; {}: the stream is one utterance, and its memory grows with its length.
+            partial_mode: ctc_greedy_search or ctc_prefix_beam_search.
+            nbest: most texts of an utterance; ctc_greedy_search and windows have one.
             options: fields of TranscribeOptions: mode, beam_size, hot words, language model, window, overlap, device.
 
         Raises:
@@ -179,14 +214,15 @@ class SpeechRecogniser:
         chosen = TranscribeOptions(**options)
         usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
         size = usual if chunk_size is None else chunk_size
+        rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = chosen.cutting(self._folder)
         search = self._search(chosen)
-        chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks)
-        stream, obstacle = start_stream(
+        chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
+        stream, obstacle = start_live(
             self._transcriber(chosen, search),
             self.recogniser,
             search._replace(options=chunks),
-            sample_rate or self.sample_rate,
+            LiveOptions(rate, endpoints, partial_mode),
             (cutting.window, cutting.overlap),
         )
         if obstacle:
