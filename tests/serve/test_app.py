@@ -46,7 +46,7 @@ def test_a_model_with_full_context_streams_windows_and_says_why(tmp_path, speech
     whole = load_model(write_model(tmp_path / "whole", use_dynamic_chunk=False, causal=False), device="cpu")
     with served(whole, ServeOptions(endpoints={})) as server:
         health = json.loads(get(f"{server.url}/health")[2])
-        received = asyncio.run(speak(server.socket_url, speech))
+        received = asyncio.run(speak(server.socket_url, speech, packet=4000, pause=0.1))
     assert not health["streaming"]
     assert "full context" in health["reason"] == received[0]["reason"]
     assert of_type(received, "partial_result")

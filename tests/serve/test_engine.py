@@ -18,7 +18,7 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
                 raise ValueError("no such model")
             stream = recogniser.live(endpoints={})
             if name == "broken":
-                stream.take = None  # fails where no check of ours looks
+                stream._absorb = None  # fails where no check of ours looks
             return stream
 
         def deliver(name, heard):
@@ -37,8 +37,8 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
         return news
 
     news = asyncio.run(run())
-    assert news["good"][-1].error is None
-    assert news["good"][-1].events[-1].texts[0]
-    assert "shape" in str(news["wrong"][-1].error)
-    assert str(news["never"][-1].error) == "no such model"
-    assert isinstance(news["broken"][-1].error, TypeError)
+    last = {name: heard[-1].events[-1] for name, heard in news.items()}
+    assert last["good"].texts[0]
+    assert "shape" in str(last["wrong"].error)
+    assert str(last["never"].error) == "no such model"
+    assert isinstance(last["broken"].error, TypeError)

@@ -10,6 +10,7 @@ import torch
 
 from tests.serve.support.clients import START, of_type, sentences, served, speak
 from wenet_uio.dataset.chain.waveform import resample
+from wenet_uio.search.endpoint import EndpointRule
 from wenet_uio.serve.options import Limits, ServeOptions
 
 
@@ -180,10 +181,20 @@ def test_one_client_too_many_is_refused_and_served_later(strict, speech):
     assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
 
 
-def raw_socket(url):
+def until(condition):
+    """Wait up to 20 s for a condition; return whether it holds."""
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+def raw_socket(url, receive_buffer=65536):
     """A connection after the handshake, as a plain socket."""
     host, _, port = url.removeprefix("ws://").partition(":")
-    raw = sockets.create_connection((host, int(port)))
+    raw = sockets.socket()
+    raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, receive_buffer)
+    raw.connect((host, int(port)))
     raw.sendall(
         f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
@@ -227,13 +238,18 @@ def test_malformed_frames_and_vanished_clients_harm_no_other(server, speech, sen
 
 
 def test_a_client_that_reads_nothing_is_disconnected_and_delays_nobody(recogniser, speech):
-    limits = Limits(send_seconds=0.5, queue_seconds=5)
-    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
-        raw = raw_socket(running.socket_url)
-        raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 2048)
+    rules = {"often": EndpointRule(needs_words=False, silence=0.0, length=0.3)}
+    options = ServeOptions({"beam_size": 100}, endpoints=rules, limits=Limits(send_seconds=0.5))
+    with served(recogniser, options, send_buffer=4096) as running:
+        raw = raw_socket(running.socket_url, receive_buffer=2048)
         raw.sendall(frame(1, json.dumps(START | {"nbest": 100}).encode()))
+        for _ in range(20):
+            raw.sendall(frame(2, speech[:30000].astype("<i2").tobytes()))
         assert sentences(asyncio.run(speak(running.socket_url, speech)))
+        assert until(lambda: not running.server._sessions)
         raw.close()
+        refused = vars(running.server)["_metrics"].refused.labels("send_seconds")
+        assert refused._value.get() == 1
 
 
 def test_more_audio_than_may_wait_slows_the_client_down_and_loses_nothing(recogniser, speech):
@@ -247,6 +263,23 @@ async def _speak_to(recogniser, limits, samples):
         return await speak(running.socket_url, samples)
 
 
+def test_utterances_end_at_pauses_and_a_stream_goes_on_if_it_is_continuous(recogniser, speech):
+    rules = {"rule3": EndpointRule(needs_words=False, silence=0.0, length=2.0)}
+    with served(recogniser, ServeOptions(endpoints=rules)) as running:
+        several = asyncio.run(speak(running.socket_url, speech))
+        one = asyncio.run(speak(running.socket_url, speech, {"signal": "start"}, packet=96000))
+        end = START | {"continuous_decoding": False}
+        early = asyncio.run(speak(running.socket_url, speech, end, pause=0.01))
+    finals = of_type(several, "final_result")
+    assert len(finals) > 1
+    assert all(sentences(several))
+    starts = [final["segment"]["start"] for final in finals]
+    assert starts == sorted(set(starts))
+    for received in (one, early):
+        assert sentences(received) == sentences(several)[:1]
+        assert [message["type"] for message in received[-2:]] == ["final_result", "speech_end"]
+
+
 def test_a_vanished_client_leaves_nothing_behind(server, speech):
     async def vanish():
         async with aiohttp.ClientSession() as client:
@@ -257,8 +290,5 @@ def test_a_vanished_client_leaves_nothing_behind(server, speech):
                 socket._response.connection.transport.abort()
 
     asyncio.run(vanish())
-    until = time.monotonic() + 10
-    while (server.server._sessions or server.server._engine._streams) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not server.server._sessions
-    assert not server.server._engine._streams
+    assert until(lambda: not server.server._sessions)
+    assert until(lambda: not server.server._engine._streams)

@@ -100,6 +100,12 @@ class SpeechRecogniser:
         modes = possible_modes(self.recogniser.model)
         return [mode for mode in modes if mode in EXPORTED_MODES] if self._exported else modes
 
+    @property
+    def usual_mode(self) -> str:
+        """The decode mode if none is given."""
+        modes = self.modes
+        return next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
     @overload
@@ -244,8 +250,7 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes = self.modes
-        mode = options.mode or next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+        modes, mode = self.modes, options.mode or self.usual_mode
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")

@@ -64,7 +64,7 @@ class Server:
         self._metrics = Metrics()
         self._transcribing = TranscribeOptions(**options.transcribing)
         self._transcriptions = Transcriptions(recogniser, self._transcribing, options.limits, self._metrics)
-        self._reason = recogniser.obstacle
+        self._reason = obstacle_of(recogniser.recogniser)
         self._sessions: set[Session] = set()
         self._engine: Engine | None = None
         self._static = {each.name: each.read_bytes() for each in files("wenet_uio.serve").joinpath("static").iterdir()}
@@ -187,15 +187,17 @@ class Server:
         return web.json_response({"object": "list", "data": [model]})
 
     async def _health(self, _: web.Request) -> web.Response:
+        is_alive = self._engine is not None and self._engine.is_alive()
         return web.json_response(
             {
-                "status": "ok",
+                "status": "ok" if is_alive else "failed",
                 "model": self.name,
                 **self._streaming(),
                 "clients": len(self._sessions),
                 "limits": asdict(self._options.limits),
                 "needs_token": self._options.token is not None,
-            }
+            },
+            status=HTTPStatus.OK if is_alive else HTTPStatus.INTERNAL_SERVER_ERROR,
         )
 
     async def _show_metrics(self, request: web.Request) -> web.Response:

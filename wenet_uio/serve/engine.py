@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,10 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.search.live import Event, LiveStream, advance
+from wenet_uio.search.live import Event, Failed, LiveStream, advance
 from wenet_uio.serve.metrics import Metrics
-
-log = logging.getLogger(__name__)
 
 
 class Heard(NamedTuple):
@@ -25,11 +22,9 @@ class Heard(NamedTuple):
     """The first news: the stream can take samples."""
     events: Sequence[Event] = ()
     waiting: float = 0.0
-    """Seconds of audio that wait to be encoded."""
+    """Seconds of audio that wait; 0 if they are too few for a step, so that more must come."""
     finished: bool = False
     """Nothing more comes."""
-    error: Exception | None = None
-    """Why the stream was ended."""
 
 
 class Seat(NamedTuple):
@@ -73,7 +68,14 @@ class Engine(threading.Thread):
 
     def push(self, seat: Seat, samples: np.ndarray) -> None:
         """Add samples."""
-        self._submit(seat, lambda: seat in self._streams and self._streams[seat].push(samples))
+
+        def add() -> None:
+            if stream := self._streams.get(seat):
+                stream.push(samples)
+                if not stream.ready:
+                    self._tell(seat, Heard())
+
+        self._submit(seat, add)
 
     def end(self, seat: Seat) -> None:
         """No more samples come."""
@@ -114,7 +116,7 @@ class Engine(threading.Thread):
             job()
         except Exception as error:
             self._streams.pop(seat, None)
-            self._tell(seat, Heard(finished=True, error=error))
+            self._tell(seat, Heard(events=(Failed(error),), finished=True))
 
     def _tell(self, seat: Seat, news: Heard) -> None:
         self._loop.call_soon_threadsafe(seat.deliver, news)
@@ -125,23 +127,17 @@ class Engine(threading.Thread):
         if not seats:
             return
         begin = time.perf_counter()
-        try:
-            advance([self._streams[seat] for seat in seats])
-        except Exception:
-            log.exception("error: a step of %d streams failed; each is tried alone", len(seats))
-            for seat in seats:
-                self._guarded(seat, lambda stream=self._streams[seat]: advance([stream]))
+        advance([self._streams[seat] for seat in seats])
         self._metrics.step_seconds.observe(time.perf_counter() - begin)
         self._metrics.step_streams.observe(len(seats))
         for seat in seats:
-            if seat in self._streams:
-                self._guarded(seat, lambda seat=seat: self._hand_out(seat))
+            self._hand_out(seat)
         self._metrics.waiting.set(max((stream.waiting for stream in self._streams.values()), default=0.0))
 
     def _hand_out(self, seat: Seat) -> None:
         """Tell a client what its stream has found, and put it at the end of the queue."""
         stream = self._streams.pop(seat)
-        news = Heard(events=stream.take(), waiting=stream.waiting, finished=stream.finished)
+        news = Heard(events=stream.take(), waiting=stream.waiting if stream.ready else 0.0, finished=stream.finished)
         self._tell(seat, news)
         if not news.finished:
             self._streams[seat] = stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,12 +99,12 @@ def ready(streaming: bool, reason: str, sample_rate: int) -> dict[str, Any]:
     return {"status": "ok", "type": "server_ready", **own}
 
 
-def partial_result(texts: list[str]) -> dict[str, Any]:
+def partial_result(texts: Sequence[str]) -> dict[str, Any]:
     """The texts of the utterance so far, best first."""
     return {"status": "ok", "type": "partial_result", "nbest": _json([{"sentence": text} for text in texts])}
 
 
-def final_result(segment: TranscriptSegment, texts: list[str]) -> dict[str, Any]:
+def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, Any]:
     """The texts of an ended utterance, best first; the best one with the times of its words in milliseconds."""
     pieces = [
         {"word": word.text, "start": round(word.start * 1000), "end": round(word.end * 1000)} for word in segment.words

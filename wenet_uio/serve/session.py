@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
 
-from wenet_uio.search.live import END, Event, Final, LiveStream
+from wenet_uio.search.live import END, Event, Failed, LiveStream, Partial
 from wenet_uio.serve import messages
 from wenet_uio.serve.engine import Engine, Heard, Seat
 from wenet_uio.serve.messages import LimitError, RefusedError, Start
@@ -24,6 +24,8 @@ HEARTBEAT = 20.0
 
 CLOSING = 5.0
 """Seconds for which the server waits for the client's part of the closing handshake."""
+UNSENT = 1 << 14
+"""Bytes of results that wait for the network before the server waits for the client."""
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +68,15 @@ class Session:
         self._limits = limits
         # Without compression a small message cannot become a large one.
         socket = web.WebSocketResponse(
-            max_msg_size=limits.max_message_bytes, heartbeat=HEARTBEAT, timeout=CLOSING, compress=False
+            max_msg_size=limits.max_message_bytes,
+            heartbeat=HEARTBEAT,
+            timeout=CLOSING,
+            compress=False,
+            writer_limit=UNSENT,
         )
         await socket.prepare(request)
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(UNSENT)
         receiving = asyncio.create_task(self._receive(socket))
         try:
             await self._send(socket)
@@ -191,9 +199,6 @@ class Session:
         self._encoded.set()
         if self._finished:
             return
-        if news.error is not None:
-            self.refuse(news.error)
-            return
         if news.opened:
             self._put(messages.ready(**{**self._ready, "sample_rate": self._rate}))
         for event in news.events:
@@ -205,7 +210,10 @@ class Session:
     def _take_event(self, event: Event) -> None:
         if self._finished:
             return
-        if not isinstance(event, Final):
+        if isinstance(event, Failed):
+            self.refuse(event.error)
+            return
+        if isinstance(event, Partial):
             if event.texts[0]:
                 self._put(messages.partial_result(event.texts))
             return

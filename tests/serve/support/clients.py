@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +32,11 @@ class Served:
 
 
 @contextmanager
-def served(recogniser: Any, options: Any, name: str = "model") -> Iterator[Served]:
-    """Serve a model on a free port of the loopback address."""
+def served(recogniser: Any, options: Any, name: str = "model", send_buffer: int = 1 << 18) -> Iterator[Served]:
+    """Serve a model on a free port of the loopback address.
+
+    `send_buffer`: bytes that the system keeps for a client that reads nothing.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -41,7 +45,9 @@ def served(recogniser: Any, options: Any, name: str = "model") -> Iterator[Serve
     async def start() -> web.AppRunner:
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        await web.SockSite(runner, listening).start()
         return runner
 
     runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
@@ -59,17 +65,17 @@ async def speak(
 ) -> list[dict[str, Any]]:
     """Send int16 samples as one stream; return all messages of the server."""
     received: list[dict[str, Any]] = []
-    async with aiohttp.ClientSession() as client, client.ws_connect(url) as socket:
-        await socket.send_json(START if start is None else start)
+    async with aiohttp.ClientSession() as client, client.ws_connect(url) as connection:
+        await connection.send_json(START if start is None else start)
 
         async def send() -> None:
             for place in range(0, len(samples), packet):
-                await socket.send_bytes(samples[place : place + packet].astype("<i2").tobytes())
+                await connection.send_bytes(samples[place : place + packet].astype("<i2").tobytes())
                 await asyncio.sleep(pause)
-            await socket.send_json({"signal": "end"})
+            await connection.send_json({"signal": "end"})
 
         sending = asyncio.create_task(send())
-        async for message in socket:
+        async for message in connection:
             received.append(json.loads(message.data))
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
