@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import torch
 
-from wenet_uio.api.inputs import Input
+from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.audio.read import AudioError, Channel
 from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
@@ -262,22 +262,6 @@ class SpeechRecogniser:
         names = ("hot_words", "language_model")
         scorers = build_scorers(options, [mode], self.recogniser.tokenizer, device, names=names)
         return Search([mode], DecodeOptions(**decoding), scorers)
-
-
-def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
-    """The inputs, and whether they are several.
-
-    Raises:
-        TypeError, ValueError: see `Input`; or both or none of `audio` and `samples` are given.
-    """
-    if (audio is None) == (samples is None):
-        raise ValueError("give either audio (a path, a file object or bytes) or samples=")
-    if (samples is None) != (sample_rate is None):
-        raise ValueError("samples= and sample_rate= belong together")
-    given = audio if samples is None else samples
-    several = isinstance(given, (list, tuple))
-    each = given if several else [given]
-    return [Input(one, number, sample_rate) for number, one in enumerate(each)], several
 
 
 def device_of(name: str) -> torch.device:
