@@ -16,6 +16,7 @@ from wenet_uio.audio.read import INT16_SCALE
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.dataset.frames import frame_count
+from wenet_uio.models import ASRModel
 from wenet_uio.models.encoder import ChunkEncoder
 from wenet_uio.search.decode import Search, decode_encoded
 from wenet_uio.search.recogniser import Recogniser
@@ -57,7 +58,11 @@ class Stream(Protocol):
 
 def obstacle_of(recogniser: Recogniser) -> str:
     """The reason why a model cannot encode chunk by chunk; empty if it can."""
-    model, conf = recogniser.model, recogniser.config.dataset_conf
+    return obstacle_of_model(recogniser.model, recogniser.config.dataset_conf)
+
+
+def obstacle_of_model(model: ASRModel, conf: DatasetConf) -> str:
+    """See `obstacle_of`; for a model without its tokenizer."""
     encoder = model.encoder
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         return "the model was trained with full context only; train with use_dynamic_chunk"
