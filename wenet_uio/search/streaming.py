@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from wenet_uio.dataset.frames import frame_count
+from wenet_uio.models import ASRModel
 from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
 from wenet_uio.search.live import Failed, Final, LiveOptions, LiveStream, advance
@@ -74,7 +75,11 @@ class Stream:
 
 def obstacle_of(recogniser: Recogniser) -> str:
     """The reason why a model cannot encode chunk by chunk; empty if it can."""
-    model, conf = recogniser.model, recogniser.config.dataset_conf
+    return obstacle_of_model(recogniser.model, recogniser.config.dataset_conf)
+
+
+def obstacle_of_model(model: ASRModel, conf: DatasetConf) -> str:
+    """See `obstacle_of`; for a model without its tokenizer."""
     encoder = model.encoder
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         return "the model was trained with full context only; train with use_dynamic_chunk"
