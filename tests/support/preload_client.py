@@ -11,9 +11,13 @@ import struct
 import sys
 
 arguments = sys.argv[1:]
+unbuffered = arguments[:1] == ["-u"]  # torchrun starts its ranks with it
+if unbuffered:
+    del arguments[0]
 if not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
-    os.execv(sys.executable, [sys.executable, *arguments])
-request = json.dumps({"arguments": arguments, "cwd": os.getcwd(), "environment": dict(os.environ)}).encode()
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+request = {"arguments": arguments, "unbuffered": unbuffered, "cwd": os.getcwd(), "environment": dict(os.environ)}
+request = json.dumps(request).encode()
 server = socket.socket(socket.AF_UNIX)
 server.connect(os.path.dirname(os.path.abspath(__file__)) + "/socket")
 socket.send_fds(server, [struct.pack("I", len(request))], [0, 1, 2])

@@ -21,6 +21,7 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -94,24 +95,30 @@ class Server:
         os._exit(0)
 
 
-def command(arguments: list[str], cwd: str, environment: dict[str, str]) -> int:
-    """Run `python ARGUMENTS`: a script or -m MODULE; the exit status."""
+def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[str, str]) -> None:
+    """Run `python ARGUMENTS`: a script or -m MODULE."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdin, sys.stdout = (open(number, mode, encoding="utf-8", closefd=False) for number, mode in ((0, "r"), (1, "w")))
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = open(1, "w", 1 if unbuffered else -1, encoding="utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path.insert(0, cwd)
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def status_of(run: Callable[[], None]) -> int:
+    """Run a function; the exit status that Python gives to a program with its exception."""
     try:
-        if arguments[0] == "-m":
-            sys.argv = arguments[1:]
-            sys.path.insert(0, cwd)
-            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = arguments
-            sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
-            runpy.run_path(arguments[0], run_name="__main__")
+        run()
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -133,12 +140,16 @@ def main(folder: str, *packages: str) -> None:
     gc.collect()
     gc.freeze()
     request = Server(listening).serve()
-    status = command(**request)
+    status = status_of(lambda: command(**request))
+    status = status_of(end) or status
+    os._exit(status)
+
+
+def end() -> None:
+    """What Python does at its end, except for the destructors of modules."""
     threading._shutdown()
     atexit._run_exitfuncs()
-    with suppress(BrokenPipeError):
-        sys.stdout.flush()
-    os._exit(status)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

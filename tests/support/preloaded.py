@@ -29,6 +29,8 @@ PACKAGES = (
     "sentencepiece",
     "soundfile",
     "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.run",
     "torch.onnx",
     "torch.utils.data",
     "torch.utils.tensorboard",
@@ -84,13 +86,15 @@ def run(
 ) -> CompletedProcess[str]:
     """`python COMMAND` without standard input: a script or `-m MODULE`, then its arguments.
 
+    If it is torchrun, its ranks are such processes too.
+
     Raises:
         TimeoutExpired: the command was killed after `timeout` seconds.
     """
     return subprocess.run(
         [python(), *map(str, command)],
         cwd=cwd,
-        env=env,
+        env=on_path(os.environ if env is None else env),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
