@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models import ASRModel
 from wenet_uio.search.chunk_stream import ChunkStream
@@ -73,13 +74,8 @@ class Stream:
                 self._partial = event.texts[0]
 
 
-def obstacle_of(recogniser: Recogniser) -> str:
+def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
     """The reason why a model cannot encode chunk by chunk; empty if it can."""
-    return obstacle_of_model(recogniser.model, recogniser.config.dataset_conf)
-
-
-def obstacle_of_model(model: ASRModel, conf: DatasetConf) -> str:
-    """See `obstacle_of`; for a model without its tokenizer."""
     encoder = model.encoder
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         return "the model was trained with full context only; train with use_dynamic_chunk"
@@ -110,7 +106,7 @@ def start_live(
     Raises:
         ValueError: the sample rate or the size of the chunks is not above 0.
     """
-    obstacle = obstacle_of(recogniser)
+    obstacle = obstacle_of(recogniser.model, recogniser.config.dataset_conf)
     if obstacle:
         return WindowStream(transcriber, recogniser, search, options, window), obstacle
     return ChunkStream(transcriber, recogniser, search, options), ""

@@ -64,7 +64,7 @@ class Server:
         self._metrics = Metrics()
         self._transcribing = TranscribeOptions(**options.transcribing)
         self._transcriptions = Transcriptions(recogniser, self._transcribing, options.limits, self._metrics)
-        self._reason = obstacle_of(recogniser.recogniser)
+        self._reason = obstacle_of(recogniser.recogniser.model, recogniser.recogniser.config.dataset_conf)
         self._sessions: set[Session] = set()
         self._engine: Engine | None = None
         self._static = {each.name: each.read_bytes() for each in files("wenet_uio.serve").joinpath("static").iterdir()}

@@ -23,7 +23,7 @@ from wenet_uio.models import ASRModel, build_model
 from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.search.decode import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
-from wenet_uio.search.streaming import obstacle_of_model
+from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
 from wenet_uio.train.run_report import error_rates
@@ -115,7 +115,7 @@ class _Card:
         epochs = [path for _, path in sorted(numbered(folder, "epoch_*.yaml"))]
         self.epochs = len(epochs)
         self.last_epoch: dict[str, Any] = read_yaml(epochs[-1]) if epochs else {}
-        self.obstacle = obstacle_of_model(self.model, config.dataset_conf)
+        self.obstacle = obstacle_of(self.model, config.dataset_conf)
 
     def text(self) -> str:
         """The whole file."""
