@@ -65,6 +65,13 @@ def test_windows_of_several_streams_are_decoded_together(hears_tones, no_silero)
     assert [[each.segment.text for each in finals(one)] for one in events] == expected
 
 
+@pytest.mark.parametrize("endpoints", [{}, WENET_RULES])
+def test_a_stream_may_end_with_a_full_window(hears_tones, no_silero, endpoints):
+    samples = tones("1abcd")[: 2 * RATE]
+    stream = hears_tones.live(window=2.0, endpoints=endpoints)
+    assert [each.texts[0] for each in finals(heard(stream, samples, packet=len(samples)))] == ["abc"]
+
+
 def test_samples_that_arrive_at_once_have_the_text_of_those_that_arrive_slowly(hears_tones, no_silero):
     samples = tones("1abc2dcb2a1")
     for endpoints in ({}, WENET_RULES):

@@ -115,7 +115,8 @@ class WindowStream(LiveStream):
         room = self._most - len(self._window)
         if self._rules:  # small steps, so that the end of an utterance is found where it is
             room = min(room, round(STEP * self._rate))
-        while len(self._rest) < room and (samples := self._audio.take(1)) is not None:
+        # At least once: only `take` finds that the audio is empty.
+        while len(self._rest) < max(1, room) and (samples := self._audio.take(1)) is not None:
             self._rest = torch.cat((self._rest, samples))
         self._fresh = self._rest[:room]
         self._window = torch.cat((self._window, self._fresh))
