@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import wenet_uio
-from tests.api.conftest import write_model
+from tests.api.conftest import RATE, write_model
 from tests.search.support.noisy_speech import noise, spread
 from tests.search.support.tone_model import tones, write_tone_model
 from tests.search.test_live import finals, heard, run
