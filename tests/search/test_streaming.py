@@ -97,7 +97,7 @@ def test_wrong_samples_and_an_ended_stream_are_refused(recogniser, tmp_path):
 
 
 def test_models_that_cannot_stream_say_why(recogniser, tmp_path):
-    assert obstacle_of(recogniser) == ""
+    assert obstacle_of(recogniser.model, recogniser.config.dataset_conf) == ""
     assert isinstance(live_of(recogniser), ChunkStream)
     for number, (keys, reason) in enumerate(
         [
@@ -106,11 +106,11 @@ def test_models_that_cannot_stream_say_why(recogniser, tmp_path):
         ]
     ):
         other = load_recogniser(write_model(tmp_path / str(number), **keys))
-        assert reason in obstacle_of(other)
+        assert reason in obstacle_of(other.model, other.config.dataset_conf)
         assert isinstance(live_of(other), WindowStream)
     conf = recogniser.config.dataset_conf
     whisper = recogniser.config.model_copy(
         update={"dataset_conf": conf.model_copy(update={"feats_type": "log_mel_spectrogram"})}
     )
     object.__setattr__(recogniser, "config", whisper)
-    assert "features need whole utterances" in obstacle_of(recogniser)
+    assert "features need whole utterances" in obstacle_of(recogniser.model, recogniser.config.dataset_conf)

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import torch
 
-from wenet_uio.api.inputs import Input
+from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.audio.read import AudioError, Channel
 from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
@@ -105,7 +105,13 @@ class SpeechRecogniser:
         """Why the model cannot encode chunk by chunk, as streams do; empty if it can."""
         if self._exported:
             return "exported models cannot stream here; load the checkpoint of the run"
-        return obstacle_of(self.recogniser)
+        return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
+
+    @property
+    def usual_mode(self) -> str:
+        """The decode mode if none is given."""
+        modes = self.modes
+        return next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -251,8 +257,7 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes = self.modes
-        mode = options.mode or next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+        modes, mode = self.modes, options.mode or self.usual_mode
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")
@@ -264,22 +269,6 @@ class SpeechRecogniser:
         names = ("hot_words", "language_model")
         scorers = build_scorers(options, [mode], self.recogniser.tokenizer, device, names=names)
         return Search([mode], DecodeOptions(**decoding), scorers)
-
-
-def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
-    """The inputs, and whether they are several.
-
-    Raises:
-        TypeError, ValueError: see `Input`; or both or none of `audio` and `samples` are given.
-    """
-    if (audio is None) == (samples is None):
-        raise ValueError("give either audio (a path, a file object or bytes) or samples=")
-    if (samples is None) != (sample_rate is None):
-        raise ValueError("samples= and sample_rate= belong together")
-    given = audio if samples is None else samples
-    several = isinstance(given, (list, tuple))
-    each = given if several else [given]
-    return [Input(one, number, sample_rate) for number, one in enumerate(each)], several
 
 
 def device_of(name: str) -> torch.device:

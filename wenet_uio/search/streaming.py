@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
+from wenet_uio.models import ASRModel
 from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
 from wenet_uio.search.live import Failed, Final, LiveOptions, LiveStream, advance
@@ -72,9 +74,8 @@ class Stream:
                 self._partial = event.texts[0]
 
 
-def obstacle_of(recogniser: Recogniser) -> str:
+def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
     """The reason why a model cannot encode chunk by chunk; empty if it can."""
-    model, conf = recogniser.model, recogniser.config.dataset_conf
     encoder = model.encoder
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         return "the model was trained with full context only; train with use_dynamic_chunk"
@@ -102,6 +103,6 @@ def start_live(
     Raises:
         ValueError: the sample rate or the size of the chunks is not above 0.
     """
-    if obstacle_of(recogniser):
+    if obstacle_of(recogniser.model, recogniser.config.dataset_conf):
         return WindowStream(transcriber, recogniser, search, options, window)
     return ChunkStream(transcriber, recogniser, search, options)
