@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import wenet_uio
 from tests.api.conftest import write_model
-from tests.serve.support.browser import OTHER_HOST, Visitor, chromium, words_of
+from tests.serve.support.browser import OTHER_HOST, chromium, words_of
 from tests.serve.support.clients import served
 from tests.serve.support.trained_digits import train_model
 from wenet_uio.search.subtitles import Cue, srt, vtt
@@ -22,7 +18,6 @@ from wenet_uio.serve.messages import cue_of
 from wenet_uio.serve.options import Limits, ServeOptions
 
 SPOKEN = "three one four two"
-STATIC = Path(str(files("wenet_uio.serve") / "static"))
 IDLE = "#speak[data-state=idle]"
 
 
@@ -46,13 +41,6 @@ def browser(folder):
 def home(digits):
     with served(digits, ServeOptions()) as running:
         yield running.url
-
-
-@pytest.fixture
-def visitor(browser):
-    visitor = Visitor(browser)
-    yield visitor
-    visitor.leave()
 
 
 @pytest.fixture
@@ -176,6 +164,18 @@ DROP = """([name, bytes]) => {
 }"""
 
 
+def test_hot_words_that_the_units_cannot_spell_are_named(visitor, home, recording):
+    page = visitor.visit(home)
+    page.locator("summary").click()
+    page.get_by_label("Hot words").fill("four\nzebra")
+    choose(page, recording)
+    page.wait_for_selector(".segment")
+    assert page.locator(".progress").inner_text() == "0:02 · the units cannot spell: zebra"
+    page.get_by_label("Hot words").fill("zebra")
+    press(page)
+    page.get_by_role("alert").filter(has_text="The server refused: hot_words: ").wait_for()
+
+
 def test_a_dropped_file_is_transcribed_and_its_name_is_shown_as_text(visitor, home, recording):
     page = visitor.visit(home)
     name = "<img src=x onerror=alert(1)>.wav"
@@ -213,21 +213,6 @@ def test_a_refused_microphone_is_said_and_the_page_is_ready_again(visitor, home)
     press(page)
     page.get_by_role("alert").filter(has_text="The browser refused the microphone.").wait_for()
     assert page.locator(IDLE).count() == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("NotFoundError", "No microphone was found."),
-        ("NotReadableError", "Another program may be using it."),
-        ("AbortError", "The microphone cannot be used: of this machine"),
-    ],
-)
-def test_a_missing_or_used_microphone_is_said(visitor, home, name, words):
-    script = f"navigator.mediaDevices.getUserMedia = async () => {{ throw new DOMException('of this machine', '{name}') }}"
-    page = visitor.visit(home, script=script)
-    press(page)
-    page.get_by_role("alert").filter(has_text=words).wait_for()
 
 
 def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_takes_files(visitor, home, recording):
@@ -309,23 +294,3 @@ def test_a_connection_that_is_too_slow_is_said_and_ends_the_recording_before_mem
         page.wait_for_selector(IDLE)
         assert page.locator("#notices").inner_text() == f"{words} The recording was stopped."
         assert page.locator("#state").inner_text() == "Done."
-
-
-def test_subtitles_are_those_of_the_package(visitor, home):
-    random = np.random.default_rng(5)
-    lists = [[], [Cue(7199.9995, 7200.2, "a < b & c > d")]]
-    for _ in range(200):
-        times = np.sort(np.round(random.uniform(0, 9000, 2 * random.integers(1, 6)), 3)).tolist()
-        lists.append([Cue(start, end, "words") for start, end in zip(times[::2], times[1::2], strict=True)])
-    script = "(lists) => import('/static/subtitles.js').then(({ srt, vtt }) => lists.map((c) => [srt(c), vtt(c)]))"
-    made = visitor.visit(home).evaluate(script, [[cue._asdict() for cue in cues] for cues in lists])
-    assert made == [["\n".join(srt(cues)), "\n".join(vtt(cues))] for cues in lists]
-
-
-@pytest.mark.parametrize("path", sorted(STATIC.iterdir()), ids=lambda path: path.name)
-def test_files_of_the_page_are_short_and_of_sound_syntax(path):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 300
-    if path.suffix == ".js" and shutil.which("node"):
-        checked = subprocess.run(["node", "--check", "--input-type=module"], input=text, capture_output=True, text=True)
-        assert checked.returncode == 0, checked.stderr

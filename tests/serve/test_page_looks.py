@@ -1,15 +1,21 @@
-"""The page for every eye and hand: themes, contrast, the keyboard, narrow screens, screen readers."""
+"""The parts of the page without a recogniser: themes, contrast, keyboard, phone, screen readers, subtitles."""
 
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from tests.serve.support.browser import Visitor, chromium
+from tests.serve.support.browser import chromium
+from wenet_uio.search.subtitles import Cue, srt, vtt
 
+STATIC = Path(str(files("wenet_uio.serve") / "static"))
 WORDS = [("sure", 0.99), ("fairly", 0.8), ("unsure", 0.6), ("guess", 0.2), ("plain", None)]
 TEXT = " ".join(word for word, _ in WORDS)
 SEGMENT = {
@@ -78,13 +84,6 @@ def browser():
 
 
 @pytest.fixture
-def visitor(browser):
-    visitor = Visitor(browser)
-    yield visitor
-    visitor.leave()
-
-
-@pytest.fixture
 def fill(visitor, server):
     """Open the page and show two recordings, notices and all fields."""
 
@@ -123,7 +122,9 @@ def test_the_contrast_of_all_text_is_at_least_4_5(fill, scheme):
         page.evaluate("(state) => (document.getElementById('speak').dataset.state = state)", state)
         page.wait_for_timeout(300)  # the colour of the button changes gradually
         contrasts = page.evaluate(CONTRASTS)
-        assert {word for word, _ in WORDS} | {"Start", "Something does not work.", "words that may change"} <= set(contrasts)
+        assert {word for word, _ in WORDS} | {"Start", "Something does not work.", "words that may change"} <= set(
+            contrasts
+        )
         assert {text: value for text, value in contrasts.items() if value < 4.5} == {}
 
 
@@ -174,7 +175,7 @@ def test_a_phone_shows_the_whole_width_and_buttons_that_a_finger_can_hit(fill):
     page = fill(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     sizes = page.locator("button:visible:not(.link)").evaluate_all(
-        "(buttons) => buttons.map((button) => button.getBoundingClientRect()).map(({ width, height }) => [width, height])"
+        "(all) => all.map((each) => each.getBoundingClientRect()).map(({ width, height }) => [width, height])"
     )
     assert len(sizes) == 10
     assert min(min(size) for size in sizes) >= 36
@@ -195,3 +196,40 @@ def test_screen_readers_hear_final_text_once_and_no_partial_text(fill):
         "(all) => all.filter((each) => !(each.ariaLabel || each.textContent.trim() || each.labels?.length)).length"
     )
     assert unnamed == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("NotFoundError", "No microphone was found."),
+        ("NotReadableError", "Another program may be using it."),
+        ("AbortError", "The microphone cannot be used: of this machine"),
+    ],
+)
+def test_a_missing_or_used_microphone_is_said(visitor, server, name, words):
+    script = (
+        f"navigator.mediaDevices.getUserMedia = async () => {{ throw new DOMException('of this machine', '{name}') }}"
+    )
+    page = visitor.visit(server.url, script=script)
+    page.locator("#speak").click()
+    page.get_by_role("alert").filter(has_text=words).wait_for()
+
+
+def test_subtitles_are_those_of_the_package(visitor, server):
+    random = np.random.default_rng(5)
+    lists = [[], [Cue(7199.9995, 7200.2, "a < b & c > d")]]
+    for _ in range(200):
+        times = np.sort(np.round(random.uniform(0, 9000, 2 * random.integers(1, 6)), 3)).tolist()
+        lists.append([Cue(start, end, "words") for start, end in zip(times[::2], times[1::2], strict=True)])
+    script = "(lists) => import('/static/subtitles.js').then(({ srt, vtt }) => lists.map((c) => [srt(c), vtt(c)]))"
+    made = visitor.visit(server.url).evaluate(script, [[cue._asdict() for cue in cues] for cues in lists])
+    assert made == [["\n".join(srt(cues)), "\n".join(vtt(cues))] for cues in lists]
+
+
+@pytest.mark.parametrize("path", sorted(STATIC.iterdir()), ids=lambda path: path.name)
+def test_files_of_the_page_are_short_and_of_sound_syntax(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 300
+    if path.suffix == ".js" and shutil.which("node"):
+        checked = subprocess.run(["node", "--check", "--input-type=module"], input=text, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr

@@ -86,7 +86,11 @@ class Visitor:
 
     def _note(self, message: Any) -> None:
         """The browser logs refused requests as errors as well; these are tested elsewhere."""
-        if message.type == "error" and "Failed to load resource" not in message.text and "WebSocket" not in message.text:
+        if (
+            message.type == "error"
+            and "Failed to load resource" not in message.text
+            and "WebSocket" not in message.text
+        ):
             self.complaints.append(message.text)
 
 

@@ -153,11 +153,12 @@ async function sendFiles() {
     const options = { ...settings(), mostBytes: health?.limits?.max_upload_bytes };
     try {
       const progress = (words) => (recording.progress = words);
-      const gone = new Promise((resolve) => abort.signal.addEventListener("abort", () => resolve([])));
-      const segments = await Promise.race([transcribe(file, options, progress, abort.signal), gone]);
-      segments.forEach((segment) => recording.addSegment(segment));
-      const end = segments.at(-1)?.end ?? 0;
-      recording.progress = recording.segments.length ? shortClock(end) : "No speech was found.";
+      const gone = new Promise((resolve) => abort.signal.addEventListener("abort", () => resolve(null)));
+      const answer = await Promise.race([transcribe(file, options, progress, abort.signal), gone]);
+      if (!answer) continue;
+      answer.segments.forEach((segment) => recording.addSegment(segment));
+      const length = answer.segments.length ? shortClock(answer.duration) : "No speech was found.";
+      recording.progress = [length, ...(answer.warnings ?? [])].join(" · ");
     } catch (error) {
       recording.progress = error.message;
       recording.element.dataset.failed = "";
