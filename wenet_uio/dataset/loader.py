@@ -151,6 +151,12 @@ class Loader:
             self._left_out.update({"all": int(own.sum(dtype="int64")) + bad, f"bad/{NOT_INDEXED}": bad})
         return self._left_out
 
+    def data_record(self) -> dict[str, Any]:
+        """The data list, the number of its utterances, and their hours; of a mixture, those of all sources."""
+        corpus = self.corpus
+        hours = round(corpus.total_seconds / 3600, 4)
+        return {"list": corpus.data_list, "utterances": corpus.num_samples, "hours": hours}
+
     def utterance_seconds(self) -> dict[str, float]:
         """Median, 95th percentile (`most`) and maximum (`longest`) of the lengths of utterances, in seconds."""
         return utterance_seconds(self.corpus)
