@@ -215,7 +215,7 @@ class Encoder(nn.Module):
         x = self.embed.project(xs)
         cached = [att_cache.size(2) for att_cache, _ in caches]
         longest = max(cached)
-        att_cache = x.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.width // self.heads)
+        att_cache = x.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.head_dim)
         cnn_cache = x.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
         for row, (att, cnn) in enumerate(caches):
             if cached[row]:
