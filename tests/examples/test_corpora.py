@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.support import miniatures
+from tests.support import preloaded
 from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.table import read_table
 
@@ -35,7 +35,7 @@ CLONE = """it's a "clone" * $HOME; {1..2} [ab] #1 & x"""
 
 
 def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment = preloaded.on_path() | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,

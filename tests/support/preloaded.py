@@ -7,30 +7,74 @@ others only: a command imports the modules of this project itself, and runs as `
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
-import runpy
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 
 PACKAGES = (
+    "fsspec.core",
+    "jinja2",
     "matplotlib.figure",
+    "numpy",
     "onnxruntime",
-    "pydantic",
+    "pydantic.types",
+    "requests",
+    "sentencepiece",
     "soundfile",
     "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.launcher.api",
     "torch.onnx",
     "torch.utils.data",
     "torch.utils.tensorboard",
     "torchaudio",
+    "tqdm",
+    "yaml",
 )
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([name for name in PACKAGES if find_spec(name.split(".")[0])])
+
+@cache
+def python() -> str:
+    """Path of a program `python` that the server runs; `python3` is beside it.
+
+    The variables of a command that packages read at import, such as OMP_NUM_THREADS, have no effect. The parent of a
+    command is the server: only the signals that `python` receives and forwards reach the command.
+    """
+    here = Path(__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="python", dir="/tmp"))  # a socket in it wants a short path
+    program = folder / "python"
+    program.write_text(f"#!{sys.executable} -IS\n{(here / 'preload_client.py').read_text()}")
+    program.chmod(0o755)
+    (folder / "python3").symlink_to("python")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    packages = [name for name in PACKAGES if find_spec(name.split(".")[0])]
+    with open(folder / "log", "w") as log:
+        command = [sys.executable, str(here / "preload_server.py"), str(folder), *packages]
+        server = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    while not (folder / "socket").exists():
+        assert server.poll() is None, (folder / "log").read_text()
+
+    def end() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    return str(program)
+
+
+def on_path(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`environment` in which `python` and `python3` are `python()`, in shell scripts and for the ranks of torchrun."""
+    folders = [str(Path(python()).parent), str(Path(sys.executable).parent), environment["PATH"]]
+    return {**environment, "PATH": os.pathsep.join(folders), "PYTHON_EXEC": python()}
 
 
 def run(
@@ -42,45 +86,18 @@ def run(
 ) -> CompletedProcess[str]:
     """`python COMMAND` without standard input: a script or `-m MODULE`, then its arguments.
 
-    Variables of `env` that packages read at import, such as OMP_NUM_THREADS, have no effect.
+    If it is torchrun, its ranks are such processes too.
 
     Raises:
-        TimeoutError: the command was killed after `timeout` seconds.
+        TimeoutExpired: the command was killed after `timeout` seconds.
     """
-    arguments = [str(argument) for argument in command]
-    with tempfile.TemporaryDirectory() as folder:
-        files = [f"{folder}/{name}" for name in ("stdout", "stderr")]
-        process = _context.Process(
-            target=_command, args=(arguments, str(cwd or Path.cwd()), dict(env or os.environ), files)
-        )
-        process.start()
-        process.join(timeout)
-        stdout, stderr = (Path(file).read_text(encoding="utf-8") for file in files)
-        if process.exitcode is None:
-            process.kill()
-            raise TimeoutError(f"{arguments}: no end within {timeout} s\n{stdout}\n{stderr}")
-    return CompletedProcess(arguments, process.exitcode, stdout, stderr)
-
-
-def _command(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str]) -> None:
-    for number, path in zip((0, 1, 2), [os.devnull, *files], strict=True):
-        opened = os.open(path, os.O_RDWR | os.O_CREAT)
-        os.dup2(opened, number)
-        os.close(opened)
-    sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, encoding="utf-8", closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
+    return subprocess.run(
+        [python(), *map(str, command)],
+        cwd=cwd,
+        env=on_path(os.environ if env is None else env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=timeout,
+        check=False,
     )
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    try:
-        if arguments[0] == "-m":
-            sys.argv = arguments[1:]
-            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = arguments
-            sys.path.insert(0, str(Path(arguments[0]).parent))
-            runpy.run_path(arguments[0], run_name="__main__")
-    finally:
-        atexit._run_exitfuncs()  # processes of multiprocessing skip them

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support import preloaded
 from tests.train.support import ranks
 from tests.train.support.tiny import CPU
 
@@ -46,9 +45,8 @@ def run_ranks(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Results of tests/train/support/ranks.py for each deal of the job."""
     (folder / "job.json").write_text(json.dumps(job))
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={len(job['deals'][0])}"]
-    command = [sys.executable, *launch, ranks.__file__, str(folder / "job.json"), str(folder / "result.pt")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    command = [*launch, ranks.__file__, folder / "job.json", folder / "result.pt"]
+    done = preloaded.run(command, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     return torch.load(folder / "result.pt")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.audio.support.crashing import mark
+from tests.support import preloaded
 from tests.train.support import killed_run
 from tests.train.support.training_corpus import write_corpus
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -44,8 +43,7 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
             (folder / f"{name}{number}.wav").write_bytes(b"")
     (folder / "kills.json").write_text(json.dumps(kills))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.train.support.killed_run", "kills.json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = preloaded.run(["-m", "tests.train.support.killed_run", "kills.json"], cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
@@ -65,8 +63,7 @@ def spoil(folder: Path, how: Callable[[Path], object]) -> Path:
 def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(tmp_path: Path) -> None:
     folders = [spoil(tmp_path / "a", mark), spoil(tmp_path / "b", lambda wav: wav.write_bytes(b""))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.train.support.crashing_run", *map(str, folders)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = preloaded.run(["-m", "tests.train.support.crashing_run", *folders], env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("a data worker crashed (SIGSEGV)") >= 2
     crashing, unreadable = (torch.load(folder / "exp/final.pt") for folder in folders)

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.support import preloaded
 from tests.train.support import starved
 from tests.train.support.ranks import LENGTHS, make_engine
 from tests.train.support.tiny import CPU, TinyModel, tiny_batch, tiny_config
@@ -136,10 +135,9 @@ def test_the_key_to_lower_is_named(conf: dict[str, Any], expected: str) -> None:
 def test_all_ranks_repeat_a_step_in_which_one_ran_out_of_memory(tmp_path: Path) -> None:
     cases = [{"where": where, "before": before} for where in ("forward", "backward") for before in (0, 1, 3)]
     (tmp_path / "cases.json").write_text(json.dumps(cases))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", starved.__file__]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [*launch, str(tmp_path / "cases.json"), str(tmp_path / "result.pt")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", starved.__file__]
+    command = [*launch, tmp_path / "cases.json", tmp_path / "result.pt"]
+    done = preloaded.run(command, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     alone = make_engine({"engine": "torch_ddp", "small": True, "keys": starved.KEYS}, CPU)
     expected = starved.gradient_of(alone, [tiny_batch(LENGTHS, seed=3, tokens=3)], {"where": None, "before": 0})
@@ -168,8 +166,8 @@ def test_a_run_that_ran_out_of_memory_ends_with_the_weights_of_one_that_split_be
 ) -> None:
     write_corpus(tmp_path, max_epoch=1, save_interval=None, observe_interval=0)  # three steps, a state of the first
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.train.support.starved_run", engine, *starts]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    command = ["-m", "tests.train.support.starved_run", engine, *starts]
+    done = preloaded.run(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {**starts, "nothing": [[0, 0]]}, done.stderr
     assert done.stderr.count("step 2: out of memory for 4 utterances of up to") == len(starts)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from wenet_uio.config.base import Section
 
@@ -26,6 +26,7 @@ class AttentionConf(Section):
     dropout_rate: DropoutRate = 0.1
     positional_dropout_rate: DropoutRate = 0.1
     query_bias: bool = True
+    """Bias of the queries and, as in WeNet, of the output of self-attention."""
     key_bias: bool = True
     value_bias: bool = True
     norm_eps: float = Field(default=1e-5, gt=0)
@@ -34,6 +35,11 @@ class AttentionConf(Section):
     """Recompute activations in the backward pass: less memory, more time."""
     use_sdpa: bool = True
     """Not used, a key of WeNet: attention always calls scaled_dot_product_attention."""
+    layer_norm_type: Literal["layer_norm"] = "layer_norm"
+    n_kv_head: None = None
+    """WeNet's number of key heads: not available."""
+    head_dim: None = None
+    """WeNet's width of a head: always the width of the layer divided by attention_heads."""
 
 
 class FeedForwardConf(Section):
@@ -42,6 +48,11 @@ class FeedForwardConf(Section):
     linear_units: Positive = 2048
     """Width of the hidden layer."""
     activation_type: Activation = "relu"
+    mlp_type: Literal["position_wise_feed_forward"] = "position_wise_feed_forward"
+    mlp_bias: Literal[True] = True
+    n_expert: Positive = 8
+    """Not used, a key of WeNet's mlp_type moe; so is n_expert_activated."""
+    n_expert_activated: Positive = 2
 
 
 class ChunkConf(Section):
@@ -53,6 +64,11 @@ class ChunkConf(Section):
     """Draw a chunk size for each training batch."""
     use_dynamic_left_chunk: bool = False
     """Draw the number of left chunks for each training batch."""
+
+    @field_validator("static_chunk_size", mode="before")
+    @classmethod
+    def _none_if_negative(cls, size: Any) -> Any:
+        return 0 if size == -1 else size  # WeNet's configs of whisper say -1
 
     @model_validator(mode="after")
     def _chunks_agree(self) -> ChunkConf:
@@ -105,6 +121,9 @@ class ConformerEncoderConf(EncoderConf, FeedForwardConf):
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     conv_bias: bool = True
     conv_norm_eps: float = Field(default=1e-5, gt=0)
+    conv_inner_factor: Literal[2] = 2
+    positionwise_conv_kernel_size: Literal[1] = 1
+    final_norm: Literal[True] = True
 
     @model_validator(mode="after")
     def _kernel_is_centred(self) -> ConformerEncoderConf:

@@ -20,7 +20,7 @@ class MultiHeadedAttention(nn.Module):
         self.linear_q = nn.Linear(dim, dim, bias=conf.query_bias)
         self.linear_k = nn.Linear(dim, dim, bias=conf.key_bias)
         self.linear_v = nn.Linear(dim, dim, bias=conf.value_bias)
-        self.linear_out = nn.Linear(dim, dim)
+        self.linear_out = nn.Linear(dim, dim, bias=conf.query_bias)
 
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, D) -> (B, H, T, D / H)."""

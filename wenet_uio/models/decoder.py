@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from wenet_uio.config.model import BiTransformerDecoderConf, TransformerDecoderConf
+from wenet_uio.config.model import BiTransformerDecoderConf, DecoderConf
 from wenet_uio.models.decoder_layer import DecoderLayer
 from wenet_uio.models.embedding import PositionalEncoding
 from wenet_uio.models.masks import additive, causal_mask, length_mask
@@ -81,7 +81,7 @@ class TransformerDecoder(Decoder):
 
     bidirectional = False
 
-    def __init__(self, vocab_size: int, dim: int, conf: TransformerDecoderConf) -> None:
+    def __init__(self, vocab_size: int, dim: int, conf: DecoderConf) -> None:
         super().__init__()
         embedding = nn.Embedding(vocab_size, dim)
         self.embed = nn.Sequential(embedding, PositionalEncoding(dim, conf.positional_dropout_rate))

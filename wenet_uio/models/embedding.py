@@ -31,6 +31,10 @@ class NoPositionalEncoding(nn.Module):
         """(1, size, dim) encodings of positions from `offset`, with dtype and device of `like`."""
         return torch.zeros(1, size, self.dim, dtype=like.dtype, device=like.device)
 
+    def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x."""
+        return x
+
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Input x (B, T, dim) -> x, encodings (1, T, dim)."""
         return self.dropout(x), self.position_encoding(offset, x.size(1), x)
@@ -56,19 +60,22 @@ class RelPositionalEncoding(nn.Module):
             return self.pe[:, offset : offset + size].to(like.dtype)
         return sinusoids(offset, size, self.dim, like.device).to(like.dtype)
 
+    def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x scaled."""
+        return x * self.scale
+
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input x (B, T, dim) -> x scaled, encodings (1, T, dim)."""
+        """Input x (B, T, dim) -> what `place` makes of it, encodings (1, T, dim)."""
         positions = self.position_encoding(offset, x.size(1), x)
-        return self.dropout(x * self.scale), self.dropout(positions)
+        return self.dropout(self.place(x, positions)), self.dropout(positions)
 
 
 class PositionalEncoding(RelPositionalEncoding):
     """Scales the input and adds the encodings to it (Vaswani et al. 2017, section 3.5)."""
 
-    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input x (B, T, dim) -> x scaled plus encodings, encodings (1, T, dim)."""
-        positions = self.position_encoding(offset, x.size(1), x)
-        return self.dropout(x * self.scale + positions), self.dropout(positions)
+    def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x scaled plus encodings."""
+        return x * self.scale + positions
 
 
 PositionEncoding = NoPositionalEncoding | RelPositionalEncoding

@@ -26,6 +26,14 @@ class Subsampling(nn.Module):
         self.subsampling_rate = subsampling_rate
         self.right_context = right_context
 
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """Features x (B, T, F) -> (B, T', D) without positions."""
+        raise NotImplementedError
+
+    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D) from frame `offset`."""
+        return self.pos_enc(self.project(x), offset)
+
     def output_lengths(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
         """Input lengths (B,) -> output lengths (B,), at most `frames`; 0 for inputs shorter than one window."""
         windows = torch.div(lengths - self.right_context - 1, self.subsampling_rate, rounding_mode="floor") + 1
@@ -45,9 +53,9 @@ class LinearNoSubsampling(Subsampling):
             nn.Linear(input_size, output_size), nn.LayerNorm(output_size), nn.Dropout(dropout_rate)
         )
 
-    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T, D), position encodings (1, T, D)."""
-        return self.pos_enc(self.out(x), offset)
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        return self.out(x)
 
 
 def _channels_last(module: AnyModule) -> AnyModule:
@@ -95,9 +103,9 @@ class Conv2dSubsampling4(Subsampling):
         self.conv = _convolutions(output_size, self.SHAPES)
         self.out = nn.Sequential(nn.Linear(output_size * _width_after(input_size, self.SHAPES), output_size))
 
-    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
-        return self.pos_enc(self.out(_spread(self.conv(x.unsqueeze(1)))), offset)
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        return self.out(_spread(self.conv(x.unsqueeze(1))))
 
 
 class Conv2dSubsampling6(Subsampling):
@@ -114,9 +122,9 @@ class Conv2dSubsampling6(Subsampling):
         self.conv = _convolutions(output_size, self.SHAPES)
         self.linear = nn.Linear(output_size * _width_after(input_size, self.SHAPES), output_size)
 
-    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
-        return self.pos_enc(self.linear(_spread(self.conv(x.unsqueeze(1)))), offset)
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        return self.linear(_spread(self.conv(x.unsqueeze(1))))
 
 
 class Conv2dSubsampling8(Conv2dSubsampling6):

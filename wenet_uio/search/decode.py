@@ -201,12 +201,21 @@ def decode(
 
 @torch.inference_mode()
 def decode_encoded(
-    model: ASRModel, encoded: tuple[torch.Tensor, torch.Tensor], search: Search
+    model: ASRModel,
+    encoded: tuple[torch.Tensor, torch.Tensor],
+    search: Search,
+    ctc_prefixes: list[NBest] | None = None,
 ) -> dict[str, list[NBest]]:
-    """As `decode`, from encoder frames (B, T', D) and their lengths (B,)."""
+    """As `decode`, from encoder frames (B, T', D) and their lengths (B,).
+
+    Args:
+        ctc_prefixes: what CTC prefix beam search found, if it ran before.
+    """
     modes, options, scorers = search
     _check(model, modes, options)
     batch = Decoding(model, encoded, options, scorers)
+    if ctc_prefixes is not None:
+        batch.ctc_prefixes = ctc_prefixes
     return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))] for mode in modes}
 
 

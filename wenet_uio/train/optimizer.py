@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from wenet_uio.config.train import AdamConf, NoamHoldAnnealingConf, TrainKeys, WarmupLrConf
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Schedule = Callable[[int], float]
 """Number of an optimizer step, from 1 -> factor of the learning rates in optim_conf."""
@@ -64,15 +68,24 @@ def load_optimizer_state(
 
 def whole(value: torch.Tensor) -> torch.Tensor:
     """The complete tensor, if each rank holds a part of it. Ranks that share it must call this together."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    return cast("DTensor", value).full_tensor() if _is_shared(value) else value
 
 
 def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Copy `value` to the device of `weight`, shared over the ranks as `weight` is if both have one shape."""
     value = value.to(weight.device)
-    if isinstance(weight, DTensor) and value.shape == weight.shape:
-        return distribute_tensor(value, weight.device_mesh, weight.placements)
+    if _is_shared(weight) and value.shape == weight.shape:
+        from torch.distributed.tensor import distribute_tensor
+
+        shared = cast("DTensor", weight)
+        return distribute_tensor(value, shared.device_mesh, shared.placements)
     return value.clone()
+
+
+def _is_shared(value: torch.Tensor) -> bool:
+    """True if each rank holds a part. The package of DTensor is not imported for this: that takes half a second."""
+    package = sys.modules.get("torch.distributed.tensor")
+    return package is not None and isinstance(value, package.DTensor)
 
 
 def build_schedule(config: TrainKeys) -> Schedule:

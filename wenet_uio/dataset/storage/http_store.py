@@ -14,13 +14,15 @@ from collections.abc import Generator
 from contextlib import closing
 from email.utils import parsedate_to_datetime
 from functools import cache
-
-import requests
+from typing import TYPE_CHECKING
 
 from wenet_uio.dataset.storage.oss_store import signed_url
 from wenet_uio.dataset.storage.settings import ais_endpoint, stall
 from wenet_uio.dataset.storage.versions import BusyError, DriverError, RefusedError, Version, check_version
 from wenet_uio.uris import shown
+
+if TYPE_CHECKING:  # imported at the first request: local data needs no HTTP
+    import requests
 
 CHUNK = 1 << 16
 """Most bytes that are passed on at a time."""
@@ -80,13 +82,18 @@ class _Sessions(threading.local):
     """One session of requests for each thread and process, since connections cannot be shared with a forked child."""
 
     def __init__(self) -> None:
-        self._owner, self._session = os.getpid(), requests.Session()
+        self._owner, self._session = os.getpid(), self._new()
 
     def get(self) -> requests.Session:
         """The session of the calling thread."""
         if self._owner != os.getpid():
-            self._owner, self._session = os.getpid(), requests.Session()
+            self._owner, self._session = os.getpid(), self._new()
         return self._session
+
+    def _new(self) -> requests.Session:
+        import requests
+
+        return requests.Session()
 
 
 @cache
@@ -101,10 +108,12 @@ def _request(method: str, uri: str, headers: dict[str, str]) -> requests.Respons
     Raises:
         RefusedError: the URL, or one that it redirects to, cannot be requested, or the redirects do not end.
     """
+    from requests import TooManyRedirects
+
     session, url, headers = _sessions().get(), _url(uri, method), ALWAYS | headers
     try:
         return session.request(method, url, headers=headers, stream=True, timeout=stall(), allow_redirects=True)
-    except (requests.TooManyRedirects, ValueError) as error:  # errors of URLs are ValueErrors
+    except (TooManyRedirects, ValueError) as error:  # errors of URLs are ValueErrors
         raise RefusedError(f"{shown(uri)}: {shown(error)}") from None
 
 

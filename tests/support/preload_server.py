@@ -1,0 +1,156 @@
+"""Server of preloaded.py: runs the commands of its clients in processes forked from itself.
+
+preload_server.py FOLDER PACKAGE…     listens at FOLDER/socket until standard input ends; imports the packages
+
+A client sends its arguments, folder and variables with its standard input, output and error, and after that the
+numbers of the signals that it receives. It gets the exit status of its command. A client that is killed takes its
+command with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+class Server:
+    """A loop over new clients, signals from clients, and ends of commands."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(listening, selectors.EVENT_READ, self.accept)
+        self.selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self.end)
+        self.running: set[int] = set()
+        self.request: dict[str, Any] | None = None
+
+    def serve(self) -> dict[str, Any]:
+        """Return in each forked process, with the request that it runs."""
+        while self.request is None:
+            for key, _ in self.selector.select():
+                key.data(key.fileobj)
+                if self.request:
+                    break
+        return self.request
+
+    def accept(self, listening: socket.socket) -> None:
+        client, _ = listening.accept()
+        length, streams, *_ = socket.recv_fds(client, 4, 3)
+        (size,) = struct.unpack("I", length)
+        request = json.loads(client.recv(size, socket.MSG_WAITALL))
+        child = os.fork()
+        if not child:
+            os.setsid()
+            self.request = request
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            for key in self.selector.get_map().values():
+                if isinstance(key.fileobj, socket.socket):
+                    key.fileobj.close()
+                elif key.fd:
+                    os.close(key.fd)
+            self.selector.close()
+            client.close()
+        else:
+            ended = os.pidfd_open(child)
+            self.running.add(child)
+            self.selector.register(client, selectors.EVENT_READ, lambda _: self.signal(client, child))
+            self.selector.register(ended, selectors.EVENT_READ, lambda _: self.reap(client, child, ended))
+        for stream in streams:
+            os.close(stream)
+
+    def signal(self, client: socket.socket, child: int) -> None:
+        received = client.recv(1)
+        os.kill(child, received[0] if received else signal.SIGKILL)
+        if not received:
+            self.selector.unregister(client)
+
+    def reap(self, client: socket.socket, child: int, ended: int) -> None:
+        _, status = os.waitpid(child, 0)
+        self.running.remove(child)
+        self.selector.unregister(ended)
+        os.close(ended)
+        with suppress(KeyError):  # the client was killed
+            self.selector.unregister(client)
+        with suppress(BrokenPipeError):
+            client.send(struct.pack("i", os.waitstatus_to_exitcode(status)))
+        client.close()
+
+    def end(self, _: object) -> None:
+        for child in self.running:
+            os.kill(child, signal.SIGKILL)
+        os._exit(0)
+
+
+def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[str, str]) -> None:
+    """Run `python ARGUMENTS`: a script or -m MODULE."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = open(1, "w", 1 if unbuffered else -1, encoding="utf-8", closefd=False)
+    sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path.insert(0, cwd)
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def status_of(run: Callable[[], None]) -> int:
+    """Run a function; the exit status that Python gives to a program with its exception."""
+    try:
+        run()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def main(folder: str, *packages: str) -> None:
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"{folder}/socket")
+    listening.listen(100)
+    del sys.path[0]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for package in packages:
+        importlib.import_module(package)
+    gc.collect()
+    gc.freeze()
+    request = Server(listening).serve()
+    status = status_of(lambda: command(**request))
+    status = status_of(end) or status
+    os._exit(status)
+
+
+def end() -> None:
+    """What Python does at its end, except for the destructors of modules."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
