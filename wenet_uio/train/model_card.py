@@ -192,15 +192,15 @@ class _Card:
                 f"{config.encoder}: {encoder.num_blocks} blocks, width {encoder.output_size}, "
                 f"{encoder.attention_heads} heads",
             ),
-            ("decoder", f"{config.decoder}: {decoder.num_blocks} blocks") if weights["attention_weight"] else None,
-            ("predictor", config.predictor) if config.predictor else None,
+            ("decoder", weights["attention_weight"] and f"{config.decoder}: {decoder.num_blocks} blocks"),
+            ("predictor", config.predictor),
             ("losses", ", ".join(f"{name} {weight:.4g}" for name, weight in weights.items() if weight)),
-            ("units", f"{config.tokenizer}, {config.vocabulary_size} labels" if config.vocabulary_size else None),
+            ("units", config.vocabulary_size and f"{config.tokenizer}, {config.vocabulary_size} labels"),
             ("features", features + (", normalised by global mean and variance" if config.cmvn else "")),
             ("sample rate", f"{data.resample_conf.resample_rate} Hz"),
             ("decode modes", ", ".join(possible_modes(self.model))),
         ]
-        known = [row for row in rows if row and row[1]]
+        known = [row for row in rows if row[1]]
         return f"## Model\n\n{_table(('', ''), known)}\n\n`{TRAIN_CONFIG}` has the whole config."
 
     def _training(self) -> str:
