@@ -52,6 +52,7 @@ class Engine(threading.Thread):
         self._jobs: list[tuple[Seat, Callable[[], object]]] = []
         self._streams: dict[Seat, LiveStream] = {}
         """Used in the thread alone. Those that wait longest for a step come first."""
+        metrics.open_streams.set_function(lambda: len(self._streams))
         self._numbers = count()
         self._stopped = False
 
