@@ -7,6 +7,7 @@ import pytest
 
 import wenet_uio
 from tests.api.conftest import bursts, write_model
+from tests.serve.support.browser import Visitor
 from tests.serve.support.clients import served
 from wenet_uio.serve.options import ServeOptions
 
@@ -34,3 +35,11 @@ def server(recogniser):
 def speech():
     """Six seconds with three bursts, int16."""
     return (bursts() * 32767).astype(np.int16)
+
+
+@pytest.fixture
+def visitor(browser):
+    """Opens pages; `browser` is of the test's module. At the end it checks what the pages asked of the network."""
+    visitor = Visitor(browser)
+    yield visitor
+    visitor.leave()

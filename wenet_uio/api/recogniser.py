@@ -19,7 +19,7 @@ from wenet_uio.search.live import LiveOptions, LiveStream
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.search.streaming import Stream, start_live
+from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
@@ -101,6 +101,13 @@ class SpeechRecogniser:
         return [mode for mode in modes if mode in EXPORTED_MODES] if self._exported else modes
 
     @property
+    def obstacle(self) -> str:
+        """Why the model cannot encode chunk by chunk, as streams do; empty if it can."""
+        if self._exported:
+            return "exported models cannot stream here; load the checkpoint of the run"
+        return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
+
+    @property
     def usual_mode(self) -> str:
         """The decode mode if none is given."""
         modes = self.modes
@@ -176,7 +183,8 @@ class SpeechRecogniser:
     ) -> Stream:
         """Start to recognise speech while it arrives: `accept(samples)`, `partial`, `finish()`.
 
-        As `live`, for one stream alone. Without `endpoints` the stream is one utterance.
+        As `live`, for one stream alone. Without `endpoints` the stream is one utterance. The log says if the model has
+        an `obstacle`.
         """
         live = self.live(
             sample_rate=sample_rate,
@@ -185,6 +193,8 @@ class SpeechRecogniser:
             endpoints=endpoints or {},
             **options,
         )
+        if self.obstacle:
+            log.warning("no streaming, the newest window is decoded again and again: %s", self.obstacle)
         return Stream(live)
 
     def live(
@@ -200,8 +210,8 @@ class SpeechRecogniser:
     ) -> LiveStream:
         """Start a stream of utterances: `push(samples)`, `advance([stream, ...])`, `take()`; see LiveStream.
 
-        A model that was trained with chunks encodes each chunk once. Other models decode the newest window again and
-        again, which is logged.
+        A model that was trained with chunks encodes each chunk once. A model with an `obstacle` decodes the newest
+        window again and again.
 
         Args:
             sample_rate: of the samples, in Hz; None: that of the model.
@@ -216,7 +226,7 @@ class SpeechRecogniser:
             ValueError: an argument is wrong, or the model is an export.
         """
         if self._exported:
-            raise ValueError("stream: exported models cannot stream here; load the checkpoint of the run")
+            raise ValueError(f"stream: {self.obstacle}")
         chosen = TranscribeOptions(**options)
         usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
         size = usual if chunk_size is None else chunk_size
@@ -224,16 +234,13 @@ class SpeechRecogniser:
         cutting = chosen.cutting(self._folder)
         search = self._search(chosen)
         chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
-        stream, obstacle = start_live(
+        return start_live(
             self._transcriber(chosen, search),
             self.recogniser,
             search._replace(options=chunks),
             LiveOptions(rate, endpoints, partial_mode),
             (cutting.window, cutting.overlap),
         )
-        if obstacle:
-            log.warning("no streaming, windows of up to %g s are decoded again: %s", cutting.window, obstacle)
-        return stream
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
         return Transcriber(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models import ASRModel
 from wenet_uio.search.chunk_stream import ChunkStream
@@ -73,13 +74,8 @@ class Stream:
                 self._partial = event.texts[0]
 
 
-def obstacle_of(recogniser: Recogniser) -> str:
+def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
     """The reason why a model cannot encode chunk by chunk; empty if it can."""
-    return obstacle_of_model(recogniser.model, recogniser.config.dataset_conf)
-
-
-def obstacle_of_model(model: ASRModel, conf: DatasetConf) -> str:
-    """See `obstacle_of`; for a model without its tokenizer."""
     encoder = model.encoder
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         return "the model was trained with full context only; train with use_dynamic_chunk"
@@ -96,21 +92,17 @@ def obstacle_of_model(model: ASRModel, conf: DatasetConf) -> str:
 
 def start_live(
     transcriber: Transcriber, recogniser: Recogniser, search: Search, options: LiveOptions, window: tuple[float, float]
-) -> tuple[LiveStream, str]:
-    """Start a stream chunk by chunk, or of windows if the model needs the whole context.
+) -> LiveStream:
+    """Start a stream chunk by chunk, or of windows if the model has an obstacle.
 
     Args:
         transcriber: made with `search`.
         search: of the final texts; its options have the size of the chunks and the number of left chunks.
         window: length and overlap of windows, in seconds.
 
-    Returns:
-        The stream, and the reason why it decodes windows; empty if it does not.
-
     Raises:
         ValueError: the sample rate or the size of the chunks is not above 0.
     """
-    obstacle = obstacle_of(recogniser)
-    if obstacle:
-        return WindowStream(transcriber, recogniser, search, options, window), obstacle
-    return ChunkStream(transcriber, recogniser, search, options), ""
+    if obstacle_of(recogniser.model, recogniser.config.dataset_conf):
+        return WindowStream(transcriber, recogniser, search, options, window)
+    return ChunkStream(transcriber, recogniser, search, options)

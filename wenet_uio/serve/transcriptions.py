@@ -38,7 +38,6 @@ class Upload:
     """The fields of a request."""
 
     audio: bytes
-    name: str
     fields: Mapping[str, str]
 
     @property
@@ -132,25 +131,21 @@ async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
     """
     if not request.content_type.startswith("multipart/"):
         raise RefusedError("expected a multipart form with the field file")
-    fields: dict[str, str] = {}
-    audio, name = None, ""
+    parts: dict[str, bytes] = {}
     try:
         reader = await request.multipart()
         while (part := await asyncio.wait_for(reader.next(), idle)) is not None:
             if isinstance(part, MultipartReader):
                 raise RefusedError("the form has a form within")
-            if part.name == "file":
-                audio, name = await _content(part, most, idle), part.filename or ""
-            else:
-                content = await _content(part, MOST_FIELD_BYTES, idle)
-                fields[str(part.name).removesuffix("[]")] = content.decode("utf-8", "replace")
+            parts[str(part.name)] = await _content(part, most if part.name == "file" else MOST_FIELD_BYTES, idle)
     except asyncio.TimeoutError:
         raise LimitError("idle_seconds", f"no data for {idle:g} s") from None
     except (ValueError, AssertionError) as error:
         raise RefusedError(f"the form cannot be read: {error}") from None
-    upload = Upload(audio or b"", name, fields)
+    audio = parts.pop("file", b"")
     if not audio:
         raise RefusedError("file: missing or empty")
+    upload = Upload(audio, {name.removesuffix("[]"): text.decode("utf-8", "replace") for name, text in parts.items()})
     if upload.response_format not in FORMATS:
         raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
     return upload

@@ -23,7 +23,7 @@ from wenet_uio.models import ASRModel, build_model
 from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.search.decode import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
-from wenet_uio.search.streaming import obstacle_of_model
+from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
 from wenet_uio.train.run_report import error_rates
@@ -115,7 +115,7 @@ class _Card:
         epochs = [path for _, path in sorted(numbered(folder, "epoch_*.yaml"))]
         self.epochs = len(epochs)
         self.last_epoch: dict[str, Any] = read_yaml(epochs[-1]) if epochs else {}
-        self.obstacle = obstacle_of_model(self.model, config.dataset_conf)
+        self.obstacle = obstacle_of(self.model, config.dataset_conf)
 
     def text(self) -> str:
         """The whole file."""
@@ -192,15 +192,15 @@ class _Card:
                 f"{config.encoder}: {encoder.num_blocks} blocks, width {encoder.output_size}, "
                 f"{encoder.attention_heads} heads",
             ),
-            ("decoder", f"{config.decoder}: {decoder.num_blocks} blocks") if weights["attention_weight"] else None,
-            ("predictor", config.predictor) if config.predictor else None,
+            ("decoder", weights["attention_weight"] and f"{config.decoder}: {decoder.num_blocks} blocks"),
+            ("predictor", config.predictor),
             ("losses", ", ".join(f"{name} {weight:.4g}" for name, weight in weights.items() if weight)),
-            ("units", f"{config.tokenizer}, {config.vocabulary_size} labels" if config.vocabulary_size else None),
+            ("units", config.vocabulary_size and f"{config.tokenizer}, {config.vocabulary_size} labels"),
             ("features", features + (", normalised by global mean and variance" if config.cmvn else "")),
             ("sample rate", f"{data.resample_conf.resample_rate} Hz"),
             ("decode modes", ", ".join(possible_modes(self.model))),
         ]
-        known = [row for row in rows if row and row[1]]
+        known = [row for row in rows if row[1]]
         return f"## Model\n\n{_table(('', ''), known)}\n\n`{TRAIN_CONFIG}` has the whole config."
 
     def _training(self) -> str:
