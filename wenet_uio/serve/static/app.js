@@ -89,7 +89,7 @@ async function speak() {
       if (!current.isStopping) setState("listening", "Listening …");
     },
     partial: (text) => recording.setPartial(text),
-    final: (segment) => recording.addSegment(segment),
+    final: (segment) => recording.addSegments([segment]),
     sound: (level) => {
       if (dictation !== current) return; // the last packet of an earlier recording
       meter.add(level);
@@ -156,7 +156,7 @@ async function sendFiles() {
       const gone = new Promise((resolve) => abort.signal.addEventListener("abort", () => resolve(null)));
       const answer = await Promise.race([transcribe(file, options, progress, abort.signal), gone]);
       if (!answer) continue;
-      answer.segments.forEach((segment) => recording.addSegment(segment));
+      recording.addSegments(answer.segments);
       const length = answer.segments.length ? shortClock(answer.duration) : "No speech was found.";
       recording.progress = [length, ...(answer.warnings ?? [])].join(" · ");
     } catch (error) {
