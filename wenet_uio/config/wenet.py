@@ -219,12 +219,6 @@ def _renew_dataset(values: dict[str, Any]) -> None:
     for key, section in OF_2021.items():
         if key in dataset:
             dataset.setdefault(section, {})[key] = dataset.pop(key)
-<<<<<<< HEAD
-    if "collate_conf" not in values:
-        return
-    collate = _section(values, "collate_conf")
-    del values["collate_conf"]
-=======
     collate = values.pop("collate_conf", None)
     if isinstance(collate, dict):
         _move_collate(collate, dataset)
@@ -232,7 +226,6 @@ def _renew_dataset(values: dict[str, Any]) -> None:
 
 def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
     """Move what collate_conf of 2021 has to dataset_conf, in place; keys that are there stay."""
->>>>>>> main
     for key in ("spec_aug", "speed_perturb", "spec_sub", "spec_sub_conf"):
         if key in collate:
             dataset.setdefault(key, collate[key])
