@@ -150,3 +150,13 @@ def test_a_microphone_that_is_disconnected_ends_the_recording(visitor, home):
     page.evaluate("microphone.getAudioTracks()[0].dispatchEvent(new Event('ended'))")
     page.wait_for_selector(IDLE)
     assert page.get_by_role("alert").inner_text() == "The microphone was disconnected."
+
+
+def test_a_server_that_comes_after_the_page_is_found_by_the_next_start(visitor, home):
+    late = """const ask = window.fetch;
+    window.fetch = async () => { window.fetch = ask; throw new TypeError("no server yet"); };"""
+    page = visitor.visit(home, script=late)
+    assert page.get_by_role("alert").inner_text().startswith("The server does not answer at 127.0.0.1:")
+    press(page)
+    page.locator("#model", has_text="model").wait_for()
+    assert page.locator("#notices").inner_text() == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,7 +68,7 @@ class Visitor:
         if script:
             page.add_init_script(script)
         page.goto(url)
-        page.locator("#model", has_text=re.compile(".")).wait_for()
+        page.locator("#model:not(:empty), #notices:not(:empty)").first.wait_for()  # /health was asked
         return page
 
     def leave(self) -> None:
