@@ -9,6 +9,7 @@ import wenet_uio
 from tests.api.conftest import bursts, write_model
 from tests.serve.support.browser import Visitor
 from tests.serve.support.clients import served
+from tests.serve.support.trained_digits import train_model
 from wenet_uio.serve.options import ServeOptions
 
 NO_ENDS = ServeOptions(endpoints={})
@@ -23,6 +24,12 @@ def _without_silero(monkeypatch):
 @pytest.fixture(scope="session")
 def recogniser(tmp_path_factory):
     return wenet_uio.load_model(write_model(tmp_path_factory.mktemp("model") / "bursts"), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def trained(corpora, tmp_path_factory):
+    """Folder of a model that was trained on digits; see trained_digits.py."""
+    return train_model(corpora / "fsdd" / "recordings", tmp_path_factory.mktemp("trained") / "digits")
 
 
 @pytest.fixture(scope="module")

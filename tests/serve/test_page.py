@@ -11,7 +11,6 @@ import pytest
 import wenet_uio
 from tests.serve.support.browser import OTHER_HOST, chromium, words_of
 from tests.serve.support.clients import served
-from tests.serve.support.trained_digits import train_model
 from wenet_uio.search.subtitles import Cue, srt, vtt
 from wenet_uio.serve.messages import cue_of
 from wenet_uio.serve.options import ServeOptions
@@ -21,18 +20,13 @@ IDLE = "#speak[data-state=idle]"
 
 
 @pytest.fixture(scope="module")
-def folder(corpora, tmp_path_factory):
-    return train_model(corpora / "fsdd" / "recordings", tmp_path_factory.mktemp("trained") / "digits")
+def digits(trained):
+    return wenet_uio.load_model(trained, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def digits(folder):
-    return wenet_uio.load_model(folder, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def browser(folder):
-    with chromium(folder / "digits.wav") as running:
+def browser(trained):
+    with chromium(trained / "digits.wav") as running:
         yield running
 
 
@@ -43,8 +37,8 @@ def home(digits):
 
 
 @pytest.fixture
-def recording(folder):
-    return folder / "digits.wav"
+def recording(trained):
+    return trained / "digits.wav"
 
 
 def press(page):

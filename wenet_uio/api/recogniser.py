@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -88,6 +89,8 @@ class SpeechRecogniser:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
         self._folder, self._device, self._exported = folder, device_of(device), exported
+        # Streams that share their scorers are searched together, and share the memory of a language model.
+        self._build_scorers = lru_cache(maxsize=16)(build_scorers)
 
     @property
     def sample_rate(self) -> int:
@@ -266,8 +269,10 @@ class SpeechRecogniser:
         if unknown := set(options.decoding) - known:
             raise ValueError(f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
         decoding = {"beam_size": options.beam_size, **options.decoding, "token_times": True, "nbest": 1}
+        given: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(ScorerOptions)}
+        given["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
-        scorers = build_scorers(options, [mode], self.recogniser.tokenizer, device, names=names)
+        scorers = self._build_scorers(ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names)
         return Search([mode], DecodeOptions(**decoding), scorers)
 
 

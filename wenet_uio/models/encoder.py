@@ -215,13 +215,7 @@ class Encoder(nn.Module):
         x = self.embed.project(xs)
         cached = [att_cache.size(2) for att_cache, _ in caches]
         longest = max(cached)
-        att_cache = x.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.width // self.heads)
-        cnn_cache = x.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
-        for row, (att, cnn) in enumerate(caches):
-            if cached[row]:
-                att_cache[:, row, :, longest - cached[row] :] = att
-            if cnn.size(0):
-                cnn_cache[:, row] = cnn[:, 0]
+        att_cache, cnn_cache = self._join_caches(caches, longest)
         pos_emb = torch.cat(
             [self.embed.position_encoding(offset - longest, longest + x.size(1), x) for offset in offsets]
         )
@@ -243,6 +237,19 @@ class Encoder(nn.Module):
                 )
             )
         return x, presents
+
+    @torch.jit.unused
+    def _join_caches(self, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The caches of B streams as those of `_chunk_blocks`; zeros before the frames of shorter ones."""
+        like = next(self.parameters())
+        att_cache = like.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.width // self.heads)
+        cnn_cache = like.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
+        for row, (att, cnn) in enumerate(caches):
+            if att.size(2):
+                att_cache[:, row, :, longest - att.size(2) :] = att
+            if cnn.size(0):
+                cnn_cache[:, row] = cnn[:, 0]
+        return att_cache, cnn_cache
 
     def _begin_chunk(
         self, xs: torch.Tensor, offset: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor

@@ -125,7 +125,7 @@ class Server:
         try:
             self._check_origin(request)
             answer = await handler(request)
-        except GoneError:
+        except (GoneError, ConnectionError):
             answer = _error(499, "the client has vanished")
         except LimitError as error:
             self._metrics.refused.labels(error.reason).inc()
