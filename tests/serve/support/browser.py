@@ -14,7 +14,7 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OTHER_HOST = "speech.test"
 """A name of this machine that browsers do not trust as they trust localhost."""
-PATIENCE = 15_000
+PATIENCE = 60_000
 """Milliseconds until a test gives up."""
 
 
