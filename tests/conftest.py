@@ -39,6 +39,7 @@ LONG_FILES = (
     "train/test_memory.py",
     "bin/test_export_onnx.py",
     "examples/test_new_recipe.py",
+    "serve/test_page.py",
 )
 """The longest test files. They start first, so that the processes of the suite end at about the same time."""
 

@@ -67,7 +67,8 @@ function sayWhetherItStreams({ streaming, reason }) {
 }
 
 async function speak() {
-  notices.clear("failure", "warning", "slow", "silence", "obstacle");
+  notices.clear("failure", "warning", "obstacle");
+  if (!health) askHealth(); // the server did not answer when the page was opened
   setState("starting", "Waiting for the microphone …");
   const { hotWords, token } = settings();
   const now = new Date();
@@ -101,10 +102,7 @@ async function speak() {
       setState("finishing", "Waiting for the last words …");
     },
     end: () => finish("Done."),
-    failure: (words) => {
-      notices.clear("slow", "silence");
-      finish("Stopped.", words);
-    },
+    failure: (words) => finish("Stopped.", words),
   });
   dictation = current;
   try {

@@ -21,13 +21,13 @@ export class Recording {
     this.element.querySelector("h2").textContent = title;
     this.element.setAttribute("aria-label", title);
     const actions = {
-      copy: (button) => this.copy(button),
+      copy: (button) => this.copy(button, title),
       srt: () => download(`${fileName}.srt`, "application/x-subrip", srt(this.cues)),
       vtt: () => download(`${fileName}.vtt`, "text/vtt", vtt(this.cues)),
       remove: () => this.remove(),
     };
     for (const button of this.element.querySelectorAll("[data-action]")) {
-      button.setAttribute("aria-label", `${button.textContent}: ${title}`);
+      name(button, button.textContent, title);
       button.addEventListener("click", () => actions[button.dataset.action](button));
     }
     this.walk = letKeysWalk(this.text);
@@ -79,10 +79,10 @@ export class Recording {
     for (const button of this.element.querySelectorAll("[data-action]")) button.disabled = !has[button.dataset.action];
   }
 
-  async copy(button) {
+  async copy(button, title) {
     const isCopied = await copyText(this.segments.map((segment) => segment.text).join(" "));
-    button.textContent = isCopied ? "Copied" : "Not copied";
-    setTimeout(() => (button.textContent = "Copy"), SHOWN_SECONDS * 1000);
+    name(button, isCopied ? "Copied" : "Not copied", title);
+    setTimeout(() => name(button, "Copy", title), SHOWN_SECONDS * 1000);
   }
 
   /** Change the text; a reader who sees its end sees the new end as well. */
@@ -92,6 +92,12 @@ export class Recording {
     const { bottom } = this.element.getBoundingClientRect();
     if (before <= innerHeight && bottom > innerHeight) this.element.scrollIntoView({ block: "end" });
   }
+}
+
+/** All recordings have the same buttons; their names for screen readers say which recording. */
+function name(button, words, title) {
+  button.textContent = words;
+  button.setAttribute("aria-label", `${words}: ${title}`);
 }
 
 function rowOf(segment) {

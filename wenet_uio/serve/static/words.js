@@ -83,11 +83,12 @@ export function startTips(tip, container) {
     tip.style.top = `${above < MARGIN ? bottom + MARGIN : above}px`;
   };
   const hide = () => (tip.hidden = true);
+  const back = () => (hide(), show(focused()));
   const focused = () => (container.contains(document.activeElement) ? document.activeElement : null);
   container.addEventListener("pointerover", ({ target }) => show(target.closest(".word")));
-  container.addEventListener("pointerout", () => (hide(), show(focused())));
+  container.addEventListener("pointerout", back);
   container.addEventListener("focusin", ({ target }) => show(target.closest(".word")));
   container.addEventListener("focusout", hide);
   document.addEventListener("keydown", ({ key }) => key === "Escape" && hide());
-  document.addEventListener("scroll", hide, { passive: true });
+  document.addEventListener("scroll", back, { passive: true }); // the focus may have scrolled the page
 }
