@@ -59,3 +59,12 @@ def test_without_kenlm_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "kenlm", None)
     with pytest.raises(ValueError, match="pip install kenlm"):
         LanguageModel("lm.arpa", TOKENIZER, 0.5, 0.0, "token")
+
+
+def test_streams_share_a_loaded_file_until_it_changes(tmp_path):
+    pytest.importorskip("kenlm")
+    arpa = write_arpa(tmp_path / "lm.arpa", LETTERS)
+    first, second = (LanguageModel(arpa, TOKENIZER, weight, 0.0, "token") for weight in (0.5, 0.7))
+    assert first._model is second._model
+    write_arpa(arpa, LETTERS[:-1])
+    assert LanguageModel(arpa, TOKENIZER, 0.5, 0.0, "token")._model is not first._model

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Callable
 from copy import copy
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -132,14 +133,23 @@ class _Memo(dict):
 
 def _load(path: str | Path) -> kenlm.Model:
     try:
-        import kenlm
+        import kenlm  # noqa: F401 - `_loaded` uses the package
     except ModuleNotFoundError:
         raise ValueError("--lm_path needs the package kenlm: pip install kenlm (or wenet_uio[lm])") from None
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such language model")
+    state = Path(path).stat()
+    return _loaded(str(path), state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: str, changed: int, size: int) -> kenlm.Model:
+    """The n-gram model, which all streams and recordings share until the file changes or another one is loaded."""
+    import kenlm
+
     config = kenlm.Config()
     config.show_progress, config.arpa_complain = False, kenlm.ARPALoadComplain.NONE
     try:
-        return kenlm.Model(str(path), config)
+        return kenlm.Model(path, config)
     except OSError as error:
         raise ValueError(f"{path}: neither an ARPA file nor a KenLM binary ({' '.join(str(error).split())})") from None
