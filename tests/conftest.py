@@ -35,7 +35,7 @@ LONG_FILES = (
     "train/test_kills.py",
     "train/test_trainer.py",
     "tools/test_setup_env.py",
-    "test_executor.py",
+    "test_ray.py",
     "train/test_memory.py",
     "bin/test_export_onnx.py",
     "examples/test_new_recipe.py",

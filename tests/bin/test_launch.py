@@ -16,11 +16,12 @@ import pytest
 import torch
 import yaml
 
+from tests.support import preloaded
 from tests.train.support.training_corpus import write_corpus
 from wenet_uio.train.checkpoint import RunFolder
 
 ROOT = Path(__file__).parents[2]
-LAUNCH = [sys.executable, "-m", "wenet_uio.bin.launch"]
+LAUNCH = ["-m", "wenet_uio.bin.launch"]
 ON_TWO = ["--standalone", "--nproc_per_node", "2"]
 TRAIN = "--config train.yaml --train_data train.list --cv_data cv.list --model_dir exp --device cpu --num_workers 1"
 DISTURBED = """
@@ -43,11 +44,20 @@ Engine.step = disturbed
 """
 
 
-def start(folder: Path, *command: str) -> subprocess.Popen[str]:
+def start(folder: Path, *command: str, is_tree: bool = False) -> subprocess.Popen[str]:
+    """Start the launcher; with `is_tree` the ranks are its children, as in use, and not forked from a server."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    python, environment = (
+        (sys.executable, environment) if is_tree else (preloaded.python(), preloaded.on_path(environment))
+    )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
-        [*LAUNCH, *command], cwd=folder, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, **pipes
+        [python, *LAUNCH, *command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        **pipes,
     )
 
 
@@ -83,7 +93,7 @@ def corpus(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("whole_group", [False, True], ids=["the launcher", "every process of the job"])
 def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path, whole_group: bool) -> None:
     (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
-    process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split())
+    process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split(), is_tree=whole_group)
     wait_for((corpus / "exp/epoch_0.pt").exists, process)
     if whole_group:
         ranks = children(process.pid)
@@ -106,7 +116,7 @@ def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path,
 
 def test_a_killed_launcher_takes_its_ranks_with_it_and_meanwhile_the_folder_is_locked(corpus: Path) -> None:
     (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
-    process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split())
+    process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split(), is_tree=True)
     wait_for((corpus / "exp/epoch_0.pt").exists, process)
     ranks = children(process.pid)
     with pytest.raises(ValueError, match=rf"exp: process ({ranks[0]}|{ranks[1]}) of .*, since .* trains in this"):

@@ -30,7 +30,7 @@ PACKAGES = (
     "soundfile",
     "torch._dynamo",
     "torch.distributed.fsdp",
-    "torch.distributed.run",
+    "torch.distributed.launcher.api",
     "torch.onnx",
     "torch.utils.data",
     "torch.utils.tensorboard",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -19,7 +20,7 @@ from wenet_uio.search.live import LiveOptions, LiveStream
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.search.streaming import Stream, start_live
+from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
@@ -90,7 +91,8 @@ class SpeechRecogniser:
         self._device, self._exported = device_of(device), exported
         self._cutting = Cutting.of_run(folder)
         """Fits the training utterances of the run. Read once, so that the folder may move while the model is used."""
-        self._warned = False
+        # Streams that share their scorers are searched together, and share the memory of a language model.
+        self._build_scorers = lru_cache(maxsize=16)(build_scorers)
 
     @property
     def sample_rate(self) -> int:
@@ -102,6 +104,13 @@ class SpeechRecogniser:
         """Decode modes that the model supports."""
         modes = possible_modes(self.recogniser.model)
         return [mode for mode in modes if mode in EXPORTED_MODES] if self._exported else modes
+
+    @property
+    def obstacle(self) -> str:
+        """Why the model cannot encode chunk by chunk, as streams do; empty if it can."""
+        if self._exported:
+            return "exported models cannot stream here; load the checkpoint of the run"
+        return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
 
     @property
     def usual_mode(self) -> str:
@@ -179,7 +188,8 @@ class SpeechRecogniser:
     ) -> Stream:
         """Start to recognise speech while it arrives: `accept(samples)`, `partial`, `finish()`.
 
-        As `live`, for one stream alone. Without `endpoints` the stream is one utterance.
+        As `live`, for one stream alone. Without `endpoints` the stream is one utterance. The log says if the model has
+        an `obstacle`.
         """
         live = self.live(
             sample_rate=sample_rate,
@@ -188,6 +198,8 @@ class SpeechRecogniser:
             endpoints=endpoints or {},
             **options,
         )
+        if self.obstacle:
+            log.warning("no streaming, the newest window is decoded again and again: %s", self.obstacle)
         return Stream(live)
 
     def live(
@@ -203,8 +215,8 @@ class SpeechRecogniser:
     ) -> LiveStream:
         """Start a stream of utterances: `push(samples)`, `advance([stream, ...])`, `take()`; see LiveStream.
 
-        A model that was trained with chunks encodes each chunk once. Other models decode the newest window again and
-        again, which is logged once.
+        A model that was trained with chunks encodes each chunk once. A model with an `obstacle` decodes the newest
+        window again and again.
 
         Args:
             sample_rate: of the samples, in Hz; None: that of the model.
@@ -219,7 +231,7 @@ class SpeechRecogniser:
             ValueError: an argument is wrong, or the model is an export.
         """
         if self._exported:
-            raise ValueError("stream: exported models cannot stream here; load the checkpoint of the run")
+            raise ValueError(f"stream: {self.obstacle}")
         chosen = TranscribeOptions(**options)
         usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
         size = usual if chunk_size is None else chunk_size
@@ -227,17 +239,13 @@ class SpeechRecogniser:
         cutting = chosen.cutting(self._cutting)
         search = self._search(chosen)
         chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
-        stream, obstacle = start_live(
+        return start_live(
             self._transcriber(chosen, search),
             self.recogniser,
             search._replace(options=chunks),
             LiveOptions(rate, endpoints, partial_mode),
             (cutting.window, cutting.overlap),
         )
-        if obstacle and not self._warned:
-            self._warned = True
-            log.warning("no streaming, windows of up to %g s are decoded again: %s", cutting.window, obstacle)
-        return stream
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
         return Transcriber(
@@ -263,8 +271,10 @@ class SpeechRecogniser:
         if unknown := set(options.decoding) - known:
             raise ValueError(f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
         decoding = {"beam_size": options.beam_size, **options.decoding, "token_times": True, "nbest": 1}
+        given: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(ScorerOptions)}
+        given["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
-        scorers = build_scorers(options, [mode], self.recogniser.tokenizer, device, names=names)
+        scorers = self._build_scorers(ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names)
         return Search([mode], DecodeOptions(**decoding), scorers)
 
 

@@ -211,8 +211,12 @@ def _renew_dataset(values: dict[str, Any]) -> None:
         if key in dataset:
             dataset.setdefault(section, {})[key] = dataset.pop(key)
     collate = values.pop("collate_conf", None)
-    if not isinstance(collate, dict):
-        return
+    if isinstance(collate, dict):
+        _move_collate(collate, dataset)
+
+
+def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
+    """Move what collate_conf of 2021 has to dataset_conf, in place; keys that are there stay."""
     for key in ("spec_aug", "speed_perturb", "spec_sub", "spec_sub_conf"):
         if key in collate:
             dataset.setdefault(key, collate[key])

@@ -15,7 +15,7 @@ from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
 from wenet_uio.search.ctc_prefix_beam import PrefixBeam
 from wenet_uio.search.decode import Search, decode_encoded
 from wenet_uio.search.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
-from wenet_uio.search.live import END, LiveOptions, LiveStream
+from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import Segment
@@ -51,14 +51,14 @@ class ChunkStream(LiveStream):
         self._device = next(self._model.parameters()).device
         self._samples = torch.zeros(0)
         """Samples of the feature frames to come."""
-        self._wanted = 0
-        """Queued samples with which the next step can encode a chunk."""
         self._partial_beam = options.partial_mode in SCORED
         self._has_beam = self._partial_beam or search.modes[0] in SCORED
         # The rules are about the model's own blank.
         odds = BLANK_THRESHOLD / (1 - BLANK_THRESHOLD) * math.exp(-search.options.blank_penalty)
         self._silent_above = odds / (1 + odds)
+        self._endpointer = Endpointer(transcriber.clock.step, options.endpoints)
         self._begin = 0
+        """Encoder frames before the utterance."""
         self._start_utterance()
 
     def _start_utterance(self) -> None:
@@ -70,7 +70,6 @@ class ChunkStream(LiveStream):
         """Labels of CTC greedy search."""
         self._label = self._model.blank
         """Label of the last frame."""
-        self._endpointer = Endpointer(self._transcriber.clock.step, self._rules)
         self._rule = ""
         """Name of the rule that holds."""
         self._beam: PrefixBeam | None = None
@@ -83,7 +82,16 @@ class ChunkStream(LiveStream):
         """As LiveStream.ready."""
         if self.finished:
             return False
-        return self._audio.ended or not self._encoder.missing or self._audio.queued >= max(1, self._wanted)
+        return self._audio.ended or self._audio.queued >= self._wanted
+
+    @property
+    def _wanted(self) -> int:
+        """Queued samples with which a chunk is complete."""
+        missing = self._encoder.missing
+        if not missing:
+            return 0
+        least = (missing - 1) * self._frame.shift + self._frame.window - len(self._samples)
+        return math.ceil(least * self._audio.ratio)
 
     @property
     def _recognised(self) -> float:
@@ -92,26 +100,23 @@ class ChunkStream(LiveStream):
     @staticmethod
     def step(streams: Sequence[ChunkStream]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As LiveStream.step: features, a chunk of each stream, CTC, search, ends of utterances."""
-        going = [stream for stream in streams if stream.attempt(stream._absorb)]
+        going = [stream for stream in streams if attempt([stream], stream._absorb)]
         ready = [stream for stream in going if not stream._encoder.missing]
         outputs = encode_chunks([stream._encoder for stream in ready])
-        keys = [
-            (id(each._model), each._search.options.blank_penalty, out.size(1))
-            for each, out in zip(ready, outputs, strict=True)
-        ]
-        for places in _places(keys):
-            _search_chunks([ready[place] for place in places], [outputs[place] for place in places])
+        chunks = list(zip(ready, outputs, strict=True))
+        for places in _places(stream._kind(output) for stream, output in chunks):
+            _search_chunks([chunks[place] for place in places])
         for stream in going:
-            stream.attempt(stream._settle)
+            if not stream.finished:
+                attempt([stream], stream._settle)
+
+    def _kind(self, output: torch.Tensor) -> Hashable:
+        """What is equal in chunks that are searched together."""
+        return id(self._model), self._search.options.blank_penalty, output.size(1)
 
     def _absorb(self) -> None:
         """Compute the features that the next chunk needs from the queued samples."""
-        while missing := self._encoder.missing:
-            least = (missing - 1) * self._frame.shift + self._frame.window - len(self._samples)
-            self._wanted = math.ceil(least * self._audio.ratio)
-            samples = self._audio.take(self._wanted)
-            if samples is None:
-                return
+        while self._encoder.missing and (samples := self._audio.take(self._wanted)) is not None:
             self._compute(torch.cat((self._samples, samples)))
             if self._audio.empty:
                 self._encoder.end()
@@ -135,8 +140,7 @@ class ChunkStream(LiveStream):
             if label not in (self._label, self._model.blank):
                 self._units.append(label)
             self._label = label
-        ends = self._endpointer.accept(silent, bool(self._units))
-        self._rule = ends[0].rule if ends else ""
+        self._rule = self._endpointer.accept(silent, bool(self._units)) or ""
 
     def _settle(self) -> None:
         """Produce the Partial or the Final."""
@@ -177,18 +181,21 @@ class ChunkStream(LiveStream):
         return [self._transcriber.tokenizer.detokenize(hypothesis.tokens) for hypothesis in nbest[:most]]
 
 
-def _search_chunks(streams: Sequence[ChunkStream], outputs: Sequence[torch.Tensor]) -> None:
-    """Search chunks (1, T', D) of one length, encoded by one model."""
+def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
+    """Search chunks (1, T', D) of one kind."""
+    streams, outputs = zip(*chunks, strict=True)
     model, options = streams[0]._model, streams[0]._search.options
-    log_probs = model.ctc_log_probs(torch.cat(list(outputs)), options.blank_penalty)
+    log_probs = model.ctc_log_probs(torch.cat(outputs), options.blank_penalty)
     labels = log_probs.argmax(dim=2).tolist()
     blanks = log_probs[:, :, model.blank : model.blank + 1].cpu().numpy()
-    for row, (stream, output) in enumerate(zip(streams, outputs, strict=True)):
+    for row, (stream, output) in enumerate(chunks):
         stream._hear(output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above))
     beams = [(row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None]
     for places in _places(beam.kind for _, beam in beams):
         group = [beams[place] for place in places]
-        PrefixBeam.advance_together([beam for _, beam in group], log_probs[[row for row, _ in group]])
+        members = [streams[row] for row, _ in group]
+        rows = log_probs[[row for row, _ in group]]
+        attempt(members, PrefixBeam.advance_together, [beam for _, beam in group], rows)
 
 
 def _places(keys: Iterable[AnyKey]) -> list[list[int]]:

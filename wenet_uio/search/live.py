@@ -128,15 +128,7 @@ class LiveStream(ABC):
     @staticmethod
     @abstractmethod
     def step(streams: Sequence[LiveStream]) -> None:
-        """Run one step of streams of this class; what fails in one stream ends only that one, see `attempt`."""
-
-    def attempt(self, work: Callable[..., None], *arguments: Any) -> bool:
-        """Run a part of the step that concerns this stream alone; return whether the stream goes on."""
-        try:
-            work(*arguments)
-        except Exception as error:
-            self.fail(error)
-        return not self.finished
+        """Run one step of streams of this class that are ready."""
 
     def fail(self, error: Exception) -> None:
         """End the stream with the event Failed."""
@@ -158,6 +150,17 @@ class LiveStream(ABC):
         self.finished = rule == END
 
 
+def attempt(streams: Sequence[LiveStream], work: Callable[..., None], *arguments: Any) -> bool:
+    """Run a part of a step that concerns these streams only; an error is their event Failed. Return whether it ran."""
+    try:
+        work(*arguments)
+    except Exception as error:
+        for stream in streams:
+            stream.fail(error)
+        return False
+    return True
+
+
 @torch.inference_mode()
 def advance(streams: Sequence[LiveStream]) -> None:
     """Run one step of all streams that are ready: the next chunk of each, and what follows from it.
@@ -168,8 +171,4 @@ def advance(streams: Sequence[LiveStream]) -> None:
     ready = sorted((stream for stream in streams if stream.ready), key=lambda stream: type(stream).__name__)
     for kind, members in groupby(ready, type):
         group = list(members)
-        try:
-            kind.step(group)
-        except Exception as error:
-            for stream in group:
-                stream.fail(error)
+        attempt(group, kind.step, group)

@@ -6,7 +6,6 @@ import argparse
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -198,15 +197,9 @@ def build_scorers(
             log.warning(
                 "%s: skipped %d phrases that the units cannot spell: %s", names[0], len(unknown), listed(unknown, 5)
             )
-        scorers.append(_graph_of(tuple(map(tuple, phrases)), options.hot_word_score, device))
+        scorers.append(ContextGraph(phrases, options.hot_word_score, device))
     if options.language_model:
         scorers.append(
             LanguageModel(options.language_model, tokenizer, options.lm_weight, options.length_bonus, options.lm_unit)
         )
     return scorers
-
-
-@lru_cache(maxsize=4)
-def _graph_of(phrases: tuple[tuple[int, ...], ...], score: float, device: torch.device) -> ContextGraph:
-    """The automaton of hot words, which streams with equal hot words share: 1000 phrases take seconds."""
-    return ContextGraph(phrases, score, device)

@@ -92,21 +92,17 @@ def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
 
 def start_live(
     transcriber: Transcriber, recogniser: Recogniser, search: Search, options: LiveOptions, window: tuple[float, float]
-) -> tuple[LiveStream, str]:
-    """Start a stream chunk by chunk, or of windows if the model needs the whole context.
+) -> LiveStream:
+    """Start a stream chunk by chunk, or of windows if the model has an obstacle.
 
     Args:
         transcriber: made with `search`.
         search: of the final texts; its options have the size of the chunks and the number of left chunks.
         window: length and overlap of windows, in seconds.
 
-    Returns:
-        The stream, and the reason why it decodes windows; empty if it does not.
-
     Raises:
         ValueError: the sample rate or the size of the chunks is not above 0.
     """
-    obstacle = obstacle_of(recogniser.model, recogniser.config.dataset_conf)
-    if obstacle:
-        return WindowStream(transcriber, recogniser, search, options, window), obstacle
-    return ChunkStream(transcriber, recogniser, search, options), ""
+    if obstacle_of(recogniser.model, recogniser.config.dataset_conf):
+        return WindowStream(transcriber, recogniser, search, options, window)
+    return ChunkStream(transcriber, recogniser, search, options)

@@ -12,7 +12,7 @@ import torch
 from wenet_uio.dataset.types import Example
 from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import Endpointer
-from wenet_uio.search.live import END, LiveOptions, LiveStream
+from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import VOICE, Segment
 from wenet_uio.search.stream_audio import StreamResampler
@@ -57,6 +57,7 @@ class WindowStream(LiveStream):
         self._voice: VoiceStream | None = None
         if self._rules and is_installed():
             self._voice, self._to_voice = VoiceStream(), StreamResampler(rate, RATE)
+        self._endpointer = Endpointer(WINDOW / RATE, options.endpoints)
         self._start_utterance()
 
     def _start_utterance(self) -> None:
@@ -69,7 +70,6 @@ class WindowStream(LiveStream):
         """Tokens of the windows before."""
         self._heard: list[Token] = []
         """All tokens so far."""
-        self._endpointer = Endpointer(WINDOW / RATE, self._rules)
         self._checked = 0
         """Frames that the endpointer has taken."""
 
@@ -94,7 +94,7 @@ class WindowStream(LiveStream):
         """As LiveStream.step: windows of several streams are decoded as a batch."""
         groups: defaultdict[Hashable, list[WindowStream]] = defaultdict(list)
         for stream in streams:
-            if stream.attempt(stream._absorb):
+            if attempt([stream], stream._absorb):
                 groups[stream._key].append(stream)
         for group in groups.values():
             examples = [
@@ -104,18 +104,19 @@ class WindowStream(LiveStream):
             ]
             found = group[0]._transcriber.decode(examples)
             for place, stream in enumerate(group):
-                stream.attempt(stream._settle, found.get(str(place)))
+                attempt([stream], stream._settle, found.get(str(place)))
 
     def _absorb(self) -> None:
         """Make the window longer. A full window moves on, so that neighbouring windows share the overlap."""
-        if len(self._window) == self._most:
+        if len(self._window) == self._most and len(self._rest) + self._audio.queued:
             self._done = self._heard
             self._start += self._most - self._overlap
             self._window = self._window[self._most - self._overlap :]
         room = self._most - len(self._window)
         if self._rules:  # small steps, so that the end of an utterance is found where it is
             room = min(room, round(STEP * self._rate))
-        while len(self._rest) < room and (samples := self._audio.take(1)) is not None:
+        # At least once: only `take` finds that the audio is empty.
+        while len(self._rest) < max(1, room) and (samples := self._audio.take(1)) is not None:
             self._rest = torch.cat((self._rest, samples))
         self._fresh = self._rest[:room]
         self._window = torch.cat((self._window, self._fresh))
@@ -131,8 +132,9 @@ class WindowStream(LiveStream):
             tokens = join(self._done, tokens, shared)
         self._heard = tokens
         texts = [self._transcriber.tokenizer.detokenize(token.unit for token in tokens)]
-        ends = self._endpointer.accept(self._silent(), bool(tokens))
-        rule = END if self._audio.empty and not len(self._rest) else ends[0].rule if ends else ""
+        rule = self._endpointer.accept(self._silent(), bool(tokens))
+        if self._audio.empty and not len(self._rest):
+            rule = END
         if not rule:
             self._show(texts)
             return

@@ -18,7 +18,6 @@ from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
 from wenet_uio.audio.read import AudioError
 from wenet_uio.cli import listed
 from wenet_uio.search.live import LiveStream, advance
-from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.serve.engine import Engine
 from wenet_uio.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.serve.metrics import Metrics
@@ -65,7 +64,7 @@ class Server:
         self._metrics = Metrics()
         self._transcribing = TranscribeOptions(**options.transcribing)
         self._transcriptions = Transcriptions(recogniser, self._transcribing, options.limits, self._metrics)
-        self._reason = obstacle_of(recogniser.recogniser.model, recogniser.recogniser.config.dataset_conf)
+        self._reason = recogniser.obstacle
         self._sessions: set[Session] = set()
         self._engine: Engine | None = None
         self._static = {each.name: each.read_bytes() for each in files("wenet_uio.serve").joinpath("static").iterdir()}
@@ -127,7 +126,7 @@ class Server:
         try:
             self._check_origin(request)
             answer = await handler(request)
-        except GoneError:
+        except (GoneError, ConnectionError):
             answer = _error(499, "the client has vanished")
         except LimitError as error:
             self._metrics.refused.labels(error.reason).inc()

@@ -50,8 +50,11 @@ class Engine(threading.Thread):
         self._loop, self._batch, self._metrics = loop, batch, metrics
         self._changed = threading.Condition()
         self._jobs: list[tuple[Seat, Callable[[], object]]] = []
+        self._arrived: dict[Seat, list[np.ndarray]] = {}
+        """Samples that no step has seen yet. One job takes all of a stream, however small its packets are."""
         self._streams: dict[Seat, LiveStream] = {}
         """Used in the thread alone. Those that wait longest for a step come first."""
+        metrics.open_streams.set_function(lambda: len(self._streams))
         self._numbers = count()
         self._stopped = False
 
@@ -68,14 +71,12 @@ class Engine(threading.Thread):
 
     def push(self, seat: Seat, samples: np.ndarray) -> None:
         """Add samples."""
-
-        def add() -> None:
-            if stream := self._streams.get(seat):
-                stream.push(samples)
-                if not stream.ready:
-                    self._tell(seat, Heard())
-
-        self._submit(seat, add)
+        with self._changed:
+            parts = self._arrived.setdefault(seat, [])
+            parts.append(samples)
+            if len(parts) == 1:
+                self._jobs.append((seat, lambda: self._add(seat)))
+                self._changed.notify()
 
     def end(self, seat: Seat) -> None:
         """No more samples come."""
@@ -117,6 +118,15 @@ class Engine(threading.Thread):
         except Exception as error:
             self._streams.pop(seat, None)
             self._tell(seat, Heard(events=(Failed(error),), finished=True))
+
+    def _add(self, seat: Seat) -> None:
+        """Give a stream the samples that have arrived."""
+        with self._changed:
+            parts = self._arrived.pop(seat)
+        if stream := self._streams.get(seat):
+            stream.push(np.concatenate(parts))
+            if not stream.ready:
+                self._tell(seat, Heard())
 
     def _tell(self, seat: Seat, news: Heard) -> None:
         self._loop.call_soon_threadsafe(seat.deliver, news)

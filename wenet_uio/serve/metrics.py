@@ -16,6 +16,7 @@ class Metrics:
         ProcessCollector(registry=registry)
         self.clients = Gauge("wenet_uio_clients", "Open WebSockets", registry=registry)
         self.streams = Counter("wenet_uio_streams", "Streams that were started", registry=registry)
+        self.open_streams = Gauge("wenet_uio_open_streams", "Streams that are open", registry=registry)
         self.utterances = Counter("wenet_uio_utterances", "Ended utterances of streams", registry=registry)
         self.audio = Counter("wenet_uio_audio_seconds", "Audio that was received", ["kind"], registry=registry)
         self.uploads = Gauge("wenet_uio_uploads", "Recordings in work or waiting", registry=registry)

@@ -136,7 +136,7 @@ class Session:
             while True:
                 idle = None if self._ending else self._limits.idle_seconds
                 try:
-                    # The timeout of `receive` itself starts again with every answer to a ping.
+                    # Pings are no messages. The time counts also for a client that reads no answers to its pings.
                     message = await asyncio.wait_for(socket.receive(), idle)
                 except asyncio.TimeoutError:
                     if self._ending or self._waiting > 0:  # the client may wait for its results
@@ -150,9 +150,12 @@ class Session:
                 else:
                     self._count_bad_frame(message.data)
                     break
+        except ConnectionError:
+            log.debug("a client vanished")
         except Exception as error:  # without a word the client would wait for ever
             self.refuse(error)
-        self._finish()
+        finally:
+            self._finish()
 
     def _count_bad_frame(self, error: object) -> None:
         if isinstance(error, WebSocketError):
@@ -181,6 +184,8 @@ class Session:
             raise RefusedError("the signal start comes before audio")
         if self._ending:
             return
+        if not data:
+            return
         if len(data) % 2:
             raise RefusedError(f"audio: expected 16-bit samples, found a message of {len(data)} bytes")
         seconds = len(data) / 2 / self._rate
@@ -192,7 +197,11 @@ class Session:
         self._engine.push(self._seat, np.frombuffer(data, "<i2").astype(np.int16, copy=False))
 
     async def _room(self) -> None:
-        """Wait until less than the limit waits to be encoded. Meanwhile the network slows down the client."""
+        """Wait until less than the limit waits to be encoded. Meanwhile the network slows down the client.
+
+        Other clients come in between, also if this one has sent many small packets.
+        """
+        await asyncio.sleep(0)
         while self._waiting > self._limits.queue_seconds and not self._finished:
             self._encoded.clear()
             await self._encoded.wait()

@@ -23,8 +23,11 @@ WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 SENTENCE = (3, 1, 4, 2)
 """Digits of the recording."""
 SIZES = {"output_size": 64, "linear_units": 128, "num_blocks": 2, "cnn_module_kernel": 7, "dropout_rate": 0.0}
-UTTERANCES = 8
+UTTERANCES = 6
+MARGIN = 0.5
+"""Seconds of noise at the start and at the end."""
 STEPS = 120
+LEARNING_RATE = 2e-3
 
 
 def train_model(recordings: Path, folder: Path) -> Path:
@@ -60,12 +63,12 @@ def train_model(recordings: Path, folder: Path) -> Path:
 
 def speech(recordings: Path, digits: tuple[int, ...], random: np.random.Generator) -> torch.Tensor:
     """Digits with faint noise before, between and after them, on the scale of int16."""
-    parts = []
+    parts = [_noise(MARGIN, random)]
     for digit in digits:
         samples, rate = soundfile.read(recordings / f"{digit}_theo_{random.integers(3)}.wav", dtype="float32")
         voice = resample(torch.from_numpy(samples * 32768), rate, RATE)
-        parts += [_noise(random.uniform(0.2, 0.4), random), voice]
-    return torch.cat([*parts, _noise(0.4, random)])
+        parts += [voice, _noise(random.uniform(0.05, 0.2), random)]
+    return torch.cat([*parts, _noise(MARGIN, random)])
 
 
 def _noise(seconds: float, random: np.random.Generator) -> torch.Tensor:
@@ -74,14 +77,17 @@ def _noise(seconds: float, random: np.random.Generator) -> torch.Tensor:
 
 def _fit(model: torch.nn.Module, spoken: list[torch.Tensor], texts: list[tuple[int, ...]]) -> None:
     feats = [fbank(waveform, RATE, FbankConf(num_mel_bins=23)) for waveform in spoken]
-    lengths = torch.tensor([len(each) for each in feats])
     target = torch.tensor(texts) + 2  # blank and unk come first
     target_lengths = torch.full((len(texts),), target.size(1))
-    batch = (pad_sequence(feats, batch_first=True), lengths, target, target_lengths)
-    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    warmup = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, total_iters=30)
+    most = int(MARGIN * 100)  # frames of the margins
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = model(*batch)["loss"]
-        loss.backward()
+        # Other margins at each step: the model learns the digits, not their places.
+        cut = [each[int(torch.randint(most, ())) : len(each) - int(torch.randint(most, ()))] for each in feats]
+        lengths = torch.tensor([len(each) for each in cut])
+        model(pad_sequence(cut, batch_first=True), lengths, target, target_lengths)["loss"].backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
         optimizer.step()
+        warmup.step()

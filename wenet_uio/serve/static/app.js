@@ -3,7 +3,7 @@
 import { Dictation } from "./dictation.js";
 import { LevelMeter } from "./level.js";
 import { obstacle } from "./microphone.js";
-import { Notices } from "./notices.js";
+import { Notices, noAnswer } from "./notices.js";
 import { Recording } from "./recording.js";
 import { startTheme } from "./theme.js";
 import { shortClock } from "./times.js";
@@ -52,7 +52,7 @@ async function askHealth() {
     const answer = await fetch("health", { cache: "no-store" });
     health = await answer.json();
   } catch {
-    notices.error("health", `The server does not answer at ${location.host}. Does it still run?`);
+    notices.error("health", noAnswer());
     return;
   }
   notices.clear("health");
@@ -80,7 +80,6 @@ async function speak() {
     recording.progress = recording.segments.length ? shortClock(current.seconds) : "No speech was found.";
     recording.element.removeAttribute("data-live");
     if (failure && recording.segments.length === 0) recording.remove();
-    notices.clear("slow", "silence");
     notices.error("failure", failure);
     if (dictation === current) setState("idle", words);
   };
@@ -90,7 +89,7 @@ async function speak() {
       if (!current.isStopping) setState("listening", "Listening …");
     },
     partial: (text) => recording.setPartial(text),
-    final: (segment) => recording.addSegment(segment),
+    final: (segment) => recording.addSegments([segment]),
     sound: (level) => {
       if (dictation !== current) return; // the last packet of an earlier recording
       meter.add(level);
@@ -102,7 +101,10 @@ async function speak() {
       setState("finishing", "Waiting for the last words …");
     },
     end: () => finish("Done."),
-    failure: (words) => finish("Stopped.", words),
+    failure: (words) => {
+      notices.clear("slow", "silence");
+      finish("Stopped.", words);
+    },
   });
   dictation = current;
   try {
@@ -151,11 +153,12 @@ async function sendFiles() {
     const options = { ...settings(), mostBytes: health?.limits?.max_upload_bytes };
     try {
       const progress = (words) => (recording.progress = words);
-      const gone = new Promise((resolve) => abort.signal.addEventListener("abort", () => resolve([])));
-      const segments = await Promise.race([transcribe(file, options, progress, abort.signal), gone]);
-      segments.forEach((segment) => recording.addSegment(segment));
-      const end = segments.at(-1)?.end ?? 0;
-      recording.progress = recording.segments.length ? shortClock(end) : "No speech was found.";
+      const gone = new Promise((resolve) => abort.signal.addEventListener("abort", () => resolve(null)));
+      const answer = await Promise.race([transcribe(file, options, progress, abort.signal), gone]);
+      if (!answer) continue;
+      recording.addSegments(answer.segments);
+      const length = answer.segments.length ? shortClock(answer.duration) : "No speech was found.";
+      recording.progress = [length, ...(answer.warnings ?? [])].join(" · ");
     } catch (error) {
       recording.progress = error.message;
       recording.element.dataset.failed = "";

@@ -1,5 +1,7 @@
 /** The WebSocket of a stream: WeNet's protocol with the optional fields of this server. */
 
+import { noAnswer } from "./notices.js";
+
 const BYTES_PER_SAMPLE = 2;
 
 /** Speech on its way to the server, and text on its way back. */
@@ -78,7 +80,7 @@ export class Connection {
   }
 
   reasonOfClose() {
-    if (!this.wasOpen) return `The server does not answer at ${location.host}. Does it still run?`;
+    if (!this.wasOpen) return noAnswer();
     if (!this.isReady) return "The server closed the connection before it was ready.";
     return "The connection to the server was lost. The text so far is kept.";
   }

@@ -42,17 +42,22 @@ export class Dictation {
     this.silence = level < SILENT ? this.silence + seconds : 0;
     this.connection.send(samples);
     this.on.sound(level);
+    if (!this.isStopping) this.warn();
+  }
+
+  warn() {
     this.on.warning("silence", this.silence > SILENT_SECONDS ? "The microphone gives silence. Is it muted?" : "");
     const { delay } = this.connection;
     const words = `The connection is too slow: ${Math.round(delay)} s of sound wait to be sent.`;
-    this.on.warning("slow", delay > SLOW ? words : "");
     if (delay > TOO_SLOW) this.stop(`${words} The recording was stopped.`);
+    else this.on.warning("slow", delay > SLOW ? words : "");
   }
 
   /** End the recording; its last text is still to come. `why`: words for the person if the person did not ask. */
   async stop(why = "") {
     if (this.isStopping) return;
     this.isStopping = true;
+    for (const key of ["silence", "slow"]) this.on.warning(key, "");
     this.on.stopping(why);
     await this.microphone.close();
     this.connection.end();

@@ -1,5 +1,7 @@
 /** The microphone as packets of 16-bit samples. */
 
+import { noAnswer } from "./notices.js";
+
 const WORDS = {
   NotAllowedError:
     "The browser refused the microphone. Allow the microphone for this site (the icon left of the address), " +
@@ -38,14 +40,18 @@ export function obstacle() {
 export async function openMicrophone(onPacket, onLost) {
   const why = obstacle();
   if (why) throw new MicrophoneError(why);
+  const context = new AudioContext();
   let stream;
-  let context;
+  try {
+    await context.audioWorklet.addModule(new URL("packets.js", import.meta.url));
+  } catch {
+    release(stream, context);
+    throw new MicrophoneError(noAnswer()); // the file comes from the server
+  }
   try {
     // The model was trained on sound as it is: no suppression of noise or echoes.
     const audio = { channelCount: 1, echoCancellation: false, noiseSuppression: false };
     stream = await navigator.mediaDevices.getUserMedia({ audio });
-    context = new AudioContext();
-    await context.audioWorklet.addModule(new URL("packets.js", import.meta.url));
     await context.resume();
   } catch (error) {
     release(stream, context);
@@ -71,5 +77,5 @@ export async function openMicrophone(onPacket, onLost) {
 
 function release(stream, context) {
   stream?.getTracks().forEach((track) => track.stop());
-  if (context && context.state !== "closed") context.close();
+  if (context.state !== "closed") context.close();
 }

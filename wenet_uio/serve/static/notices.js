@@ -37,3 +37,7 @@ export class Notices {
     }
   }
 }
+
+export function noAnswer() {
+  return `The server does not answer at ${location.host}. Does it still run?`;
+}

@@ -30,7 +30,7 @@ export class Recording {
       button.setAttribute("aria-label", `${button.textContent}: ${title}`);
       button.addEventListener("click", () => actions[button.dataset.action](button));
     }
-    letKeysWalk(this.text);
+    this.walk = letKeysWalk(this.text);
     this.update();
   }
 
@@ -48,24 +48,14 @@ export class Recording {
     this.keepInView(() => (this.partial.textContent = text));
   }
 
-  /** @param {object} segment {start, end, text, words, cues}; seconds */
-  addSegment(segment) {
+  /** @param {object[]} segments {start, end, text, words, cues}; times in seconds */
+  addSegments(segments) {
+    const spoken = segments.filter((segment) => segment.text);
+    this.segments.push(...spoken);
     this.keepInView(() => {
       this.partial.textContent = "";
-      if (!segment.text) return;
-      this.segments.push(segment);
-      const row = document.createElement("div");
-      row.className = "segment";
-      const time = document.createElement("span");
-      time.className = "time";
-      time.textContent = shortClock(segment.start);
-      const text = document.createElement("p");
-      text.dir = "auto";
-      writeWords(text, segment);
-      row.append(time, text);
-      this.text.append(row);
-      const first = this.text.querySelector(".word");
-      if (first && !this.text.querySelector('.word[tabindex="0"]')) first.tabIndex = 0;
+      this.text.append(...spoken.map(rowOf));
+      this.walk.start();
       this.update();
     });
   }
@@ -73,7 +63,7 @@ export class Recording {
   /** Keep a partial text whose final text will not come. */
   keepPartial() {
     const text = this.partial.textContent;
-    this.addSegment({ start: this.segments.at(-1)?.end ?? 0, text, words: [], cues: [] });
+    this.addSegments([{ start: this.segments.at(-1)?.end ?? 0, text, words: [], cues: [] }]);
   }
 
   remove() {
@@ -102,6 +92,19 @@ export class Recording {
     const { bottom } = this.element.getBoundingClientRect();
     if (before <= innerHeight && bottom > innerHeight) this.element.scrollIntoView({ block: "end" });
   }
+}
+
+function rowOf(segment) {
+  const row = document.createElement("div");
+  row.className = "segment";
+  const time = document.createElement("span");
+  time.className = "time";
+  time.textContent = shortClock(segment.start);
+  const text = document.createElement("p");
+  text.dir = "auto";
+  writeWords(text, segment);
+  row.append(time, text);
+  return row;
 }
 
 /** Copy, also on plain http pages, where there is no navigator.clipboard. */

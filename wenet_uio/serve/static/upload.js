@@ -13,12 +13,13 @@ export class UploadError extends Error {
  * @param {{hotWords: string[], token: string, mostBytes: number?}} options
  * @param {(words: string) => void} onProgress what happens now
  * @param {AbortSignal} signal ends the transfer
- * @returns {Promise<object[]>} segments {start, end, text, words, cues}
+ * @returns {Promise<{segments: object[], duration: number, warnings: string[]?}>} segments {start, end, text, words,
+ *   cues}; all times in seconds
  * @throws {UploadError}
  */
 export async function transcribe(file, { hotWords, token, mostBytes }, onProgress, signal) {
   if (mostBytes && file.size > mostBytes) {
-    throw new UploadError(`The file has ${megabytes(file.size)} MB; the server takes at most ${megabytes(mostBytes)} MB.`);
+    throw new UploadError(`The file has ${mebibytes(file.size)} MiB; the server takes at most ${mebibytes(mostBytes)} MiB.`);
   }
   await file.slice(0, 1).arrayBuffer().catch(() => {
     throw new UploadError("The file cannot be read. Is it a folder?");
@@ -26,9 +27,7 @@ export async function transcribe(file, { hotWords, token, mostBytes }, onProgres
   const form = new FormData();
   const fields = { file, model: "default", response_format: "verbose_json", hot_words: hotWords.join("\n") };
   for (const [name, value] of Object.entries(fields)) form.append(name, value);
-  for (const unit of ["word", "segment"]) form.append("timestamp_granularities[]", unit);
-  const answer = await post(form, token, onProgress, signal);
-  return segmentsOf(answer);
+  return post(form, token, onProgress, signal);
 }
 
 /** XMLHttpRequest, because fetch does not tell how much was sent. */
@@ -61,18 +60,6 @@ function parsed(text) {
   }
 }
 
-/** The segments with their words. OpenAI's format has the words beside the segments, in order. */
-function segmentsOf({ segments = [], words = [], text = "" }) {
-  if (segments.length === 0) return text ? [{ start: 0, end: 0, text, words, cues: [] }] : [];
-  let place = 0;
-  return segments.map((segment, number) => {
-    const until = segments[number + 1]?.start ?? Infinity;
-    const first = place;
-    while (place < words.length && words[place].start < until) place++;
-    return { ...segment, text: segment.text.trim(), words: segment.words ?? words.slice(first, place) };
-  });
-}
-
-function megabytes(bytes) {
+function mebibytes(bytes) {
   return (bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0);
 }
