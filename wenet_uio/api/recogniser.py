@@ -89,8 +89,7 @@ class SpeechRecogniser:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
         self._device, self._exported = device_of(device), exported
-        self._cutting = Cutting.of_run(folder)
-        """Fits the training utterances of the run. Read once, so that the folder may move while the model is used."""
+        self._cutting = Cutting.of_run(folder)  # read once: the folder may move while the model is used
         # Streams that share their scorers are searched together, and share the memory of a language model.
         self._build_scorers = lru_cache(maxsize=16)(build_scorers)
 
@@ -166,9 +165,8 @@ class SpeechRecogniser:
         spoken: set[int] = set()
         failed: set[int] = set()
         ended = 0
-        for number, segment in chain(
-            transcriber.transcribe(openers, options.cutting(self._cutting)), [(len(inputs), None)]
-        ):
+        found = transcriber.transcribe(openers, options.cutting(self._cutting))
+        for number, segment in chain(found, [(len(inputs), None)]):
             for earlier in range(ended, number):
                 if earlier not in failed:
                     inputs[earlier].end(None if earlier in spoken else transcriber.channel)

@@ -46,6 +46,17 @@ class Upload:
         """Format of the answer."""
         return self.fields.get("response_format", "json")
 
+    def check(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RefusedError: there is no such format, or the answer shall come in parts.
+        """
+        if self.response_format not in FORMATS:
+            raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
+        if self.fields.get("stream", "").lower() in ("true", "1"):
+            raise RefusedError("stream: not supported here; texts while somebody speaks come over the WebSocket")
+
 
 class Transcriptions:
     """Transcribes recordings in a thread of its own, one after the other."""
@@ -161,10 +172,7 @@ async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
     if not audio:
         raise RefusedError("file: missing or empty")
     upload = Upload(audio, {name.removesuffix("[]"): text.decode("utf-8", "replace") for name, text in parts.items()})
-    if upload.response_format not in FORMATS:
-        raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
-    if upload.fields.get("stream", "").lower() in ("true", "1"):
-        raise RefusedError("stream: not supported here; texts while somebody speaks come over the WebSocket")
+    upload.check()
     return upload
 
 
