@@ -1,9 +1,67 @@
 import asyncio
+import threading
+import time
 
 import numpy as np
+import pytest
 
+from tests.serve.support.clients import sentences, served, speak
+from wenet_uio.serve import engine as engine_module
 from wenet_uio.serve.engine import Engine
 from wenet_uio.serve.metrics import Metrics
+from wenet_uio.serve.options import Limits, ServeOptions
+
+
+@pytest.fixture
+def slow_engine(monkeypatch):
+    """Each step takes 0.2 s longer."""
+    advance = engine_module.advance
+
+    def slowly(streams):
+        time.sleep(0.2)
+        advance(streams)
+
+    monkeypatch.setattr(engine_module, "advance", slowly)
+
+
+def test_a_client_that_is_slowed_down_or_waits_is_neither_idle_nor_taken_for_vanished(
+    recogniser, speech, slow_engine, monkeypatch
+):
+    """While its audio waits, the server reads neither its messages nor its answers to pings."""
+    monkeypatch.setattr("wenet_uio.serve.session.HEARTBEAT", 0.1)
+    options = ServeOptions(endpoints={}, limits=Limits(idle_seconds=0.5, queue_seconds=0.5))
+    with served(recogniser, options) as server:
+        received = asyncio.run(speak(server.socket_url, speech, packet=len(speech) // 2))
+    assert received[-1]["type"] == "speech_end"
+    assert sentences(received)[0]
+
+
+def test_hot_words_that_take_long_to_prepare_delay_no_other_client(recogniser, speech, monkeypatch):
+    """The slow client is let go when the other one has its text."""
+    done = threading.Event()
+    live = recogniser.live
+
+    def slowly(**options):
+        if options.get("hot_words"):
+            done.wait(20)
+        return live(**options)
+
+    monkeypatch.setattr(recogniser, "live", slowly)
+
+    async def both(url):
+        slow = asyncio.create_task(speak(url, speech, {"signal": "start", "hot_words": ["abc"]}))
+        while not server.server._sessions:
+            await asyncio.sleep(0.01)
+        quick = await speak(url, speech)
+        waits = not slow.done()
+        done.set()
+        return quick, waits, await slow
+
+    with served(recogniser, ServeOptions(endpoints={})) as server:
+        quick, waits, slow = asyncio.run(both(server.socket_url))
+    assert waits
+    assert sentences(quick)[0]
+    assert sentences(slow)[0]
 
 
 def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech):

@@ -71,15 +71,15 @@ class TranscribeOptions(ScorerOptions):
         if isinstance(self.hot_words, str):
             raise ValueError(f"hot_words: expected a list of phrases, found the text {self.hot_words!r}")
 
-    def cutting(self, folder: Path) -> Cutting:
-        """The given values, and for the others those that fit the training utterances of the run in `folder`."""
+    def cutting(self, usual: Cutting) -> Cutting:
+        """The given values, and for the others those of `usual`."""
         given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap", "detector")}
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("pause") == 0:
             given["pause"] = None
         if "window" in given and "overlap" not in given:
             given["overlap"] = min(Cutting.overlap, given["window"] / 2)
-        return replace(Cutting.of_run(folder), **given)
+        return replace(usual, **given)
 
 
 class SpeechRecogniser:
@@ -88,7 +88,8 @@ class SpeechRecogniser:
     def __init__(self, recogniser: Recogniser, folder: Path, device: str = "auto", *, exported: bool = False) -> None:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
-        self._folder, self._device, self._exported = folder, device_of(device), exported
+        self._device, self._exported = device_of(device), exported
+        self._cutting = Cutting.of_run(folder)  # read once: the folder may move while the model is used
         # Streams that share their scorers are searched together, and share the memory of a language model.
         self._build_scorers = lru_cache(maxsize=16)(build_scorers)
 
@@ -164,9 +165,8 @@ class SpeechRecogniser:
         spoken: set[int] = set()
         failed: set[int] = set()
         ended = 0
-        for number, segment in chain(
-            transcriber.transcribe(openers, options.cutting(self._folder)), [(len(inputs), None)]
-        ):
+        found = transcriber.transcribe(openers, options.cutting(self._cutting))
+        for number, segment in chain(found, [(len(inputs), None)]):
             for earlier in range(ended, number):
                 if earlier not in failed:
                     inputs[earlier].end(None if earlier in spoken else transcriber.channel)
@@ -234,7 +234,7 @@ class SpeechRecogniser:
         usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
         size = usual if chunk_size is None else chunk_size
         rate = self.sample_rate if sample_rate is None else sample_rate
-        cutting = chosen.cutting(self._folder)
+        cutting = chosen.cutting(self._cutting)
         search = self._search(chosen)
         chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
         return start_live(

@@ -100,9 +100,11 @@ def phrases_of(value: Any) -> tuple[str, ...]:
     return phrases
 
 
-def ready(streaming: bool, reason: str, sample_rate: int) -> dict[str, Any]:
+def ready(streaming: bool, reason: str, sample_rate: int, warnings: Sequence[str]) -> dict[str, Any]:
     """The answer to `start`. `reason`: why the model cannot stream, so that windows are decoded again."""
-    own = {"streaming": streaming, "reason": reason, "sample_rate": sample_rate}
+    own: dict[str, Any] = {"streaming": streaming, "reason": reason, "sample_rate": sample_rate}
+    if warnings:
+        own["warnings"] = list(warnings)
     return {"status": "ok", "type": "server_ready", **own}
 
 

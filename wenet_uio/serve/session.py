@@ -37,7 +37,7 @@ class Session:
         self,
         engine: Engine,
         check: Callable[[Start], None],
-        open_stream: Callable[[Start], LiveStream],
+        open_stream: Callable[[Start], tuple[LiveStream, list[str]]],
         ready: dict[str, Any],
         metrics: Metrics,
     ) -> None:
@@ -46,7 +46,7 @@ class Session:
         Args:
             engine: runs the stream.
             check: raises PermissionError if a client may not start.
-            open_stream: is called in a thread of its own.
+            open_stream: returns a stream and warnings; is called in a thread of its own.
             ready: the answer to `start`.
             metrics: of the server.
         """
@@ -54,6 +54,7 @@ class Session:
         self._ready, self._metrics = ready, metrics
         self._seat: Seat | None = None
         self._start = Start()
+        self._warnings: list[str] = []
         self._received = self._waiting = 0.0
         """Seconds of audio."""
         self._unsent: deque[dict[str, Any]] = deque()
@@ -175,7 +176,7 @@ class Session:
             self._rate = start.sample_rate or self._ready["sample_rate"]
             self._metrics.streams.inc()
             # In a thread of its own, because many hot words take seconds, and other clients shall not wait.
-            stream = await asyncio.to_thread(self._open_stream, start)
+            stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
             self._seat = self._engine.open(stream, self._take_news)
 
     def _take_audio(self, data: bytes) -> None:
@@ -212,7 +213,7 @@ class Session:
         if self._finished:
             return
         if news.opened:
-            self._put(messages.ready(**{**self._ready, "sample_rate": self._rate}))
+            self._put(messages.ready(**{**self._ready, "sample_rate": self._rate}, warnings=self._warnings))
         for event in news.events:
             self._take_event(event)
         if news.finished and not self._finished:
@@ -256,7 +257,7 @@ class Session:
 
 
 async def _ping(socket: web.WebSocketResponse) -> None:
-    """Ping until the connection is closed. Answers are not waited for: a client that is slowed down cannot give them."""
+    """Ping until the connection is closed; a client that is slowed down cannot answer, so answers are not awaited."""
     while not socket.closed:
         await asyncio.sleep(HEARTBEAT)
         try:
