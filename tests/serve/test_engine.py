@@ -42,3 +42,30 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
     assert "shape" in str(last["wrong"].error)
     assert str(last["never"].error) == "no such model"
     assert isinstance(last["broken"].error, TypeError)
+
+
+def test_packets_that_come_before_the_next_step_are_one_job(recogniser, speech):
+    async def text_of(packets):
+        engine = Engine(asyncio.get_running_loop(), 8, Metrics())
+        news, ended = [], asyncio.Event()
+
+        def deliver(heard):
+            news.append(heard)
+            if heard.finished:
+                ended.set()
+
+        seat = engine.open(lambda: recogniser.live(endpoints={}), deliver)
+        for packet in packets:
+            engine.push(seat, packet)
+        engine.end(seat)
+        jobs = len(engine._jobs)
+        engine.start()
+        await asyncio.wait_for(ended.wait(), 20)
+        engine.stop()
+        await asyncio.to_thread(engine.join)
+        return jobs, news[-1].events[-1].texts
+
+    jobs, texts = asyncio.run(text_of(speech.reshape(-1, 4)))
+    assert jobs == 3  # open, push, end
+    assert texts[0]
+    assert (jobs, texts) == asyncio.run(text_of([speech]))

@@ -21,6 +21,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from wenet_uio.api.load import load_model
 from wenet_uio.cli import run
@@ -120,6 +121,7 @@ def main() -> int:
     args = parse_arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(is_ours)
     context, options = tls_of(args), options_of(args)
     use_cpu_threads(World.from_environment(args.device))
     recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
@@ -127,6 +129,11 @@ def main() -> int:
     server.warm_up()
     asyncio.run(serve(server, args.host, args.port, context))
     return 0
+
+
+def is_ours(record: logging.LogRecord) -> bool:
+    """Whether a record of aiohttp is no report of a client that does not speak HTTP; it gets an answer, not a log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def options_of(args: argparse.Namespace) -> ServeOptions:
