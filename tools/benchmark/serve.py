@@ -245,26 +245,19 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     talks = talks_of(model, speech, args.seconds, min(TALKS, max(args.clients)))
     report: dict[str, Any] = {}
     with ServerProcess(model, folder, max(64, *args.clients)) as server:
+        if "memory" in args.parts:  # first, because the other parts leave their own peak
+            report["memory"] = measure_memory(server, speech, args.minutes)
+            print(json.dumps(report["memory"], indent=1), flush=True)
         for part, real_time in (("throughput", False), ("delay", True)):
             if part in args.parts:
-                report[part] = [measure_clients(server, talks, n, real_time=real_time) for n in args.clients]
-                print(table(part, report[part]), flush=True)
+                report[part] = []
+                for clients in args.clients:
+                    report[part].append(measure_clients(server, talks, clients, real_time=real_time))
+                    print(f"{part}: {json.dumps(report[part][-1])}", flush=True)
         if "faults" in args.parts:
             report["faults"] = measure_faults(server, talks[0], args.vanish, args.flood_seconds)
             print(json.dumps(report["faults"], indent=1), flush=True)
-    if "memory" in args.parts:  # in a new process, because the other parts have left their own peak
-        with ServerProcess(model, folder, 64) as server:
-            report["memory"] = measure_memory(server, speech, args.minutes)
-            print(json.dumps(report["memory"], indent=1), flush=True)
     return report
-
-
-def table(title: str, rows: list[dict[str, Any]]) -> str:
-    """Rows as a table."""
-    lines = [[str(name) for name in rows[0]], *([str(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
-    shown = ("".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
-    return "\n".join([title, *shown])
 
 
 def main() -> None:
