@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -127,6 +128,8 @@ def main() -> int:
     recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
     server = Server(recogniser, Path(args.model).resolve().name, options)
     server.warm_up()
+    gc.collect()
+    gc.freeze()  # the model stays: searching it for garbage again and again would take time from the streams
     asyncio.run(serve(server, args.host, args.port, context))
     return 0
 
