@@ -68,15 +68,13 @@ def test_a_missing_token_file_and_a_port_in_use_are_named(arguments, unused_tcp_
         serve.main()
 
 
-def test_the_log_keeps_no_bytes_of_a_client_that_speaks_no_http(caplog):
+def test_a_client_that_speaks_no_http_is_not_logged_and_other_failures_are(caplog):
     logger = logging.getLogger("somebody")
-    logger.addFilter(serve.without_stack)
-    try:
-        raise BadStatusLine("secret")
-    except BadStatusLine:
-        logger.exception("Error handling request")
-    assert "Error handling request" in caplog.text
+    logger.addFilter(serve.is_ours)
+    for error in (BadStatusLine("secret"), ValueError("a fault of ours")):
+        logger.error("Error handling request", exc_info=error)
     assert "secret" not in caplog.text
+    assert "a fault of ours" in caplog.text
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
 import asyncio
+import ctypes
+import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.serve.support.clients import sentences, served, speak
+from tests.serve.support.raw_clients import until
 from wenet_uio.serve import engine as engine_module
-from wenet_uio.serve.engine import Engine
+from wenet_uio.serve.engine import Engine, return_memory
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import Limits, ServeOptions
 
@@ -97,3 +101,53 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
     assert last["good"].texts[0]
     assert "shape" in str(last["wrong"].error)
     assert isinstance(last["broken"].error, TypeError)
+
+
+def test_packets_that_come_before_the_next_step_are_one_job(recogniser, speech):
+    async def text_of(packets):
+        engine = Engine(asyncio.get_running_loop(), 8, Metrics())
+        news, ended = [], asyncio.Event()
+
+        def deliver(heard):
+            news.append(heard)
+            if heard.finished:
+                ended.set()
+
+        seat = engine.open(recogniser.live(endpoints={}), deliver)
+        for packet in packets:
+            engine.push(seat, packet)
+        engine.end(seat)
+        jobs = len(engine._jobs)
+        engine.start()
+        await asyncio.wait_for(ended.wait(), 20)
+        engine.stop()
+        await asyncio.to_thread(engine.join)
+        return jobs, news[-1].events[-1].texts
+
+    jobs, texts = asyncio.run(text_of(speech.reshape(-1, 4)))
+    assert jobs == 3  # open, push, end
+    assert texts[0]
+    assert (jobs, texts) == asyncio.run(text_of([speech]))
+
+
+def test_memory_is_returned_when_there_is_no_work_and_the_next_stream_has_the_same_text(server, speech):
+    engine = server.server._engine
+    texts = []
+    for _ in range(2):
+        texts += sentences(asyncio.run(speak(server.socket_url, speech)))
+        assert until(lambda: not engine._worked)
+    assert texts[0] == texts[1] != ""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
+def test_freed_memory_goes_back_to_the_system():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    pieces = [bytearray(50_000) for _ in range(2000)]
+    kept = pieces[-1]  # above all others, so that freeing them alone returns nothing
+    before = resident()
+    del pieces
+    return_memory()
+    assert before - resident() > 50_000_000
+    assert len(kept) == 50_000

@@ -54,7 +54,7 @@ def recognized(monkeypatch, model, data_list, result_dir):
     monkeypatch.setattr(sys, "argv", ["recognize.py", *map(str, arguments)])
     recognize.main()
     lines = Path(result_dir, MODE, "text").read_text(encoding="utf-8").splitlines()
-    return dict((line.split(maxsplit=1) + [""])[:2] for line in lines)
+    return {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
 
 
 def streamed(url, paths):
@@ -73,7 +73,7 @@ def test_texts_of_fifty_streams_at_once_are_those_of_recognize_with_the_same_chu
     data_list = next(iter(utterances)).with_name("data.list")
     expected = recognized(monkeypatch, trained, data_list, tmp_path)
     assert streamed(home.socket_url, list(utterances)) == expected
-    # The model has heard eight utterances: it is often wrong, but texts of its own words have the length of what was said.
+    # The model has heard eight utterances and is often wrong, but it hears words in most of the others.
     assert sum(len(expected[path.stem].split()) for path in utterances) > UTTERANCES
     assert len(set(expected.values())) > UTTERANCES / 2
 

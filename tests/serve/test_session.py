@@ -1,7 +1,5 @@
 import asyncio
 import json
-import socket as sockets
-import time
 
 import aiohttp
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 import torch
 
 from tests.serve.support.clients import START, of_type, sentences, served, speak
+from tests.serve.support.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.search.endpoint import EndpointRule
 from wenet_uio.serve.options import Limits, ServeOptions
@@ -182,34 +181,6 @@ def test_one_client_too_many_is_refused_and_served_later(strict, speech):
     assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
 
 
-def until(condition):
-    """Wait up to 20 s for a condition; return whether it holds."""
-    end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
-
-
-def raw_socket(url, receive_buffer=65536):
-    """A connection after the handshake, as a plain socket."""
-    host, _, port = url.removeprefix("ws://").partition(":")
-    raw = sockets.socket()
-    raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, receive_buffer)
-    raw.connect((host, int(port)))
-    raw.sendall(
-        f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
-    )
-    assert b"101" in raw.recv(4096)
-    return raw
-
-
-def frame(opcode, content):
-    """A masked frame of a client; the mask is zeros."""
-    size = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + len(content).to_bytes(2, "big")
-    return bytes([0x80 | opcode]) + size + bytes(4) + content
-
-
 @pytest.mark.parametrize(
     "sent",
     [
@@ -231,8 +202,7 @@ def test_malformed_frames_and_vanished_clients_harm_no_other(server, speech, sen
         for _ in range(20):
             raw = await asyncio.to_thread(raw_socket, server.socket_url)
             raw.sendall(sent)
-            raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset the connection
-            raw.close()
+            reset(raw)
         return await stream
 
     assert sentences(asyncio.run(meanwhile())) == expected
@@ -279,17 +249,3 @@ def test_utterances_end_at_pauses_and_a_stream_goes_on_if_it_is_continuous(recog
     for received in (one, early):
         assert sentences(received) == sentences(several)[:1]
         assert [message["type"] for message in received[-2:]] == ["final_result", "speech_end"]
-
-
-def test_a_vanished_client_leaves_nothing_behind(server, speech):
-    async def vanish():
-        async with aiohttp.ClientSession() as client:
-            for _ in range(10):
-                socket = await client.ws_connect(server.socket_url)
-                await socket.send_json(START)
-                await socket.send_bytes(speech.astype("<i2").tobytes())
-                socket._response.connection.transport.abort()
-
-    asyncio.run(vanish())
-    assert until(lambda: not server.server._sessions)
-    assert until(lambda: not server.server._engine._streams)

@@ -3,7 +3,9 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from tests.support import preloaded
 
@@ -161,3 +163,23 @@ def test_raw_scale_measures_lists_of_every_length(data_type):
     assert [result["utterances"] for result in report["results"]] == [600, 1200]
     assert min(min(result.values()) for result in report["results"]) > 0
     assert report["cost_spread"] >= 0
+
+
+@pytest.mark.skipif(find_spec("aiohttp") is None, reason="aiohttp is not installed")
+def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp_path):
+    noise = np.random.default_rng(0)
+    for number in range(3):
+        soundfile.write(tmp_path / f"{number}.wav", noise.normal(0, 0.1, 32000), 16000)
+    done = benchmark("serve.py", "--quick", "--audio", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert [row["clients"] for row in report["throughput"]] == [row["clients"] for row in report["delay"]] == [1, 4]
+    assert all(row["differ"] == 0 and row["audio_per_cpu_second"] > 0 for row in report["throughput"])
+    assert all(row["partials"] > 0 and row["partial_p95_s"] > 0 for row in report["delay"])
+    assert report["memory"]["by_minutes_mb"]
+    faults = report["faults"]
+    nothing = {"clients": 0, "streams": 0, "uploads": 0}
+    for held in (faults["after"], faults["after_floods"]):
+        assert held == held | nothing | {name: faults["before"][name] for name in ("files", "threads")}
+    assert faults["text_is_unchanged"]
+    assert faults["errors_logged"] == 0

@@ -205,7 +205,7 @@ def settled(server: ServerProcess) -> dict[str, float]:
         if held["clients"] == held["streams"] == held["uploads"] == 0:
             break
         time.sleep(0.1)
-    time.sleep(1)
+    time.sleep(3)  # the server returns memory after a second without work
     return server.held()
 
 
@@ -223,7 +223,7 @@ def parse_arguments() -> argparse.Namespace:
         "--minutes", type=float, default=60, help="audio of a stream in the part memory (default: %(default)s)"
     )
     parser.add_argument("--vanish", type=int, default=1000, help="clients that vanish (default: %(default)s)")
-    parser.add_argument("--flood_seconds", type=float, default=5, help="longest time of a flood (default: %(default)s)")
+    parser.add_argument("--flood_seconds", type=float, default=8, help="longest time of a flood (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=12, help="layers of the random encoder (default: %(default)s)")
     parser.add_argument("--width", type=int, default=256, help="width of the random model (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="sizes of a few seconds, which measure nothing")
@@ -245,26 +245,19 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     talks = talks_of(model, speech, args.seconds, min(TALKS, max(args.clients)))
     report: dict[str, Any] = {}
     with ServerProcess(model, folder, max(64, *args.clients)) as server:
+        if "memory" in args.parts:  # first, because the other parts leave their own peak
+            report["memory"] = measure_memory(server, speech, args.minutes)
+            print(json.dumps(report["memory"], indent=1), flush=True)
         for part, real_time in (("throughput", False), ("delay", True)):
             if part in args.parts:
-                report[part] = [measure_clients(server, talks, n, real_time=real_time) for n in args.clients]
-                print(table(part, report[part]), flush=True)
+                report[part] = []
+                for clients in args.clients:
+                    report[part].append(measure_clients(server, talks, clients, real_time=real_time))
+                    print(f"{part}: {json.dumps(report[part][-1])}", flush=True)
         if "faults" in args.parts:
             report["faults"] = measure_faults(server, talks[0], args.vanish, args.flood_seconds)
             print(json.dumps(report["faults"], indent=1), flush=True)
-    if "memory" in args.parts:  # in a new process, because the other parts have left their own peak
-        with ServerProcess(model, folder, 64) as server:
-            report["memory"] = measure_memory(server, speech, args.minutes)
-            print(json.dumps(report["memory"], indent=1), flush=True)
     return report
-
-
-def table(title: str, rows: list[dict[str, Any]]) -> str:
-    """Rows as a table."""
-    lines = [[str(name) for name in rows[0]], *([str(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
-    shown = ("".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
-    return "\n".join([title, *shown])
 
 
 def main() -> None:

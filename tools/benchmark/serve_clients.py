@@ -1,4 +1,4 @@
-"""Clients of the server for serve.py: they speak WeNet's WebSocket protocol at the pace of speech, or as fast as it is taken."""
+"""Clients of the server for serve.py: WeNet's WebSocket protocol, at the pace of speech or as fast as it is taken."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def speak_together(url: str, talks: Sequence[Talk], clients: int, *, real_time: 
 def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
     """Seconds from sending the packet with the last sample of a chunk to the result of this chunk: partial, final.
 
-    The server sends a partial text when it has changed, so results are matched by their texts, in order. Results at the end of
-    the stream are left out, because they do not wait for a whole chunk.
+    The server sends a partial text when it has changed, so results are matched by their texts, in order. Results at the
+    end of the stream are left out, because they do not wait for a whole chunk.
     """
     found: tuple[list[float], list[float]] = ([], [])
     last, place = len(heard.sent) - 1, 0
@@ -132,7 +132,10 @@ def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
 
 
 def speak_on(url: str, samples: np.ndarray, clients: int, minutes: float, look: Callable[[], None]) -> None:
-    """Let clients repeat samples for some minutes of audio each, as fast as it is taken; call `look` every half second."""
+    """Let clients repeat samples for some minutes of audio each, as fast as it is taken.
+
+    `look` is called every half second.
+    """
     repeats = max(1, round(minutes * 60 * RATE / len(samples)))
 
     async def one(shift: int) -> None:

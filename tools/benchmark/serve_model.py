@@ -1,4 +1,4 @@
-"""A model and speech for serve.py: a conformer with random weights, recordings joined, and what a stream alone finds."""
+"""A model and speech for serve.py: random weights, recordings joined, and what a stream alone finds."""
 
 from __future__ import annotations
 

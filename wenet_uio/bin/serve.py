@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -121,21 +122,21 @@ def main() -> int:
     args = parse_arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    logging.getLogger("aiohttp.server").addFilter(without_stack)
+    logging.getLogger("aiohttp.server").addFilter(is_ours)
     context, options = tls_of(args), options_of(args)
     use_cpu_threads(World.from_environment(args.device))
     recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
     server = Server(recogniser, Path(args.model).resolve().name, options)
     server.warm_up()
+    gc.collect()
+    gc.freeze()  # the model stays: searching it for garbage again and again would take time from the streams
     asyncio.run(serve(server, args.host, args.port, context))
     return 0
 
 
-def without_stack(record: logging.LogRecord) -> bool:
-    """Keep what a client has sent out of the log: bytes that are no HTTP, from port scanners, with the stack."""
-    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
-        record.exc_info = None
-    return True
+def is_ours(record: logging.LogRecord) -> bool:
+    """Whether a record of aiohttp is no report of a client that does not speak HTTP; it gets an answer, not a log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def options_of(args: argparse.Namespace) -> ServeOptions:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +15,20 @@ import numpy as np
 
 from wenet_uio.search.live import Event, Failed, LiveStream, advance
 from wenet_uio.serve.metrics import Metrics
+
+QUIET = 1.0
+"""Seconds without work after which freed memory is returned."""
+
+
+def return_memory() -> None:
+    """Return freed memory to the operating system.
+
+    Connections that broke off leave cycles of objects, and glibc keeps freed memory. Another C library returns it.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Heard(NamedTuple):
@@ -57,6 +73,8 @@ class Engine(threading.Thread):
         metrics.open_streams.set_function(lambda: len(self._streams))
         self._numbers = count()
         self._stopped = False
+        self._worked = False
+        """Whether there was work since the last call of `return_memory`."""
 
     def open(self, stream: LiveStream, deliver: Callable[[Heard], None]) -> Seat:
         """Take a stream; its first news says that it is open."""
@@ -96,14 +114,20 @@ class Engine(threading.Thread):
         """Do jobs and steps until `stop`."""
         while True:
             with self._changed:
-                while not (self._jobs or self._stopped or any(stream.ready for stream in self._streams.values())):
-                    self._changed.wait()
+                is_quiet = not self._changed.wait_for(self._has_work, QUIET if self._worked else None)
                 if self._stopped:
                     return
                 jobs, self._jobs = self._jobs, []
+            self._worked = not is_quiet
+            if is_quiet:
+                return_memory()
+                continue
             for seat, job in jobs:
                 self._guarded(seat, job)
             self._step()
+
+    def _has_work(self) -> bool:
+        return bool(self._jobs) or self._stopped or any(stream.ready for stream in self._streams.values())
 
     def _submit(self, seat: Seat, job: Callable[[], object]) -> None:
         """Run a function in the thread, between two steps and in order."""

@@ -1,0 +1,91 @@
+import asyncio
+import json
+import logging
+import socket as sockets
+from contextlib import suppress
+
+import aiohttp
+
+from tests.serve.support.clients import START, sentences, served, speak
+from tests.serve.support.raw_clients import frame, raw_socket, reset, until
+from wenet_uio.serve.options import Limits, ServeOptions
+
+PINGS = frame(9, b"x" * 100) * 20_000
+ONE_SAMPLE = frame(2, b"\0\0") * 20_000
+
+
+def left(server):
+    """Clients and streams that the server still has."""
+    return len(server.server._sessions) + len(server.server._engine._streams) + len(server.server._engine._arrived)
+
+
+def begun(url):
+    """A connection whose stream has started."""
+    raw = raw_socket(url)
+    raw.sendall(frame(1, json.dumps(START).encode()))
+    return raw
+
+
+def test_a_vanished_client_leaves_nothing_behind(server, speech):
+    async def vanish():
+        async with aiohttp.ClientSession() as client:
+            for _ in range(10):
+                socket = await client.ws_connect(server.socket_url)
+                await socket.send_json(START)
+                await socket.send_bytes(speech.astype("<i2").tobytes())
+                socket._response.connection.transport.abort()
+
+    asyncio.run(vanish())
+    assert until(lambda: not left(server))
+
+
+def test_a_client_that_reads_no_answers_to_its_pings_and_vanishes_leaves_nothing_behind(server):
+    raw = begun(server.socket_url)
+    raw.settimeout(1)
+    with suppress(TimeoutError):  # the server waits for this client to read
+        raw.sendall(PINGS)
+    assert server.server._sessions
+    reset(raw)
+    assert until(lambda: not left(server))
+
+
+def test_a_client_that_only_sends_pings_is_idle(recogniser):
+    async def replies(url):
+        async with aiohttp.ClientSession() as client, client.ws_connect(url) as socket:
+            await socket.send_json(START)
+            pinging = asyncio.create_task(ping(socket))
+            received = [json.loads(reply.data) async for reply in socket]
+            pinging.cancel()
+            return received
+
+    async def ping(socket):
+        while not socket.closed:
+            await socket.ping()
+            await asyncio.sleep(0.1)
+
+    with served(recogniser, ServeOptions(limits=Limits(idle_seconds=0.5))) as running:
+        assert asyncio.run(replies(running.socket_url))[-1]["message"] == "no message for 0.5 s"
+
+
+def test_many_small_packets_of_one_client_change_no_text_of_another(server, speech):
+    expected = sentences(asyncio.run(speak(server.socket_url, speech)))
+    raw = begun(server.socket_url)
+    raw.setblocking(False)
+    raw.send(ONE_SAMPLE)
+    assert sentences(asyncio.run(speak(server.socket_url, speech, packet=1600))) == expected
+    reset(raw)
+    assert until(lambda: not left(server))
+
+
+def test_a_client_that_vanishes_in_the_handshake_is_no_error_in_the_log(server, caplog):
+    caplog.set_level(logging.ERROR)
+    host, _, port = server.socket_url.removeprefix("ws://").partition(":")
+    request = f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    for _ in range(50):
+        raw = sockets.create_connection((host, int(port)))
+        raw.sendall((request + key).encode())
+        reset(raw)
+    assert until(lambda: not left(server))
+    assert sentences(asyncio.run(speak(server.socket_url, []))) == [""]
+    assert not caplog.records
