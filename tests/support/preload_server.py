@@ -140,6 +140,7 @@ def main(folder: str, *packages: str) -> None:
     gc.collect()
     gc.freeze()
     request = Server(listening).serve()
+    sys.executable = f"{folder}/python"  # commands that a command starts are forked too
     status = status_of(lambda: command(**request))
     status = status_of(end) or status
     os._exit(status)
