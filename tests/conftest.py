@@ -68,6 +68,12 @@ def golden() -> Path:
     return _folder("WENET_UIO_GOLDEN")
 
 
+@pytest.fixture(scope="session")
+def golden2() -> Path:
+    """Folder of further models of WeNet, with its example configs and the names of its keys."""
+    return _folder("WENET_UIO_GOLDEN2")
+
+
 @pytest.fixture
 def make_utterances(tmp_path: Path) -> Callable[..., list[RawLine]]:
     """Write `count` wav files of tones, 0.3 to 1.2 s, and return the lines of their raw list."""

@@ -108,7 +108,12 @@ def test_a_training_run_writes_and_prints_no_secret_and_resumes(corpus):
     assert "@127.0.0.1" in details
     assert "/train1.wav?…: HTTP 404" in details
     assert "prefetch: http://…@127.0.0.1" in done.stderr
-    assert {path.name for path in (corpus / "exp").iterdir()} >= {"train.yaml", "environment.yaml", "report.html"}
+    assert {path.name for path in (corpus / "exp").iterdir()} >= {
+        "train.yaml",
+        "environment.yaml",
+        "report.html",
+        "README.md",
+    }
     sources = yaml.safe_load((corpus / "exp/train.yaml").read_text())["data"]["sources"]
     assert sources[1]["manifest_filepath"].endswith("/tarred.json?…")
     assert load_config(corpus / "exp/train.yaml").data  # it can be read, for decoding

@@ -20,7 +20,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train_config", required=True, help="yaml; its dataset_conf says what features are computed")
     parser.add_argument(
-        "--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="keys of the yaml to change"
+        "--override_config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="keys of the yaml to change",
     )
     parser.add_argument("--in_scp", required=True, help="lines `key path`")
     parser.add_argument("--segments", help="lines `key recording start end` in seconds (default: beside in_scp)")

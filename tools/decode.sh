@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Averages the best checkpoints of an experiment, decodes and scores the test sets, and adds the error rates to its
-# report.html.
+# report.html and model card.
 #
 #   decode.sh --dir exp/conformer --average_num 5 --decode_modes "ctc_greedy_search attention_rescoring"
 #   decode.sh --dir exp/u2++ --result_dir exp/u2++/chunk16 --decode_options "--decoding_chunk_size 16"
@@ -15,6 +15,7 @@ decode_modes=attention_rescoring  # separated by spaces
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
 char=0                    # 1: character error rate (CER); 0: word error rate (WER)
+language=                 # ISO 639-1 code of the language, for the model card: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
 trust_code=true           # false: refuse operators that the train.yaml of the experiment names; they can be any code
@@ -43,4 +44,4 @@ for test in "${WORDS[@]}"; do
   score.sh --ref "data/$test/text" --dir "$out" --modes "$decode_modes" --char "$char" \
     --ignored_words "$ignored_words"
 done
-report_run.py "$dir"
+report_run.py --char "$char" ${language:+--language "$language"} "$dir"

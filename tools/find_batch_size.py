@@ -32,7 +32,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data_type", required=True, choices=("raw", "shard"), help="type of the data list")
     parser.add_argument("--config", required=True, help="train.yaml; its bucket_duration_bins, if any, are the buckets")
     parser.add_argument(
-        "--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="keys of the config to change"
+        "--override_config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="keys of the config to change",
     )
     parser.add_argument(
         "--num_bins", type=int, default=10, help="buckets to make if the config has none (default: %(default)s)"

@@ -29,7 +29,9 @@ def main() -> None:
         "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
     )
     parser.add_argument("--config", required=True, help="train.yaml")
-    parser.add_argument("--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="changes of the config")
+    parser.add_argument(
+        "--override_config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="changes of the config"
+    )
     parser.add_argument(
         "--batches", type=int, default=50, help="batches to read, after one batch that warms up (default: %(default)s)"
     )

@@ -18,6 +18,8 @@ train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: wenet_uio/train/ds_stage2.json
 nproc=                    # training processes of each machine; default: one for each GPU, or one
 num_workers=1             # data workers of each training process
+prefetch=8                # batches that each data worker keeps ready
+pin_memory=false          # true: faster copies to a GPU
 num_nodes=1               # number of machines: run stage 4 alone on each of them, in a shared folder
 node_rank=0               # number of this machine, from 0
 rdzv_endpoint=            # host:port of machine 0, for the rendezvous
@@ -28,6 +30,7 @@ gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 changes=()
 if [[ $allow_data_changes == true ]]; then changes=(--allow_data_changes); fi
+if [[ $pin_memory == true ]]; then changes+=(--pin_memory); fi
 overriding
 if ((num_nodes > 1)); then
   [[ -n $rdzv_endpoint ]] || die "--num_nodes $num_nodes needs --rdzv_endpoint host:port of machine 0"
@@ -47,4 +50,4 @@ exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_p
   --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \
   --config "$config" "${OVERRIDE[@]}" ${checkpoint:+--checkpoint "$checkpoint"} \
   --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list "${changes[@]}" \
-  --num_workers "$num_workers" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"
+  --num_workers "$num_workers" --prefetch "$prefetch" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

@@ -17,6 +17,7 @@ COMMANDS = {
     "average": ("average_model", "average the weights of the best or newest epochs"),
     "recognize": ("recognize", "recognise a test set in several decode modes"),
     "transcribe": ("transcribe", "transcribe recordings of any length"),
+    "serve": ("serve", "a page to speak to, streams over WebSockets, recordings over HTTP"),
     "align": ("align", "times of tokens and words, and transcripts that do not fit"),
     "export jit": ("export_jit", "TorchScript model for WeNet's C++ runtime"),
     "export onnx": ("export_onnx", "ONNX models for WeNet's C++ runtime and sherpa-onnx"),

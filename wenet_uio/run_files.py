@@ -13,6 +13,7 @@ too_large.jsonl       batches that did not fit in memory, and the step from whic
 tensorboard/          curves and pictures
 running.lock          locked while a run writes here; it says who holds the lock
 report.html           all of this on one page; written when the run is complete
+README.md             model card: data, config, error rates, use; written with report.html
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import yaml
 TRAIN_CONFIG = "train.yaml"
 FINAL_WEIGHTS = "final.pt"
 ENVIRONMENT = "environment.yaml"
+MODEL_CARD = "README.md"
 LOCK = "running.lock"
 LEDGER = "bad_samples.jsonl"
 TOO_LARGE = "too_large.jsonl"

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import soundfile
 import yaml
 
 import wenet_uio
@@ -38,6 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / "dict/cmvn.json").write_text(json.dumps(stats))
     (home / "dict/symbols").write_text("<unk>\n")
     keys = {
+        "encoder_conf": CONFIG["encoder_conf"] | {"use_dynamic_chunk": True, "causal": True},
         "tokenizer_conf": {"symbol_table_path": "dict/units.txt", "non_lang_syms_path": "dict/symbols"},
         "cmvn": "global_cmvn",
         "cmvn_conf": {"cmvn_file": "dict/cmvn.json"},
@@ -46,6 +48,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / "train.yaml").write_text(yaml.safe_dump(CONFIG | keys))
     monkeypatch.chdir(home)
     return home
+
+
+def streamed(model: str, path: str) -> wenet_uio.Transcript:
+    """Pass a recording to a stream in pieces of 0.1 s."""
+    samples, rate = soundfile.read(path, dtype="float32")
+    stream = wenet_uio.load_model(model, device="cpu").stream(sample_rate=rate)
+    for start in range(0, len(samples), rate // 10):
+        stream.accept(samples[start : start + rate // 10])
+        assert isinstance(stream.partial, str)
+    return stream.finish()
 
 
 def test_a_moved_run_recognises_transcribes_aligns_exports_and_is_fine_tuned(home, tmp_path, call, monkeypatch):
@@ -81,6 +93,8 @@ def test_a_moved_run_recognises_transcribes_aligns_exports_and_is_fine_tuned(hom
         wenet_uio.load_model(path, device="cpu").transcribe("../data/cv0.wav") for path in ("model", "model/final.zip")
     ]
     assert transcripts[0].text == transcripts[1].text
+    assert streamed("model", "../data/cv0.wav").seconds == transcripts[0].seconds
+    assert "| training | ../data/train.list | 22 |" in Path("model/README.md").read_text()
 
 
 def test_a_moved_run_exports_to_onnx(home, tmp_path, call, monkeypatch):
@@ -94,3 +108,29 @@ def test_a_moved_run_exports_to_onnx(home, tmp_path, call, monkeypatch):
     check = ("--check_data", "data/cv.list", "--num_check", 2, "--runtimes", "wenet", "--int8_tolerance", 100)
     call("export_onnx", *model, "--output_dir", "moved/onnx", *check)
     assert wenet_uio.load_model("moved/onnx").transcribe("data/cv0.wav").seconds > 0
+
+
+@pytest.mark.parametrize("name", ["u2pp_conformer", "squeezeformer"])
+def test_a_folder_in_wenets_layout_recognises_transcribes_streams_and_exports(
+    golden, name, tmp_path, call, monkeypatch, caplog
+):
+    write_corpus(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(golden / name, "theirs")
+    Path("theirs/golden.pt").unlink()
+    text = Path("theirs/train.yaml").read_text()
+    for file, path in (("units.txt", "data/dict/lang_char.txt"), ("global_cmvn", "data/train/global_cmvn")):
+        text = text.replace(f": {file}\n", f": {path}\n")
+    Path("theirs/train.yaml").write_text(text.replace("cmvn: data/train/global_cmvn", "cmvn: global_cmvn"))
+    model = ("--config", "theirs/train.yaml", "--checkpoint", "theirs/final.pt")
+    found = wenet_uio.load_model("theirs", device="cpu").transcribe("cv0.wav", mode="attention_rescoring", pause=0)
+    assert "theirs/train.yaml: tokenizer_conf.symbol_table_path data/dict/lang_char.txt: theirs/units" in caplog.text
+    modes = ("ctc_greedy_search", "attention_rescoring")
+    call("recognize", *model, "--test_data", "cv.list", "--modes", *modes, "--result_dir", "out", "--device", "cpu")
+    texts = dict(line.partition(" ")[::2] for line in Path("out", modes[1], "text").read_text().splitlines())
+    assert len(texts) == 5
+    assert texts["cv0"] == found.text
+    assert streamed("theirs", "cv0.wav").seconds == found.seconds
+    call("export_jit", *model, "--output_file", "theirs/final.zip", "--check_data", "cv.list", "--num_check", 2)
+    exported = wenet_uio.load_model("theirs/final.zip").transcribe("cv0.wav", mode="attention_rescoring", pause=0)
+    assert exported.text == found.text

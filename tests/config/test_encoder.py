@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wenet_uio.config import load_config, parse_config, save_config
+from wenet_uio.config.yaml_file import read_yaml
 
 COMMON = [
     "output_size",
@@ -77,8 +78,7 @@ WENETS = {
 @pytest.mark.parametrize("encoder", WENETS)
 def test_a_saved_encoder_has_the_keys_that_wenet_accepts(encoder, tmp_path):
     save_config(parse_config({"encoder": encoder}, "test"), tmp_path / "train.yaml")
-    saved = load_config(tmp_path / "train.yaml")
-    assert set(saved.encoder_conf.model_dump()) == WENETS[encoder]
+    assert set(read_yaml(tmp_path / "train.yaml")["encoder_conf"]) == WENETS[encoder]
 
 
 DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1, "attention_dropout_rate": 0.1}

@@ -32,6 +32,14 @@ HOSTILE = {
     "a tab for blanks": (b"a:\n\tb: 1\n", "not yaml: .*cannot start any token"),
     "an object of Python": (b"!!python/object/apply:os.system [id]", "not yaml: .*could not determine a constructor"),
     "a key that is a list": (b"? [a]\n: b\n", "not yaml: .*unhashable key"),
+    "a key given twice": (
+        b"max_epoch: 1\n\nmax_epoch: 2\n",
+        "yaml: line 3: the key max_epoch is given twice, first on",
+    ),
+    "a key of a section given twice": (
+        b'a:\n- b: {c: 1, d: 2, "c": 1}\n',
+        "line 2: the key c is given twice, first on",
+    ),
     "two documents": (b"a: 1\n---\nb: 2\n", "not yaml: expected a single document"),
     "a date that does not exist": (b"encoder: 2024-13-45\n", "not yaml: month must be"),
     "a number of 5000 digits": (b"accum_grad: " + b"9" * 5000, "not yaml: Exceeds the limit"),
@@ -72,6 +80,13 @@ def test_a_folder_and_a_missing_file_are_refused_with_their_paths(tmp_path):
 def test_aliases_merges_and_a_byte_order_mark_are_read(tmp_path):
     (tmp_path / "a.yaml").write_text("\ufeffa: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]\n", encoding="utf-8")
     assert read_yaml(tmp_path / "a.yaml") == {"a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]}
+
+
+def test_equal_keys_of_different_sections_and_several_merges_are_no_repetition(tmp_path):
+    text = "a: &a {x: 1}\nb: &b {x: 2, z: 3}\nc: {<<: *a, x: 4}\nd: {<<: *a, <<: *b}\n1: 1\n'1': 2\n"
+    (tmp_path / "a.yaml").write_text(text)
+    values = {"a": {"x": 1}, "b": {"x": 2, "z": 3}, "c": {"x": 4}, "d": {"x": 2, "z": 3}, 1: 1, "1": 2}
+    assert read_yaml(tmp_path / "a.yaml") == values
 
 
 @pytest.mark.parametrize("value", ["[" * 10_000, "*x", "2024-13-45", "[1"])

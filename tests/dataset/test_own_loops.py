@@ -31,12 +31,16 @@ def collated(examples):
     return [(example.key, len(example.feats), example.labels) for example in examples]
 
 
+def examples_of_the_readme():
+    return re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
 def test_the_examples_of_the_readme_run(data, capsys):
-    examples = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(examples) == 2
-    assert len(examples[0].splitlines()) <= 15
+    examples = examples_of_the_readme()
+    assert len(examples) == 3
+    assert all(len([line for line in example.splitlines() if line]) <= 15 for example in examples)
     names = {}
-    for example in examples:
+    for example in examples[:2]:
         exec(compile(example, str(README), "exec"), names)
     assert names["train"].epoch == 3
     assert len(re.findall(r"\(\d+, 23\)", capsys.readouterr().out)) == 14
@@ -57,6 +61,40 @@ def test_every_utterance_is_read_in_each_of_three_epochs(data, training, by_len)
                 keys.update(batch.keys)
         assert (len(keys), set(keys.values())) == (14, {1})
         assert loader.epoch == epoch + 1
+
+
+def test_lightning_reads_every_utterance_in_each_of_three_epochs(data):
+    pytest.importorskip("pytorch_lightning")
+    model, loop = re.split(r"^(?=trainer = )", examples_of_the_readme()[2], flags=re.MULTILINE)
+    batches = {"batch_type": "dynamic", "max_frames_in_batch": 200}  # 7, 8 and 7 steps
+    config = parse_config({"dataset_conf": {"batch_conf": batches, "speed_perturb": True}}, "test")
+    train, validation = (build_loader(data, "raw", config, None, training=training) for training in (True, False))
+    lengths = [len(train)]
+    names = {"train": train, "validation": validation}
+    exec(compile(model, str(README), "exec"), names)
+    found = [Counter() for _ in range(3)]
+    validated = Counter()
+
+    class Counting(names["Model"]):
+        def training_step(self, batch, number):
+            if self.trainer.training:  # the example calls it in validation too
+                found[self.current_epoch].update(batch.keys)
+            return super().training_step(batch, number)
+
+        def validation_step(self, batch, number):
+            if not self.trainer.sanity_checking:
+                validated.update(batch.keys)
+            super().validation_step(batch, number)
+
+        def on_train_epoch_end(self):
+            lengths.append(len(train))
+
+    names["Model"] = Counting
+    exec(compile(loop, str(README), "exec"), names)
+    assert len(set(lengths[:3])) > 1
+    assert [(len(keys), set(keys.values())) for keys in found] == [(14, {1})] * 3
+    assert (len(validated), set(validated.values())) == (14, {3})
+    assert train.epoch == 3
 
 
 def test_features_alone_need_neither_units_nor_texts(data):
@@ -106,10 +144,22 @@ def test_a_break_in_validation_begins_again_and_in_training_continues(data):
         assert torch.is_tensor(next(iter(loader)).feats)
 
 
+def test_the_length_of_a_loader_is_the_number_of_steps_of_the_next_loop(data):
+    for training in (False, True):
+        loader = build_loader(data, "raw", CONFIG, None, training=training)
+        assert len(loader) == 4
+        next(iter(loader))
+        assert len(loader) == (3 if training else 4)
+        assert len(list(zip(range(len(loader)), loader, strict=False))) == (3 if training else 4)
+        assert len(loader) == 4
+
+
 def test_validation_continues_from_a_loaded_state(data):
     loader = build_loader(data, "raw", CONFIG, None, training=False)
     next(iter(loader))
     state = loader.state_dict()
     other = build_loader(data, "raw", CONFIG, None, training=False)
     other.load_state_dict(state)
+    assert len(other) == 3
     assert len(list(other)) == 3
+    assert len(other) == 4

@@ -1,4 +1,5 @@
 import math
+import random
 from functools import lru_cache
 
 import pytest
@@ -12,7 +13,7 @@ from tests.search.support.plain_search import (
     write_arpa,
 )
 from wenet_uio.search.context_graph import ContextGraph
-from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
+from wenet_uio.search.ctc_prefix_beam import PrefixBeam, ctc_prefix_beam_search
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
@@ -120,3 +121,47 @@ def test_impossible_labels_never_appear():
 def test_no_frames_give_the_empty_hypothesis():
     nbests = ctc_prefix_beam_search(torch.zeros(2, 3, 4).log_softmax(-1), torch.tensor([0, 0]), 3)
     assert [nbest[0].tokens for nbest in nbests] == [(), ()]
+
+
+@pytest.mark.parametrize("kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"])
+def test_a_search_that_advances_in_parts_is_bit_for_bit_that_of_the_whole(kind, arpa):
+    scorers, _ = beside(kind, arpa)
+    draw = random.Random(kind)
+    log_probs, _ = random_posteriors(1, 8, 60, 7)
+    for each in log_probs:
+        beam = PrefixBeam(1, 6, 0, scorers, log_probs.device)
+        at = 0
+        while at < len(each):
+            size = draw.randint(0, 9)
+            beam.advance(each[None, at : at + size])
+            at = min(at + size, len(each))
+            expected = ctc_prefix_beam_search(each[None, :at], torch.tensor([at]), 6, scorers=scorers)
+            if at:
+                assert beam.nbests() == expected == beam.nbests()
+
+
+@pytest.mark.parametrize("kind", ["plain", "hot words", "token LM", "hot words and token LM"])
+def test_searches_that_advance_together_are_bit_for_bit_those_of_each_alone(kind, arpa):
+    scorers, _ = beside(kind, arpa)
+    log_probs, _ = random_posteriors(2, 5, 40, 7)
+    beams = [PrefixBeam(1, 6, 0, scorers, log_probs.device) for _ in log_probs]
+    assert len({beam.kind for beam in beams}) == 1
+    given = [0] * len(beams)
+    draw = random.Random(1)
+    for _ in range(60):
+        rows = draw.sample(range(5), draw.randint(1, 5))
+        rows = [row for row in rows if given[row] < 40]
+        if rows:
+            parts = torch.stack([log_probs[row, given[row] : given[row] + 4] for row in rows])
+            PrefixBeam.advance_together([beams[row] for row in rows], parts)
+        for row in rows:
+            given[row] += 4
+    assert given == [40] * 5
+    for row, beam in enumerate(beams):
+        assert beam.nbests() == ctc_prefix_beam_search(log_probs[row, None], torch.tensor([40]), 6, scorers=scorers)
+
+
+def test_a_beam_without_frames_has_the_empty_hypothesis():
+    beam = PrefixBeam(1, 4, 0, (), torch.device("cpu"))
+    beam.advance(torch.zeros(1, 0, 5))
+    assert [(each.tokens, each.score) for each in beam.nbests()[0]] == [((), 0.0)]

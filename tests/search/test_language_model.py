@@ -33,13 +33,17 @@ def test_units_are_tokens_or_words_and_the_end_is_scored(tmp_path, unit, units):
     assert total(model, [2, 1, 3, 2, 4, 5, 2]) == pytest.approx(expected)
 
 
-def test_an_emptied_table_is_filled_again(tmp_path, monkeypatch):
+def test_searches_share_a_table_until_it_is_large_and_keep_it_then(tmp_path, monkeypatch):
     pytest.importorskip("kenlm")
     model = LanguageModel(write_arpa(tmp_path / "lm.arpa", LETTERS), TOKENIZER, 0.5, 0.0, "token")
-    before = total(model, [2, 3, 4])
+    first = model.begin()
+    before = total(first, [2, 3, 4])
+    assert model.begin() is first
     monkeypatch.setattr("wenet_uio.search.language_model.REMEMBERED", 2)
-    assert total(model, [2, 3, 4]) == before
-    assert total(model, [2, 3, 4]) == before
+    second = model.begin()
+    assert second is not first
+    assert total(second, [2, 3, 4]) == total(first, [2, 3, 4]) == before
+    assert model.begin() is not second
 
 
 def test_a_file_that_is_not_a_language_model_is_named(tmp_path):

@@ -3,20 +3,18 @@ import pytest
 import torch
 
 from tests.api.conftest import RATE, bursts, write_model
+from tests.search.test_stream_audio import parts
 from wenet_uio.dataset.chain.waveform import resample
-from wenet_uio.models.encoder import ChunkEncoder
+from wenet_uio.models.chunks import ChunkEncoder
+from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
+from wenet_uio.search.live import LiveOptions
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.search.streaming import (
-    NEVER_MORE,
-    ChunkStream,
-    StreamResampler,
-    WindowStream,
-    obstacle_of,
-    start_stream,
-)
+from wenet_uio.search.stream_audio import NEVER_MORE
+from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Transcriber
 from wenet_uio.search.types import DecodeOptions
+from wenet_uio.search.window_stream import WindowStream
 
 SEARCH = Search(
     ["ctc_greedy_search"],
@@ -24,32 +22,18 @@ SEARCH = Search(
 )
 
 
-def parts(samples, seed):
-    """Cut samples into parts of random lengths, some of them empty."""
-    places = np.sort(np.random.default_rng(seed).integers(0, len(samples), 40))
-    return np.split(samples, places)
+def live_of(recogniser, rate=RATE, search=SEARCH):
+    options = LiveOptions(rate)
+    return start_live(Transcriber(recogniser, search), recogniser, search, options, (2.0, 0.5))
 
 
 def stream_of(recogniser, rate=RATE, search=SEARCH):
-    return start_stream(Transcriber(recogniser, search), recogniser, search, rate, (2.0, 0.5))[0]
+    return Stream(live_of(recogniser, rate, search))
 
 
 @pytest.fixture
 def recogniser(tmp_path):
     return load_recogniser(write_model(tmp_path / "model"))
-
-
-@pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])
-def test_parts_resample_to_the_samples_of_the_whole(rate):
-    whole = torch.from_numpy(np.random.default_rng(rate).normal(0, 1000, 2 * rate).astype(np.float32))
-    resampler = StreamResampler(rate, RATE)
-    found = [resampler.accept(torch.from_numpy(part)) for part in parts(whole.numpy(), rate)]
-    assert sum(len(part) for part in found) > 1.8 * RATE  # most of it before the end
-    found.append(resampler.accept(torch.zeros(0), last=True))
-    expected = resample(whole, rate, RATE) if rate != RATE else whole
-    torch.testing.assert_close(torch.cat(found), expected, atol=1e-2, rtol=1e-4)
-    empty = StreamResampler(rate, RATE)
-    assert len(empty.accept(torch.zeros(0), last=True)) == 0
 
 
 @pytest.mark.parametrize(("chunk", "left"), [(1, -1), (4, 2), (16, 0)])
@@ -113,8 +97,8 @@ def test_wrong_samples_and_an_ended_stream_are_refused(recogniser, tmp_path):
 
 
 def test_models_that_cannot_stream_say_why(recogniser, tmp_path):
-    assert obstacle_of(recogniser) == ""
-    assert isinstance(stream_of(recogniser), ChunkStream)
+    assert obstacle_of(recogniser.model, recogniser.config.dataset_conf) == ""
+    assert isinstance(live_of(recogniser), ChunkStream)
     for number, (keys, reason) in enumerate(
         [
             ({"use_dynamic_chunk": False}, "trained with full context only"),
@@ -122,11 +106,11 @@ def test_models_that_cannot_stream_say_why(recogniser, tmp_path):
         ]
     ):
         other = load_recogniser(write_model(tmp_path / str(number), **keys))
-        assert reason in obstacle_of(other)
-        assert isinstance(stream_of(other), WindowStream)
+        assert reason in obstacle_of(other.model, other.config.dataset_conf)
+        assert isinstance(live_of(other), WindowStream)
     conf = recogniser.config.dataset_conf
     whisper = recogniser.config.model_copy(
         update={"dataset_conf": conf.model_copy(update={"feats_type": "log_mel_spectrogram"})}
     )
     object.__setattr__(recogniser, "config", whisper)
-    assert "features need whole utterances" in obstacle_of(recogniser)
+    assert "features need whole utterances" in obstacle_of(recogniser.model, recogniser.config.dataset_conf)

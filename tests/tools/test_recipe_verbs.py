@@ -155,6 +155,14 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
     assert {"my * exp/train.yaml", "my * exp/avg.pt", "data/my test/data.list"} < set(decoded)
 
 
+@pytest.mark.parametrize(
+    ("options", "passed"), [((), ["8"]), (("--prefetch", "20", "--pin_memory", "true"), ["20", "--pin_memory"])]
+)
+def test_train_passes_the_options_of_the_data_workers_on(arguments, options, passed):
+    train = arguments("train.sh", "--config", "my conf.yaml", "--dir", "x", "--nproc", "1", *options)
+    assert [train[train.index("--prefetch") + 1], *(word for word in train if word == "--pin_memory")] == passed
+
+
 @pytest.mark.parametrize("verb", [("decode.sh", "--tests", "'my test'"), ("export.sh", "--check_part", "my test")])
 def test_recipes_trust_the_operators_of_their_models_unless_they_are_told_not_to(arguments, verb):
     assert "--trust_code" in arguments(*verb, "--dir", "my * exp")

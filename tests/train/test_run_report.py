@@ -49,6 +49,14 @@ def test_a_run_ends_with_a_page_that_needs_no_other_file(run: Path) -> None:
         assert f"<td>{name}<td>" in page
 
 
+def test_a_run_ends_with_a_model_card(run: Path) -> None:
+    card = (run / "exp/README.md").read_text()
+    assert "| training | train.list | 22 | 0.0" in card
+    assert "| validation | cv.list | 5 | 0.0" in card
+    assert "No decoded text is scored yet." in card
+    assert str(run) not in card
+
+
 def test_bad_samples_are_named_and_escaped(run: Path) -> None:
     page = (run / "exp/report.html").read_text()
     assert "half&lt;b&gt;" in page
@@ -58,11 +66,14 @@ def test_bad_samples_are_named_and_escaped(run: Path) -> None:
 
 def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
     (run / "exp/ctc_greedy_search").mkdir()
-    (run / "exp/ctc_greedy_search/wer").write_text("utt: …\nOverall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n")
-    done = start(run, str(ROOT / "tools/report_run.py"), "exp")
-    assert (done.returncode, done.stdout) == (0, "exp/report.html\n"), done.stderr
+    (run / "exp/ctc_greedy_search/wer").write_text(
+        "utt: …\nOverall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n95 % interval -> 3.9 to 5.4 %, 10 resamples …\n"
+    )
+    done = start(run, str(ROOT / "tools/report_run.py"), "exp", "--language", "he", "--char", "1")
+    assert (done.returncode, done.stdout) == (0, "exp/report.html\nexp/README.md\n"), done.stderr
+    assert "language: he\nmetrics:\n- cer\n" in (run / "exp/README.md").read_text()
     page = (run / "exp/report.html").read_text()
-    assert "<td>ctc_greedy_search<td>4.63<td>1047<td>45<td>2<td>1" in page
+    assert "<td>ctc_greedy_search<td>4.63<td>3.9 to 5.4<td>1047<td>45<td>2<td>1" in page
     assert not list((run / "exp").glob(".*.tmp"))
 
 

@@ -101,7 +101,7 @@ def undisturbed(tmp_path: Path) -> Path:
 def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
     names = {path.name for path in undisturbed.iterdir()}
     epochs = {f"epoch_{epoch}.{suffix}" for epoch in range(3) for suffix in ("pt", "yaml")}
-    others = {"train.yaml", "environment.yaml", "tensorboard", "report.html", "running.lock"}
+    others = {"train.yaml", "environment.yaml", "tensorboard", "report.html", "README.md", "running.lock"}
     assert names == {"init.pt", "final.pt", "state_14.pt", "state_15.pt", *others, *epochs}
     assert os.readlink(undisturbed / "final.pt") == "epoch_2.pt"
     record = yaml.safe_load((undisturbed / "epoch_2.yaml").read_text())

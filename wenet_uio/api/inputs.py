@@ -94,6 +94,22 @@ class Input:
         return str(audio)
 
 
+def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
+    """The inputs, and whether they are several.
+
+    Raises:
+        TypeError, ValueError: see `Input`; or both or none of `audio` and `samples` are given.
+    """
+    if (audio is None) == (samples is None):
+        raise ValueError("give either audio (a path, a file object or bytes) or samples=")
+    if (samples is None) != (sample_rate is None):
+        raise ValueError("samples= and sample_rate= belong together")
+    given = audio if samples is None else samples
+    several = isinstance(given, (list, tuple))
+    each = given if several else [given]
+    return [Input(one, number, sample_rate) for number, one in enumerate(each)], several
+
+
 def wav_of(samples: Any, sample_rate: int) -> bytes:
     """Samples (N,) or (N, channels), int16 or floats from -1 to 1, as a wav file in memory.
 

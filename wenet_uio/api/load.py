@@ -56,27 +56,10 @@ class RunnableExport(ExportedModel):
     """An exported model in the place of an ASRModel; `decode` calls it with one utterance at a time."""
 
     def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
-        """Take from the untrained `model` what the export does not contain: the frame rate and the weights of losses.
-
-        `chunk_size` of a streaming ONNX model is fixed, so every utterance is encoded in such chunks.
-        """
+        """Take from the untrained `model` what the export lacks: the frame rate, and the weights of losses."""
         super().__init__(runtime, model)
         self.encoder = model.encoder
         self.ctc_weight, self.attention_weight, self.transducer_weight = model.ctc_weight, model.attention_weight, 0.0
-        chunk = int(runtime.encoder.metadata["chunk_size"]) if isinstance(runtime, WenetOnnx) else -1
-        self._chunk_size = chunk if chunk > 0 else -1
-
-    def encode(
-        self,
-        feats: torch.Tensor,
-        feats_lengths: torch.Tensor,
-        decoding_chunk_size: int = -1,
-        num_decoding_left_chunks: int = -1,
-        simulate_streaming: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ExportedModel.encode."""
-        chunk_size = self._chunk_size if self._chunk_size > 0 else decoding_chunk_size
-        return super().encode(feats, feats_lengths, chunk_size, num_decoding_left_chunks, simulate_streaming)
 
     def to(self, device: torch.device | str) -> RunnableExport:
         """Stay on the CPU.

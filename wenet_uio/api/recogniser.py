@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 
-from wenet_uio.api.inputs import Input
+from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.audio.read import AudioError, Channel
 from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
+from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
+from wenet_uio.search.live import LiveOptions, LiveStream
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.search.streaming import Stream, start_stream
+from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
@@ -86,6 +89,8 @@ class SpeechRecogniser:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
         self._folder, self._device, self._exported = folder, device_of(device), exported
+        # Streams that share their scorers are searched together, and share the memory of a language model.
+        self._build_scorers = lru_cache(maxsize=16)(build_scorers)
 
     @property
     def sample_rate(self) -> int:
@@ -97,6 +102,19 @@ class SpeechRecogniser:
         """Decode modes that the model supports."""
         modes = possible_modes(self.recogniser.model)
         return [mode for mode in modes if mode in EXPORTED_MODES] if self._exported else modes
+
+    @property
+    def obstacle(self) -> str:
+        """Why the model cannot encode chunk by chunk, as streams do; empty if it can."""
+        if self._exported:
+            return "exported models cannot stream here; load the checkpoint of the run"
+        return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
+
+    @property
+    def usual_mode(self) -> str:
+        """The decode mode if none is given."""
+        modes = self.modes
+        return next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -158,40 +176,74 @@ class SpeechRecogniser:
                 yield number, segment
 
     def stream(
-        self, *, sample_rate: int | None = None, chunk_size: int | None = None, left_chunks: int = -1, **options: Any
+        self,
+        *,
+        sample_rate: int | None = None,
+        chunk_size: int | None = None,
+        left_chunks: int = -1,
+        endpoints: Mapping[str, EndpointRule] | None = None,
+        **options: Any,
     ) -> Stream:
         """Start to recognise speech while it arrives: `accept(samples)`, `partial`, `finish()`.
 
-        A model that was trained with chunks encodes each chunk once. Other models decode the newest window again and
-        again, which is logged.
+        As `live`, for one stream alone. Without `endpoints` the stream is one utterance. The log says if the model has
+        an `obstacle`.
+        """
+        live = self.live(
+            sample_rate=sample_rate,
+            chunk_size=chunk_size,
+            left_chunks=left_chunks,
+            endpoints=endpoints or {},
+            **options,
+        )
+        if self.obstacle:
+            log.warning("no streaming, the newest window is decoded again and again: %s", self.obstacle)
+        return Stream(live)
+
+    def live(
+        self,
+        *,
+        sample_rate: int | None = None,
+        chunk_size: int | None = None,
+        left_chunks: int = -1,
+        endpoints: Mapping[str, EndpointRule] = WENET_RULES,
+        partial_mode: str = LiveOptions.partial_mode,
+        nbest: int = 1,
+        **options: Any,
+    ) -> LiveStream:
+        """Start a stream of utterances: `push(samples)`, `advance([stream, ...])`, `take()`; see LiveStream.
+
+        A model that was trained with chunks encodes each chunk once. A model with an `obstacle` decodes the newest
+        window again and again.
 
         Args:
             sample_rate: of the samples, in Hz; None: that of the model.
             chunk_size: encoder frames of a chunk; None: the size of the training, or 16.
             left_chunks: chunks seen before the current chunk; -1: all.
+            endpoints: rules that end utterances; {}: the stream is one utterance, and its memory grows with its length.
+            partial_mode: ctc_greedy_search or ctc_prefix_beam_search.
+            nbest: most texts of an utterance; ctc_greedy_search and windows have one.
             options: fields of TranscribeOptions: mode, beam_size, hot words, language model, window, overlap, device.
 
         Raises:
             ValueError: an argument is wrong, or the model is an export.
         """
         if self._exported:
-            raise ValueError("stream: exported models cannot stream here; load the checkpoint of the run")
+            raise ValueError(f"stream: {self.obstacle}")
         chosen = TranscribeOptions(**options)
         usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
         size = usual if chunk_size is None else chunk_size
+        rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = chosen.cutting(self._folder)
         search = self._search(chosen)
-        chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks)
-        stream, obstacle = start_stream(
+        chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
+        return start_live(
             self._transcriber(chosen, search),
             self.recogniser,
             search._replace(options=chunks),
-            sample_rate or self.sample_rate,
+            LiveOptions(rate, endpoints, partial_mode),
             (cutting.window, cutting.overlap),
         )
-        if obstacle:
-            log.warning("no streaming, windows of up to %g s are decoded again: %s", cutting.window, obstacle)
-        return stream
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
         return Transcriber(
@@ -208,8 +260,7 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes = self.modes
-        mode = options.mode or next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+        modes, mode = self.modes, options.mode or self.usual_mode
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")
@@ -218,25 +269,11 @@ class SpeechRecogniser:
         if unknown := set(options.decoding) - known:
             raise ValueError(f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
         decoding = {"beam_size": options.beam_size, **options.decoding, "token_times": True, "nbest": 1}
+        given: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(ScorerOptions)}
+        given["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
-        scorers = build_scorers(options, [mode], self.recogniser.tokenizer, device, names=names)
+        scorers = self._build_scorers(ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names)
         return Search([mode], DecodeOptions(**decoding), scorers)
-
-
-def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
-    """The inputs, and whether they are several.
-
-    Raises:
-        TypeError, ValueError: see `Input`; or both or none of `audio` and `samples` are given.
-    """
-    if (audio is None) == (samples is None):
-        raise ValueError("give either audio (a path, a file object or bytes) or samples=")
-    if (samples is None) != (sample_rate is None):
-        raise ValueError("samples= and sample_rate= belong together")
-    given = audio if samples is None else samples
-    several = isinstance(given, (list, tuple))
-    each = given if several else [given]
-    return [Input(one, number, sample_rate) for number, one in enumerate(each)], several
 
 
 def device_of(name: str) -> torch.device:

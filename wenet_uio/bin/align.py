@@ -20,10 +20,18 @@ CTC emits a token in few frames, so intervals are shorter than the tokens in the
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import torch
 
 from wenet_uio.cli import run
+from wenet_uio.config.command_line import (
+    add_config_options,
+    add_gpu_option,
+    change_nothing,
+    config_overrides,
+    device_of,
+)
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
@@ -44,20 +52,32 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights of the model")
     parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list (raw)")
-    parser.add_argument("--data_list", required=True, help="data list with transcripts")
-    parser.add_argument("--result_dir", required=True, help="output folder")
+    parser.add_argument("--data_list", "--input_file", required=True, help="data list with transcripts")
+    parser.add_argument("--result_dir", help="output folder")
+    parser.add_argument("--result_file", help="WeNet's option: a file in the output folder")
     parser.add_argument(
         "--min_score",
         type=float,
         default=-torch.inf,
         help="utterances with a lower score are poor (default: no limit; -2 suits many corpora)",
     )
-    parser.add_argument("--textgrid", action="store_true", help="write a TextGrid of Praat for every utterance")
+    parser.add_argument(
+        "--textgrid", "--gen_praat", action="store_true", help="write a TextGrid of Praat for every utterance"
+    )
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (32)")
     parser.add_argument("--num_workers", type=int, default=0, help="data workers (0)")
+    add_gpu_option(parser)
     add_trust_code(parser)
-    return parser.parse_args()
+    add_config_options(parser)
+    change_nothing(parser, dict.fromkeys(("--blank_thres", "--thres"), "a token has the frames of CTC's best path"))
+    args = parser.parse_args()
+    args.device = device_of(args)
+    if args.result_dir is None:
+        if args.result_file is None:
+            parser.error("the following arguments are required: --result_dir")
+        args.result_dir = str(Path(args.result_file).parent)
+    return args
 
 
 def main() -> None:
@@ -65,7 +85,7 @@ def main() -> None:
     args = parse_arguments()
     world = World.from_environment(args.device)
     use_cpu_threads(world, args.num_workers)
-    config = load_model_config(args.config, trust_code=args.trust_code)
+    config = load_model_config(args.config, config_overrides(args), trust_code=args.trust_code)
     config = with_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
     options = LoaderOptions(num_workers=args.num_workers)

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from wenet_uio.cli import run
+from wenet_uio.config.command_line import change_nothing
 from wenet_uio.train.averaging import average_checkpoints, choose_epochs
 
 
@@ -19,6 +20,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that may be taken (default: %(default)s)")
     parser.add_argument("--max_epoch", type=int, help="last epoch that may be taken (default: no limit)")
+    of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
+    change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
     return parser
 
 

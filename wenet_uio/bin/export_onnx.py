@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 from wenet_uio.cli import run
+from wenet_uio.config.command_line import change_nothing
 from wenet_uio.export.check import Reference, compare, judge
 from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
@@ -35,20 +36,32 @@ def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    parser.add_argument("--output_dir", required=True, help="output folder")
+    parser.add_argument("--output_dir", "--output_onnx_dir", required=True, help="output folder")
     parser.add_argument(
         "--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="runtimes to export for (both)"
     )
     parser.add_argument(
         "--chunk_size",
+        "--decoding_chunk_size",
         type=int,
-        help=f"streaming: encoder frames of a chunk ({DEFAULT_CHUNK} if the model can stream); 0: offline only",
+        help=f"streaming: encoder frames of a chunk ({DEFAULT_CHUNK} if the model can stream); 0 or less: offline only",
     )
     parser.add_argument(
         "--num_decoding_left_chunks",
         type=int,
         default=LEFT_CHUNKS,
         help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx does not support",
+    )
+    search = "the runtime has its own options of the search"
+    change_nothing(
+        parser,
+        {
+            **dict.fromkeys(("--beam", "--beam_size", "--ctc_weight", "--reverse_weight"), search),
+            "--cmvn_file": "the exported encoder has the CMVN of the checkpoint",
+            "--fp16": "models are float32 and int8",
+            "--streaming": "a model that can stream is always exported for streaming too",
+            "--decoder_fastertransformer": "there is no FasterTransformer here",
+        },
     )
     return parser.parse_args()
 
@@ -75,7 +88,7 @@ def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks |
     Raises:
         ValueError: the options ask for chunks that the model or a runtime does not support.
     """
-    if arguments.chunk_size == 0:
+    if arguments.chunk_size is not None and arguments.chunk_size <= 0:
         return None, ""
     left = arguments.num_decoding_left_chunks
     chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left)

@@ -18,13 +18,23 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config import Config
+from wenet_uio.config.command_line import (
+    add_config_options,
+    add_gpu_option,
+    add_lora_options,
+    change_nothing,
+    config_overrides,
+    device_of,
+)
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
@@ -40,6 +50,14 @@ from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
 
+OF_WENET = {
+    "--dtype": "recognition computes in float32",
+    "--connect_symbol": "texts are joined as their tokenizer says",
+    "--context_bias_mode": "hot words count if --context_list_path is given",
+    **dict.fromkeys(("--hlg", "--word", "--lm_scale", "--decoder_scale", "--r_decoder_scale"), "no mode uses an HLG"),
+    "--attn_weight": "no mode rescores a transducer's hypotheses",
+}
+"""{option of WeNet that changes nothing: why}."""
 SHOWN = 5
 """Skipped utterances that are printed; the file `skipped` has all of them."""
 
@@ -47,15 +65,13 @@ SHOWN = 5
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--modes", nargs="+", required=True, metavar="MODE", help=", ".join(ALL_MODES))
+    parser.add_argument("--modes", "--mode", nargs="+", required=True, metavar="MODE", help=", ".join(ALL_MODES))
     parser.add_argument("--config", required=True, help="train.yaml of the run")
-    parser.add_argument(
-        "--override_config", nargs="+", default=[], metavar="KEY=VALUE", help="keys of the config to change"
-    )
     parser.add_argument("--checkpoint", required=True, help="weights of the model")
     parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="type of --test_data (raw)")
     parser.add_argument("--test_data", required=True, help="data list of the test set")
-    parser.add_argument("--result_dir", required=True, help="output folder")
+    parser.add_argument("--result_dir", help="output folder (default: the folder of --result_file)")
+    parser.add_argument("--result_file", help="also write the text of the only mode to this file")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument(
         "--nproc", type=int, default=1, help="processes that share the test set, each on its own GPU (1)"
@@ -67,14 +83,26 @@ def parse_arguments() -> argparse.Namespace:
         "--token_times", action="store_true", help="write nbest.jsonl with times and confidences of the tokens"
     )
     add_trust_code(parser)
+    add_gpu_option(parser)
+    add_config_options(parser)
+    add_lora_options(parser, training=False)
     add_decode_options(parser)
-    return parser.parse_args()
+    change_nothing(parser, OF_WENET)
+    args = parser.parse_args()
+    args.modes = list(dict.fromkeys(args.modes))
+    args.device = device_of(args)
+    if args.result_file and len(args.modes) > 1:
+        parser.error(f"--result_file holds the text of one mode, found {len(args.modes)} modes; use --result_dir")
+    if args.result_dir is None:
+        if args.result_file is None:
+            parser.error("the following arguments are required: --result_dir")
+        args.result_dir = str(Path(args.result_file).parent)
+    return args
 
 
 def main() -> None:
     """Recognise the test set and write the results."""
     args = parse_arguments()
-    args.modes = list(dict.fromkeys(args.modes))
     check_modes(args.modes)
     if args.nproc < 1:
         raise ValueError(f"--nproc: expected 1 or more, found {args.nproc}")
@@ -86,6 +114,8 @@ def main() -> None:
     taken = time.perf_counter() - start
     recognition.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
     write_recognition(recognition, keys_of(corpus), args.result_dir)
+    if args.result_file:
+        shutil.copyfile(Path(args.result_dir, args.modes[0], "text"), args.result_file)
 
     decoded = corpus.num_samples + len(corpus.bad) - len(recognition.skipped)
     speed = recognition.seconds / taken
@@ -100,7 +130,7 @@ def main() -> None:
 
 def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
     """Config, tokenizer, and a loader over the whole test set."""
-    config = load_model_config(args.config, args.override_config, trust_code=args.trust_code)
+    config = load_model_config(args.config, config_overrides(args), trust_code=args.trust_code)
     config = with_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
     loader = build_loader(

@@ -16,6 +16,14 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config import Config
+from wenet_uio.config.command_line import (
+    add_config_options,
+    add_gpu_option,
+    add_lora_options,
+    change_nothing,
+    config_overrides,
+    device_of,
+)
 from wenet_uio.config.train import ENGINES
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
@@ -41,6 +49,21 @@ from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
 from wenet_uio.train.watchdog import Watchdog
 
+STATES = "a state has all that a run needs to resume: weights, optimizer, data position, random numbers"
+SHARDED = "train_engine torch_fsdp shards weights, gradients and optimizer over the ranks"
+RANKS = "wenet_uio.bin.launch connects the ranks"
+OF_WENET = {
+    "--deepspeed.save_states": STATES,
+    "--deepspeed": "--train_engine deepspeed selects this engine",
+    **dict.fromkeys(("--fsdp_cpu_offload", "--fsdp_sync_module_states", "--fsdp_sharding_strategy"), SHARDED),
+    **dict.fromkeys(("--ddp.init_method", "--ddp.rank", "--local_rank", "--local-rank"), RANKS),
+    "--fp16_grad_sync": "gradients are exchanged in their own type",
+    "--jit": "export_jit.py writes the TorchScript model and checks it",
+    "--lfmmi_dir": "there is no LF-MMI here",
+    **dict.fromkeys(("--lora_modules", "--lora_attn_attr"), "LoRA adapts every attention module"),
+    **dict.fromkeys(("--lora_init_yaml", "--lora_reinit"), "low-rank weights start at random"),
+}
+"""{option of WeNet that changes nothing: why}."""
 log = logging.getLogger("wenet_uio.train")
 
 
@@ -48,13 +71,6 @@ def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, help="train.yaml")
-    parser.add_argument(
-        "--override_config",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="keys of the config to change, such as encoder_conf.num_blocks=6",
-    )
     parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="type of the data lists (raw)")
     parser.add_argument("--train_data", help="data list of the training set (default: `data` of the config)")
     parser.add_argument("--cv_data", required=True, help="data list of the validation set")
@@ -79,13 +95,21 @@ def parse_arguments() -> argparse.Namespace:
         default=str(DEEPSPEED_CONFIG),
         help="json file for --train_engine deepspeed (default: %(default)s)",
     )
+    parser.add_argument("--print_model", action="store_true", help="print the modules of the model")
     _add_machine_options(parser)
-    return parser.parse_args()
+    add_config_options(parser, cmvn=True)
+    add_lora_options(parser, training=True)
+    change_nothing(parser, OF_WENET)
+    parser.add_argument("--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.device = device_of(args)
+    return args
 
 
 def _add_machine_options(parser: argparse.ArgumentParser) -> None:
     """Options that do not belong to the model: devices, ranks, data workers and the seed."""
     parser.add_argument("--device", default="auto", help="auto (a GPU for each rank if there are any), cpu, cuda")
+    add_gpu_option(parser)
     parser.add_argument(
         "--ddp.dist_backend",
         dest="dist_backend",
@@ -122,7 +146,15 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]
+    return [name.rstrip(".") for name in text.split(",") if name]  # WeNet writes `encoder.`
+
+
+def _one_process(text: str) -> int:
+    if text != "1":
+        raise argparse.ArgumentTypeError(
+            "start all ranks by `python -m wenet_uio.bin.launch --nproc_per_node N -m wenet_uio.bin.train ...`"
+        )
+    return 1
 
 
 def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> Trainer:
@@ -137,6 +169,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     train, cv = build_loaders(args, config, tokenizer, world)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
+    if args.print_model and world.rank == 0:
+        print(model)
     folder = RunFolder(args.model_dir)
     if world.rank == 0 and folder.path.exists():
         folder.hold()
@@ -171,7 +205,7 @@ def overrides(args: argparse.Namespace) -> list[str]:
         "dataset_conf.feature_device": args.feature_device,
         "freeze_modules": args.freeze_modules,
     }
-    return [*args.override_config, *(f"{key}={value}" for key, value in named.items() if value)]
+    return [*config_overrides(args), *(f"{key}={value}" for key, value in named.items() if value)]
 
 
 def build_loaders(

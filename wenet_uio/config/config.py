@@ -24,8 +24,8 @@ from wenet_uio.config.model import (
     BiTransformerDecoderConf,
     CmvnConf,
     CtcConf,
+    DecoderConf,
     ModelConf,
-    TransformerDecoderConf,
 )
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
@@ -40,6 +40,7 @@ from wenet_uio.config.transducer import (
     TransducerConf,
     TransducerSections,
 )
+from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
@@ -86,7 +87,7 @@ class Config(TrainKeys):
     encoder: str = "conformer"
     encoder_conf: EncoderConf | SqueezeformerEncoderConf = ConformerEncoderConf()
     decoder: str = "bitransformer"
-    decoder_conf: TransformerDecoderConf = BiTransformerDecoderConf()
+    decoder_conf: DecoderConf = BiTransformerDecoderConf()
     ctc: str = "ctc"
     ctc_conf: CtcConf = CtcConf()
     cmvn: str | None = None
@@ -150,7 +151,8 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: one message that names every unknown key, wrong type and impossible value.
     """
-    values = _with_transducer_names(values, where)
+    refuse_other_parts(values, where, KNOWN_NAMES)
+    values = _with_transducer_names(from_wenet(values, where), where)
     fields: dict[str, Any] = {}
     for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
@@ -177,6 +179,9 @@ def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bo
     values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
+    values = from_wenet(values, str(path))
+    if of_model or values.get("model_dir"):  # WeNet writes model_dir; a model of WeNet may be trained further here
+        add_last_id(values, str(path))
     locate_files(values, Path(path), of_model=of_model)
     for override in overrides:
         _apply(values, override)
@@ -184,12 +189,12 @@ def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bo
 
 
 def save_config(config: Config, path: str | Path) -> None:
-    """Write the config with all defaults; `load_config` restores an equal config.
+    """Write the config with all defaults, in the form that WeNet reads; `load_config` restores an equal config.
 
     URIs are shown without passwords and signatures, because the file is passed on with the model. Decoding does not
     need the data; the next start of the run reads the true URIs from the config of its command line.
     """
-    text = yaml.safe_dump(shown_values(config.model_dump(mode="json")), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(shown_values(to_wenet(config)), sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:
         file.write(text)
 
@@ -221,6 +226,8 @@ def _with_joint_widths(config: Config) -> Config:
 def _apply(values: dict[str, Any], override: str) -> None:
     """Set the value that an override names, in place."""
     dotted, equals, text = override.partition("=")
+    if not equals or " " in dotted.strip():  # "key value" is WeNet's form
+        dotted, equals, text = override.strip().partition(" ")
     if not equals:
         raise ConfigError(f"--override_config {override}: expected key.subkey=value")
     *parents, last = dotted.strip().split(".")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from wenet_uio.config.base import Section
 
@@ -13,8 +13,8 @@ NotNegative = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
-PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos"]
-SelfAttention = Literal["selfattn", "rel_selfattn"]
+PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos"]
+SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
 PerBlock = Probability | tuple[Probability, ...]
 
 
@@ -26,6 +26,7 @@ class AttentionConf(Section):
     dropout_rate: DropoutRate = 0.1
     positional_dropout_rate: DropoutRate = 0.1
     query_bias: bool = True
+    """Bias of the queries and, as in WeNet, of the output of self-attention."""
     key_bias: bool = True
     value_bias: bool = True
     norm_eps: float = Field(default=1e-5, gt=0)
@@ -34,6 +35,23 @@ class AttentionConf(Section):
     """Recompute activations in the backward pass: less memory, more time."""
     use_sdpa: bool = True
     """Not used, a key of WeNet: attention always calls scaled_dot_product_attention."""
+    layer_norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    """Normalisations of the layers, except those in convolutions. Branchformers use it for the last one only."""
+    n_kv_head: Positive | None = None
+    """Heads of keys and values, each for several heads of queries; default: attention_heads."""
+    head_dim: Positive | None = None
+    """Width of a head; default: the width of the layer divided by attention_heads."""
+
+    @property
+    def key_heads(self) -> int:
+        """Number of heads of keys and values."""
+        return self.n_kv_head or self.attention_heads
+
+    @model_validator(mode="after")
+    def _heads_share_keys(self) -> AttentionConf:
+        if self.n_kv_head and self.attention_heads % self.n_kv_head:
+            raise ValueError(f"attention_heads {self.attention_heads} is not divisible by n_kv_head {self.n_kv_head}")
+        return self
 
 
 class FeedForwardConf(Section):
@@ -42,6 +60,18 @@ class FeedForwardConf(Section):
     linear_units: Positive = 2048
     """Width of the hidden layer."""
     activation_type: Activation = "relu"
+    mlp_type: Literal["position_wise_feed_forward", "gated", "moe"] = "position_wise_feed_forward"
+    """gated: the hidden layer has a gate; moe: each frame goes through a few of n_expert modules."""
+    mlp_bias: bool = True
+    n_expert: Positive = 8
+    n_expert_activated: Positive = 2
+    """moe: modules of each frame, at most n_expert."""
+
+    @model_validator(mode="after")
+    def _has_experts(self) -> FeedForwardConf:
+        if self.mlp_type == "moe" and self.n_expert_activated > self.n_expert:
+            raise ValueError(f"n_expert_activated {self.n_expert_activated} is above n_expert {self.n_expert}")
+        return self
 
 
 class ChunkConf(Section):
@@ -53,6 +83,11 @@ class ChunkConf(Section):
     """Draw a chunk size for each training batch."""
     use_dynamic_left_chunk: bool = False
     """Draw the number of left chunks for each training batch."""
+
+    @field_validator("static_chunk_size", mode="before")
+    @classmethod
+    def _none_if_negative(cls, size: Any) -> Any:
+        return 0 if size == -1 else size  # WeNet's configs of whisper say -1
 
     @model_validator(mode="after")
     def _chunks_agree(self) -> ChunkConf:
@@ -68,8 +103,11 @@ class EncoderConf(AttentionConf, ChunkConf):
 
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
-    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
-    """Input layer that lowers the frame rate by 4 (conv2d), 6, 8 or not at all (linear)."""
+    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed"] = (
+        "conv2d"
+    )
+    """Input layer that lowers the frame rate by 4 (conv2d), 6, 8, by 2 (conv1d2, conv2d2, stack_n_frames), or not at
+    all: linear, or embed, whose input is label ids (B, T) instead of features."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"
     selfattention_layer_type: SelfAttention = "rel_selfattn"
 
@@ -78,6 +116,14 @@ class EncoderConf(AttentionConf, ChunkConf):
         heads_divide(self.attention_heads, "output_size", self.output_size)
         if self.output_size % 2 and self.pos_enc_layer_type != "no_pos":
             raise ValueError(f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even width")
+        if (self.pos_enc_layer_type == "rope_pos") != (self.selfattention_layer_type == "rope_abs_selfattn"):
+            raise ValueError("rope_pos (pos_enc_layer_type) and rope_abs_selfattn need one another")
+        width = (self.head_dim or 0) * self.attention_heads
+        if width not in (0, self.output_size) and self.selfattention_layer_type != "selfattn":
+            raise ValueError(
+                f"head_dim {self.head_dim} * attention_heads {self.attention_heads} is {width}; "
+                f"{self.selfattention_layer_type} needs output_size {self.output_size}"
+            )
         return self
 
 
@@ -105,6 +151,9 @@ class ConformerEncoderConf(EncoderConf, FeedForwardConf):
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     conv_bias: bool = True
     conv_norm_eps: float = Field(default=1e-5, gt=0)
+    conv_inner_factor: Literal[2] = 2
+    positionwise_conv_kernel_size: Literal[1] = 1
+    final_norm: Literal[True] = True
 
     @model_validator(mode="after")
     def _kernel_is_centred(self) -> ConformerEncoderConf:

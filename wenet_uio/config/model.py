@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,8 +10,8 @@ from wenet_uio.config.base import Section
 from wenet_uio.config.encoder import AttentionConf, DropoutRate, FeedForwardConf, NotNegative, Positive, Probability
 
 
-class TransformerDecoderConf(AttentionConf, FeedForwardConf):
-    """A left-to-right decoder. Its width is the encoder's output_size."""
+class DecoderConf(AttentionConf, FeedForwardConf):
+    """Keys of every decoder. Its width is the encoder's output_size."""
 
     normalize_before: bool = True
     """Layer normalisation before each module (true) or after it (false)."""
@@ -19,9 +19,38 @@ class TransformerDecoderConf(AttentionConf, FeedForwardConf):
     src_attention_dropout_rate: DropoutRate = 0.0
     tie_word_embedding: bool = False
     """The output layer shares the weights of the embedding."""
+    input_layer: Literal["embed"] = "embed"
+    src_attention: Literal[True] = True
+    use_output_layer: Literal[True] = True
+
+    @property
+    def source(self) -> AttentionConf:
+        """Keys of the attention over the encoder frames: with biases, whatever self-attention has."""
+        return AttentionConf(attention_heads=self.attention_heads, n_kv_head=self.n_kv_head, head_dim=self.head_dim)
 
 
-class BiTransformerDecoderConf(TransformerDecoderConf):
+class TransformerDecoderConf(DecoderConf):
+    """A left-to-right decoder."""
+
+    src_query_bias: bool = True
+    """Bias of the queries in the attention over the encoder frames, and of its output."""
+    src_key_bias: bool = True
+    src_value_bias: bool = True
+
+    @property
+    def source(self) -> AttentionConf:
+        """Keys of the attention over the encoder frames."""
+        return AttentionConf(
+            attention_heads=self.attention_heads,
+            n_kv_head=self.n_kv_head,
+            head_dim=self.head_dim,
+            query_bias=self.src_query_bias,
+            key_bias=self.src_key_bias,
+            value_bias=self.src_value_bias,
+        )
+
+
+class BiTransformerDecoderConf(DecoderConf):
     """Two decoders, left to right and right to left (U2++)."""
 
     r_num_blocks: Positive = 3
@@ -60,6 +89,8 @@ class ModelConf(HybridConf):
 
     ctc_weight: Probability = 0.5
     """Weight of the CTC loss; the weight of the attention loss is 1 - ctc_weight."""
+    apply_non_blank_embedding: bool = False
+    """The decoder sees only encoder frames whose best CTC label is not blank, in training and rescoring."""
 
     @property
     def attention_weight(self) -> float:
@@ -67,7 +98,7 @@ class ModelConf(HybridConf):
         return 1.0 - self.ctc_weight
 
 
-DECODER_CONFS: dict[str, type[TransformerDecoderConf]] = {
+DECODER_CONFS: dict[str, type[DecoderConf]] = {
     "transformer": TransformerDecoderConf,
     "bitransformer": BiTransformerDecoderConf,
 }

@@ -35,6 +35,11 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
         values: content of the yaml, changed in place.
         of_model: whether the yaml belongs to a trained model.
     """
+    tokenizer = values.setdefault("tokenizer_conf", {})
+    if of_model and isinstance(tokenizer, dict) and tokenizer.get("symbol_table_path") is None:
+        # WeNet's models of 2021 to 2023 do not name their units file; it lies beside the yaml.
+        units = yaml_path.parent / NAMED_FILES["tokenizer_conf", "symbol_table_path"]
+        tokenizer["symbol_table_path"] = units.name if units.is_file() else None
     for (section, key), usual in NAMED_FILES.items():
         conf = values.get(section)
         if not isinstance(conf, dict) or not isinstance(named := conf.get(key), str) or not named:

@@ -57,6 +57,7 @@ class SqueezeformerEncoderConf(ChunkConf):
     activation_type: Activation = "swish"
     normalize_before: bool = False
     """Layer normalisation before each module (true) or after it (false)."""
+    concat_after: Literal[False] = False
     init_weights: bool = True
     """Not used, a key of WeNet: torch initialises weights with the same bounds by default."""
 

@@ -90,7 +90,11 @@ class TransducerConf(HybridConf):
     ctc_weight: Probability = 0.0
     attention_weight: Probability = 0.0
     enable_k2: Literal[False] = False
-    """The pruned loss of k2 is not available."""
+    """The pruned loss of k2 is not available; the next four keys belong to it."""
+    delay_penalty: float = 0.0
+    warmup_steps: float = 25000
+    lm_only_scale: float = 0.25
+    am_only_scale: float = 0.0
 
     @model_validator(mode="after")
     def _weights_sum_to_one(self) -> TransducerConf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ MOST_BYTES = 1 << 24
 """Bytes of a file."""
 MOST_VALUES = 1 << 20
 """Values of a file, where an alias counts as all the values that it stands for."""
+MERGE = "tag:yaml.org,2002:merge"
+"""Tag of the key `<<`."""
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -50,6 +53,8 @@ def parse_yaml(text: str, where: str) -> Any:
             return None
         if _counts_too_many(node):
             raise yaml.YAMLError(f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?")
+        if twice := _given_twice(node):
+            raise yaml.YAMLError(twice)
         return loader.construct_document(node)
     except RecursionError:
         raise ConfigError(f"{where}: its values are nested too deeply") from None
@@ -68,3 +73,34 @@ def _counts_too_many(node: yaml.Node) -> bool:
         elif isinstance(node, yaml.MappingNode):
             left.extend(value for pair in node.value for value in pair)
     return count > MOST_VALUES
+
+
+def _given_twice(node: yaml.Node) -> str:
+    """A key that a mapping has twice, with its lines; empty if there is none. PyYAML would take the last value.
+
+    Several merges (`<<`) in one mapping are no error, because all of them count.
+    """
+    left, seen = [node], set()
+    while left:
+        node = left.pop()
+        if id(node) in seen:  # an alias, maybe of a mapping that it is in
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            left.extend(value for pair in node.value for value in pair)
+            if found := _repeated([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]):
+                return found
+    return ""
+
+
+def _repeated(keys: Sequence[yaml.ScalarNode]) -> str:
+    """The first of the keys of a mapping that occurs a second time."""
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        name, line = (key.tag, key.value), key.start_mark.line + 1
+        if name in lines and key.tag != MERGE:
+            return f"line {line}: the key {key.value} is given twice, first on line {lines[name]}; remove one of them"
+        lines[name] = line
+    return ""

@@ -52,6 +52,8 @@ class ExportedModel:
         self.decoder = ExportedDecoder(runtime)
         self.sos, self.eos = runtime.sos_symbol(), runtime.eos_symbol()
         self.blank, self.reverse_weight = model.blank, model.reverse_weight
+        self.fixed_chunk_size = runtime.chunk_size() if isinstance(runtime, WenetOnnx) else -1
+        """Encoder frames of a chunk, which a streaming ONNX graph fixes; below 0: any size."""
 
     def encode(
         self,
@@ -61,13 +63,17 @@ class ExportedModel:
         num_decoding_left_chunks: int = -1,
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode one utterance (1, T, F) in chunks -> (1, T', D), lengths (1,)."""
+        """Encode one utterance (1, T, F) in chunks -> (1, T', D), lengths (1,).
+
+        `fixed_chunk_size` replaces the size of a chunk.
+        """
         runtime = self.runtime
+        chunk_size = self.fixed_chunk_size if self.fixed_chunk_size > 0 else decoding_chunk_size
         att_cache = cnn_cache = _NOTHING
         outputs: list[torch.Tensor] = []
         offset = 0
-        keep = decoding_chunk_size * num_decoding_left_chunks if decoding_chunk_size > 0 else -1
-        for window in windows(feats, decoding_chunk_size, runtime.subsampling_rate(), runtime.right_context()):
+        keep = chunk_size * num_decoding_left_chunks if chunk_size > 0 else -1
+        for window in windows(feats, chunk_size, runtime.subsampling_rate(), runtime.right_context()):
             output, att_cache, cnn_cache = runtime.forward_encoder_chunk(window, offset, keep, att_cache, cnn_cache)
             outputs.append(output)
             offset += output.size(1)
@@ -125,6 +131,10 @@ class WenetOnnx:
 
     def _number(self, name: str) -> int:
         return int(self.encoder.metadata[name])
+
+    def chunk_size(self) -> int:
+        """Encoder frames of a chunk of a streaming graph; below 0: full context."""
+        return self._number("chunk_size")
 
     def subsampling_rate(self) -> int:
         """Feature frames per encoder frame."""

@@ -14,8 +14,8 @@ from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncod
 from wenet_uio.models.lora import add_lora
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
-from wenet_uio.text.symbols import SOS_EOS
-from wenet_uio.text.tokenizer import build_tokenizer
+from wenet_uio.text.symbols import EOS, SOS
+from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
 
 ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "transformer": TransformerEncoder,
@@ -61,18 +61,11 @@ def _cmvn(config: Config) -> GlobalCMVN | None:
 
 
 def _vocabulary(config: Config) -> Vocabulary:
-    """Size and labels from the config; what is missing there from the units file.
-
-    Without special_tokens, <sos> and <eos> are the unit <sos/eos>, or the last label if there is no such unit.
-    """
+    """Size and labels from the config; what is missing there from the units file."""
     special = config.tokenizer_conf.special_tokens or {}
-    size = config.vocabulary_size
-    if size is None or "<sos>" not in special or "<eos>" not in special:
+    size, symbols = config.vocabulary_size, {}
+    if size is None or SOS not in special or EOS not in special:
         tokenizer = build_tokenizer(config)
-        size = size or tokenizer.vocab_size
-        if SOS_EOS in tokenizer.symbols:
-            unit = tokenizer.symbols[SOS_EOS]
-            special = {"<sos>": unit, "<eos>": unit} | special
-    return Vocabulary(
-        size, config.ctc_conf.ctc_blank_id, special.get("<sos>", size - 1), special.get("<eos>", size - 1)
-    )
+        size, symbols = size or tokenizer.vocab_size, tokenizer.symbols
+    ids = sos_and_eos(config.tokenizer_conf, symbols, size)
+    return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids[SOS], ids[EOS])

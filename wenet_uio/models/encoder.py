@@ -6,14 +6,18 @@ encoders; branchformer.py and squeezeformer.py have the others. encoder_layer.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
-from wenet_uio.models.embedding import POSITION_ENCODINGS
+from wenet_uio.models.chunks import Caches, ChunkEncoder
+from wenet_uio.models.embedding import POSITION_ENCODINGS, PositionEncoding, RotaryPositionalEncoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
+from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
 
@@ -22,7 +26,11 @@ SEES_FUTURE = "this model's convolution sees future frames; train with causal: t
 
 def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
     """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
-    pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
+    if conf.pos_enc_layer_type == "rope_pos":
+        head_dim = conf.head_dim or conf.output_size // conf.attention_heads
+        pos_enc: PositionEncoding = RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
+    else:
+        pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
     return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
 
 
@@ -35,8 +43,10 @@ class Encoder(nn.Module):
     """CMVN, input layer, then a stack of layers with a common interface (see encoder_layer.py).
 
     `obstacle`: the reason why streaming differs from one pass with a chunk mask; empty if the model can stream.
+    `heads`, `head_dim`: number and width of the heads of keys and values, as caches hold them.
     `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
+    `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
     `drop_rates`: share of the training batches that skip each layer.
     """
 
@@ -52,17 +62,19 @@ class Encoder(nn.Module):
         self.global_cmvn = global_cmvn
         self.embed = embed
         self.normalize_before = normalize_before
-        self.after_norm: nn.Module = nn.LayerNorm(conf.output_size, eps=conf.norm_eps).requires_grad_(normalize_before)
+        self.after_norm: nn.Module = build_norm(conf.output_size, conf).requires_grad_(normalize_before)
         self.encoders = nn.ModuleList(layers)
         self.output_size = self.width = conf.output_size
-        self.heads = conf.attention_heads
+        self.heads = conf.key_heads
+        self.head_dim = conf.head_dim or conf.output_size // conf.attention_heads
         self.use_dynamic_chunk = conf.use_dynamic_chunk
         self.use_dynamic_left_chunk = conf.use_dynamic_left_chunk
         self.static_chunk_size = conf.static_chunk_size
         self.gradient_checkpointing = conf.gradient_checkpointing
         self.drop_rates = [0.0] * len(layers)
-        self.obstacle = ""
+        self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
+        self.batches_chunks = True
 
     @torch.jit.unused
     def forward(
@@ -86,7 +98,7 @@ class Encoder(nn.Module):
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, pos_emb = self.embed(feats)
-        lengths = self.embed.output_lengths(feats_lengths, x.size(1))
+        lengths = self.embed.output_lengths(feats_lengths, x.size(1), feats.size(1))
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
         return self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2)), lengths
@@ -154,17 +166,90 @@ class Encoder(nn.Module):
         bias: torch.Tensor | None = None
         if att_mask is not None:
             bias = additive(att_mask[:, :, : pos_emb.size(1)], x.dtype)
+        x, att_pasts, cnn_pasts = self._chunk_blocks(x, bias, pos_emb, att_cache.unsqueeze(1), cnn_cache)
+        return x, torch.cat([past[:, :, forget:] for past in att_pasts]), torch.stack(cnn_pasts)
+
+    def _chunk_blocks(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        """Apply all layers to a chunk of each of B streams.
+
+        Args:
+            att_cache: (layers, B, H, C, 2 D / H).
+            cnn_cache: (layers, B, D, cnn_cache_frames).
+
+        Returns:
+            Frames (B, T', D), and the pasts of each layer: (B, H, C + T', 2 D / H) and (B, D, cnn_cache_frames).
+        """
         att_pasts: list[torch.Tensor] = []
         cnn_pasts: list[torch.Tensor] = []
         for i, layer in enumerate(self.encoders):
-            x, att_present, cnn_present = layer(x, bias, pos_emb, None, att_cache[i : i + 1], cnn_cache[i])
+            x, att_present, cnn_present = layer(x, bias, pos_emb, None, att_cache[i], cnn_cache[i])
             if att_present is not None:
-                att_pasts.append(att_present[:, :, forget:])
-            if cnn_present is not None:
-                cnn_pasts.append(cnn_present)
-        if self.normalize_before:
-            x = self.after_norm(x)
-        return x, torch.cat(att_pasts), torch.stack(cnn_pasts)
+                att_pasts.append(att_present)
+            cnn_pasts.append(cnn_cache[i] if cnn_present is None else cnn_present)
+        return self.after_norm(x) if self.normalize_before else x, att_pasts, cnn_pasts
+
+    @torch.jit.unused
+    def forward_chunks(
+        self, xs: torch.Tensor, offsets: Sequence[int], caches: Sequence[Caches], keep: Sequence[int]
+    ) -> tuple[torch.Tensor, list[Caches]]:
+        """Encode one chunk of each of B streams together; equals `forward_chunk` of each.
+
+        Args:
+            xs: (B, T, F).
+            offsets: (B,) encoder frames of each stream before its chunk.
+            caches: of each stream, as forward_chunk returns them; their lengths may differ.
+            keep: (B,) `required_cache_size` of each stream.
+
+        Returns:
+            Encoder frames (B, chunk, D), and the caches of each stream for its next chunk.
+        """
+        if self.global_cmvn is not None:
+            xs = self.global_cmvn(xs)
+        x = self.embed.project(xs)
+        cached = [att_cache.size(2) for att_cache, _ in caches]
+        longest = max(cached)
+        att_cache, cnn_cache = self._join_caches(caches, longest)
+        pos_emb = torch.cat(
+            [self.embed.position_encoding(offset - longest, longest + x.size(1), x) for offset in offsets]
+        )
+        x = self.embed.pos_enc.place(x, pos_emb[:, longest:])
+        bias: torch.Tensor | None = None
+        if min(cached) < longest:
+            lengths = torch.tensor(cached, device=x.device).unsqueeze(1) + x.size(1)
+            place = torch.arange(longest + x.size(1), device=x.device)
+            bias = additive((place >= len(place) - lengths).unsqueeze(1), x.dtype)
+        x, att_pasts, cnn_pasts = self._chunk_blocks(x, bias, pos_emb, att_cache, cnn_cache)
+        presents: list[Caches] = []
+        for row, frames in enumerate(cached):
+            seen = frames + x.size(1)
+            first = longest - frames + frames_to_forget(seen, keep[row])
+            presents.append(
+                (
+                    torch.stack([past[row, :, first:] for past in att_pasts]),
+                    torch.stack([past[row : row + 1] for past in cnn_pasts]),
+                )
+            )
+        return x, presents
+
+    @torch.jit.unused
+    def _join_caches(self, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The caches of B streams as those of `_chunk_blocks`; zeros before the frames of shorter ones."""
+        like = next(self.parameters())
+        att_cache = like.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.width // self.heads)
+        cnn_cache = like.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
+        for row, (att, cnn) in enumerate(caches):
+            if att.size(2):
+                att_cache[:, row, :, longest - att.size(2) :] = att
+            if cnn.size(0):
+                cnn_cache[:, row] = cnn[:, 0]
+        return att_cache, cnn_cache
 
     def _begin_chunk(
         self, xs: torch.Tensor, offset: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor
@@ -179,7 +264,7 @@ class Encoder(nn.Module):
             xs = self.global_cmvn(xs)
         x, _ = self.embed(xs, offset)
         if att_cache.size(0) == 0:
-            att_cache = x.new_zeros(len(self.encoders), self.heads, 0, 2 * self.width // self.heads)
+            att_cache = x.new_zeros(len(self.encoders), self.heads, 0, 2 * self.head_dim)
         if cnn_cache.size(0) == 0:
             cnn_cache = x.new_zeros(len(self.encoders), 1, self.width, self.cnn_cache_frames)
         cached = att_cache.size(2)
@@ -192,44 +277,6 @@ class Encoder(nn.Module):
         The result equals that of `forward` with the same chunks, unless the encoder has an `obstacle`.
         """
         return ChunkEncoder(self, chunk_size, num_left_chunks).accept(feats, last=True)
-
-
-class ChunkEncoder:
-    """Encodes the features of one utterance chunk by chunk, as they arrive."""
-
-    def __init__(self, encoder: Encoder, chunk_size: int, num_left_chunks: int) -> None:
-        """Start an utterance.
-
-        Args:
-            chunk_size: encoder frames of a chunk.
-            num_left_chunks: chunks seen before the current chunk; negative: all.
-        """
-        self._encoder, self._chunk_size = encoder, chunk_size
-        self._required = chunk_size * num_left_chunks
-        self._feats: torch.Tensor | None = None
-        self._att_cache = self._cnn_cache = next(encoder.parameters()).new_zeros(0, 0, 0, 0)
-        self._offset = 0
-
-    def accept(self, feats: torch.Tensor, *, last: bool) -> torch.Tensor:
-        """Add features (1, T, F), and encode the chunks that are complete -> (1, T', D).
-
-        With `last` the utterance ends: the frames that remain are encoded as a shorter chunk.
-        """
-        rate, window = self._encoder.embed.subsampling_rate, self._encoder.embed.right_context + 1
-        if self._feats is not None:
-            feats = torch.cat((self._feats, feats), dim=1)
-        whole = (self._chunk_size - 1) * rate + window
-        outputs: list[torch.Tensor] = []
-        start = 0
-        while feats.size(1) - start >= (window if last else whole):
-            output, self._att_cache, self._cnn_cache = self._encoder.forward_chunk(
-                feats[:, start : start + whole], self._offset, self._required, self._att_cache, self._cnn_cache
-            )
-            outputs.append(output)
-            self._offset += output.size(1)
-            start += rate * self._chunk_size
-        self._feats = feats[:, start:]
-        return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self._encoder.output_size)
 
 
 class TransformerEncoder(Encoder):
@@ -246,5 +293,5 @@ class ConformerEncoder(Encoder):
     def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
-        self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else ""
+        self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else self.obstacle
         self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0

@@ -157,6 +157,7 @@ class SqueezeformerEncoder(Encoder):
         self.output_size = conf.output_size
         self.left_frames = conf.cnn_module_kernel - 1 if conf.causal else 0
         self.cnn_cache_frames = self.left_frames + 1  # the last frame is the newest output of the layer
+        self.batches_chunks = False  # streams at different offsets have different frames at the lower rate
         if not conf.causal:
             self.obstacle = SEES_FUTURE
         elif conf.do_rel_shift:

@@ -38,6 +38,10 @@ class ContextGraph:
         self._earned = score * torch.tensor(earned, dtype=torch.float64, device=device)[order]
         self._pending = score * torch.tensor(pending, dtype=torch.float64, device=device)
 
+    def begin(self) -> ContextGraph:
+        """As PrefixScorer.begin."""
+        return self
+
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -49,6 +50,81 @@ class _Beam(NamedTuple):
         return torch.logaddexp(self.ends_in_blank, self.ends_in_token)
 
 
+class PrefixBeam:
+    """The state of the search of B utterances: it advances by frames, and can be read at any time.
+
+    As in WeNet, each frame first keeps its `beam_size` best labels, then extends every prefix by these labels and keeps
+    the `beam_size` best prefixes. Scores are summed in float64.
+
+    Source: Hannun et al. 2014, https://arxiv.org/abs/1408.2873.
+    """
+
+    def __init__(
+        self, batch: int, beam_size: int, blank: int, scorers: Sequence[PrefixScorer], device: torch.device
+    ) -> None:
+        """Start with empty prefixes.
+
+        Args:
+            batch: B.
+            beam_size: N.
+            scorers: their bonuses are added to the log-probabilities by which prefixes are compared.
+        """
+        self._blank = blank
+        self._scorers = [scorer.begin() for scorer in scorers]
+        self._beam = _empty_prefix(batch, beam_size, sum(each.state_size for each in scorers), device)
+        self._prefixes: list[list[tuple[int, ...]]] = [[()] * beam_size] * batch
+
+    @property
+    def kind(self) -> tuple[int, ...]:
+        """Beams of one kind can advance together."""
+        return (self._beam.last.size(1), self._blank, *map(id, self._scorers))
+
+    def advance(self, log_probs: torch.Tensor, lengths: torch.Tensor | None = None) -> None:
+        """Take the next frames.
+
+        Args:
+            log_probs: (B, T, V) CTC log-probabilities.
+            lengths: (B,) frames; an utterance with less than T frames ends here. None: all have T.
+        """
+        size = self._beam.last.size(1)
+        frames = _allowed_labels(log_probs, lengths, min(size, log_probs.size(2)), self._blank)
+        scorer = _as_one(self._scorers)
+        history = []
+        for tokens, scores, blank_scores in zip(*(each.unbind(dim=1) for each in frames), strict=True):
+            self._beam, parent, token = _advance(self._beam, tokens, scores, blank_scores, scorer)
+            history.append((parent, token))
+        if history:
+            self._prefixes = _longer(self._prefixes, history)
+
+    def nbests(self) -> list[NBest]:
+        """The hypotheses of each utterance: at most N, best first; their scores include the bonuses."""
+        beam = self._beam
+        totals = beam.score + beam.bonus + _as_one(self._scorers).end(beam.states)
+        scores, order = totals.sort(dim=1, descending=True, stable=True)
+        return [
+            [
+                Hypothesis(prefixes[place], score)
+                for place, score in zip(places, values, strict=True)
+                if score > -torch.inf
+            ]
+            for prefixes, places, values in zip(self._prefixes, order.tolist(), scores.tolist(), strict=True)
+        ]
+
+    @classmethod
+    def advance_together(cls, beams: Sequence[PrefixBeam], log_probs: torch.Tensor) -> None:
+        """Advance beams of one kind and of one utterance each by T frames; log_probs (B, T, V)."""
+        if len(beams) == 1:
+            beams[0].advance(log_probs)
+            return
+        whole = copy(beams[0])
+        whole._beam = _Beam(*map(torch.cat, zip(*(each._beam for each in beams), strict=True)))
+        whole._prefixes = [prefixes for each in beams for prefixes in each._prefixes]
+        whole.advance(log_probs)
+        for row, each in enumerate(beams):
+            each._beam = _Beam(*(values[row : row + 1] for values in whole._beam))
+            each._prefixes = [whole._prefixes[row]]
+
+
 def ctc_prefix_beam_search(
     log_probs: torch.Tensor,
     lengths: torch.Tensor,
@@ -56,10 +132,7 @@ def ctc_prefix_beam_search(
     blank: int = 0,
     scorers: Sequence[PrefixScorer] = (),
 ) -> list[NBest]:
-    """Search all utterances together; Python loops only over frames.
-
-    As in WeNet, each frame first keeps its `beam_size` best labels, then extends every prefix by these labels and keeps
-    the `beam_size` best prefixes. Scores are summed in float64.
+    """Search whole utterances together; Python loops only over frames. See PrefixBeam.
 
     Args:
         log_probs: (B, T, V) CTC log-probabilities.
@@ -69,28 +142,26 @@ def ctc_prefix_beam_search(
 
     Returns:
         Per utterance at most N hypotheses, best first; their scores include the bonuses.
-
-    Source: Hannun et al. 2014, https://arxiv.org/abs/1408.2873.
     """
     batch = log_probs.size(0)
     steps = int(lengths.max()) if batch else 0
     if steps == 0:
         return [[Hypothesis((), 0.0)] for _ in range(batch)]
-    frames = _allowed_labels(log_probs[:, :steps], lengths, min(beam_size, log_probs.size(2)), blank)
-    scorer = scorers[0] if len(scorers) == 1 else Scorers(scorers)
-    beam = _empty_prefix(batch, beam_size, scorer.state_size, log_probs.device)
-    history = []
-    for tokens, scores, blank_scores in zip(*(each.unbind(dim=1) for each in frames), strict=True):
-        beam, parent, token = _advance(beam, tokens, scores, blank_scores, scorer)
-        history.append((parent, token))
-    score, order = (beam.score + beam.bonus + scorer.end(beam.states)).sort(dim=1, descending=True, stable=True)
-    return _read_back(history, order, score)
+    beam = PrefixBeam(batch, beam_size, blank, scorers, log_probs.device)
+    beam.advance(log_probs[:, :steps], lengths)
+    return beam.nbests()
 
 
-def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor, count: int, blank: int) -> _Frames:
+def _as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer:
+    return scorers[0] if len(scorers) == 1 else Scorers(scorers)
+
+
+def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor | None, count: int, blank: int) -> _Frames:
     scores, tokens = log_probs.topk(count, dim=-1)
     scores = scores.double()
     is_blank = tokens == blank
+    if lengths is None:
+        lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
     outside = torch.arange(tokens.size(1), device=tokens.device) >= lengths.unsqueeze(1)
     blank_scores = scores.masked_fill(~is_blank, -torch.inf).amax(dim=-1).masked_fill(outside, 0.0)
     return _Frames(tokens, scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf), blank_scores)
@@ -163,20 +234,18 @@ def _advance(
     return beam, parent, token
 
 
-def _read_back(
-    history: list[tuple[torch.Tensor, torch.Tensor]], place: torch.Tensor, score: torch.Tensor
-) -> list[NBest]:
-    """Trace the prefixes at `place` (B, N) of the last beam back through time; `score` (B, N) are their scores."""
+def _longer(
+    prefixes: list[list[tuple[int, ...]]], history: list[tuple[torch.Tensor, torch.Tensor]]
+) -> list[list[tuple[int, ...]]]:
+    """The N prefixes of each utterance after the frames of `history`, from the prefixes before them."""
+    token = history[-1][1]
+    place = torch.arange(token.size(1), device=token.device).expand_as(token)
     backwards = []
     for parent, token in reversed(history):
         backwards.append(token.gather(1, place))
         place = parent.gather(1, place)
     emitted = torch.stack(backwards[::-1], dim=2).cpu().numpy()  # (B, N, T)
     return [
-        [
-            Hypothesis(tuple(row[row != _NOT_A_TOKEN].tolist()), value)
-            for row, value in zip(rows, values, strict=True)
-            if value > -torch.inf
-        ]
-        for rows, values in zip(emitted, score.tolist(), strict=True)
+        [before[origin] + tuple(row[row != _NOT_A_TOKEN].tolist()) for row, origin in zip(rows, origins, strict=True)]
+        for before, rows, origins in zip(prefixes, emitted, place.tolist(), strict=True)
     ]

@@ -93,13 +93,9 @@ def _joint(batch: Decoding) -> list[NBest]:
 
 
 def _rescoring(batch: Decoding) -> list[NBest]:
+    memory, lengths = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
     return attention_rescoring(
-        batch.model,
-        batch.ctc_prefixes,
-        batch.encoder_out,
-        batch.lengths,
-        batch.options.ctc_weight,
-        batch.reverse_weight,
+        batch.model, batch.ctc_prefixes, memory, lengths, batch.options.ctc_weight, batch.reverse_weight
     )
 
 
@@ -201,12 +197,21 @@ def decode(
 
 @torch.inference_mode()
 def decode_encoded(
-    model: ASRModel, encoded: tuple[torch.Tensor, torch.Tensor], search: Search
+    model: ASRModel,
+    encoded: tuple[torch.Tensor, torch.Tensor],
+    search: Search,
+    ctc_prefixes: list[NBest] | None = None,
 ) -> dict[str, list[NBest]]:
-    """As `decode`, from encoder frames (B, T', D) and their lengths (B,)."""
+    """As `decode`, from encoder frames (B, T', D) and their lengths (B,).
+
+    Args:
+        ctc_prefixes: what CTC prefix beam search found, if it ran before.
+    """
     modes, options, scorers = search
     _check(model, modes, options)
     batch = Decoding(model, encoded, options, scorers)
+    if ctc_prefixes is not None:
+        batch.ctc_prefixes = ctc_prefixes
     return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))] for mode in modes}
 
 

@@ -1,4 +1,4 @@
-"""Ends of utterances in a stream: frames with and without speech come in, ends go out.
+"""Ends of utterances in a stream: chunks of frames with and without speech come in, ends go out.
 
 The rules and their defaults are those of WeNet's runtime (ctc_endpoint.h). Frames may come from CTC
 (`silent_by_blank`) or from a voice detector (`VoiceStream`).
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -47,17 +46,8 @@ WENET_RULES: Mapping[str, EndpointRule] = {
 """rule1: long silence without a word; rule2: a pause after words; rule3: the utterance is too long."""
 
 
-class Endpoint(NamedTuple):
-    """The end of an utterance."""
-
-    frame: int
-    """Frames of the stream up to the end; the next utterance begins with the frame of this number."""
-    rule: str
-    """Name of the rule that ended it."""
-
-
 class Endpointer:
-    """Finds the ends of the utterances of one stream. The utterance after an end begins at the end."""
+    """Finds the ends of the utterances of one stream. The next utterance begins with the chunk after the end."""
 
     def __init__(self, step: float, rules: Mapping[str, EndpointRule] = WENET_RULES) -> None:
         """Set the rules.
@@ -76,32 +66,33 @@ class Endpointer:
             (name, rule.needs_words, _frames(rule.silence, step), _frames(rule.length, step))
             for name, rule in rules.items()
         ]
-        self._frame = self._begin = self._silence = 0
+        self._length = self._silence = 0
 
-    def accept(self, silent: np.ndarray, has_words: bool) -> list[Endpoint]:
-        """Take the next frames; return the ends among them, which are usually none or one.
+    def accept(self, silent: np.ndarray, has_words: bool) -> str | None:
+        """Take the frames of a chunk; return the name of the rule that ends the utterance after them, if one does.
+
+        As in WeNet's runtime, the rules are about the end of the chunk: a pause that is over before it ends nothing,
+        because the chunk has the beginning of the next word.
 
         Args:
             silent: (frames,) whether each frame is without speech.
-            has_words: whether the decoder has words of the utterance. After an end the rest of the frames have none.
+            has_words: whether the decoder has words of the utterance.
         """
-        ends = []
         for quiet in silent:
-            self._frame += 1
+            self._length += 1
             self._silence = self._silence + 1 if quiet else 0
-            if name := self._met(has_words):
-                ends.append(Endpoint(self._frame, name))
-                self._begin, self._silence, has_words = self._frame, 0, False
-        return ends
+        rule = self._met(has_words)
+        if rule is not None:
+            self._length = self._silence = 0
+        return rule
 
     def _met(self, has_words: bool) -> str | None:
         """Name of the first rule that holds now."""
-        length = self._frame - self._begin
         return next(
             (
                 name
                 for name, needs_words, silence, least in self._rules
-                if (has_words or not needs_words) and self._silence >= silence and length >= least
+                if (has_words or not needs_words) and self._silence >= silence and self._length >= least
             ),
             None,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LmUnit = Literal["token", "word"]
 REMEMBERED = 2_000_000
-"""Size of the table of extensions above which it is emptied between batches."""
+"""Size of the table of extensions above which new searches begin with an empty table."""
 
 
 class LanguageModel:
@@ -42,6 +43,15 @@ class LanguageModel:
         self.most = max(0.0, bonus) if weight >= 0 else torch.inf  # ln P is never above 0
         self._model = _load(path)
         self._forget()
+        self._newest: LanguageModel | None = None
+
+    def begin(self) -> LanguageModel:
+        """As PrefixScorer.begin: a copy with a table. Searches share it until it is large; older ones then keep it."""
+        if self._newest is None or len(self._newest._extensions) > REMEMBERED:
+            self._newest = None
+            self._newest = copy(self)
+            self._newest._forget()
+        return self._newest
 
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
@@ -59,10 +69,8 @@ class LanguageModel:
         return next_states.view(*wanted.shape, 1), gains.view(wanted.shape)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
-        """As PrefixScorer.end; also empties a large table, because a batch ends here."""
+        """As PrefixScorer.end."""
         gains = torch.tensor([self._end(state) for state in states.flatten().tolist()], dtype=torch.float64)
-        if len(self._extensions) > REMEMBERED:
-            self._forget()
         return gains.view(states.shape[:2]).to(states.device)
 
     def _forget(self) -> None:

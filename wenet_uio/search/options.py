@@ -49,6 +49,10 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         help="rnnt_beam_search: weight of the transducer; CTC has the rest (%(default)s)",
     )
     group.add_argument(
+        "--search_ctc_weight", type=float, help="rnnt_beam_search: both weights as in WeNet; only their ratio counts"
+    )
+    group.add_argument("--search_transducer_weight", type=float, help="see --search_ctc_weight")
+    group.add_argument(
         "--blank_penalty",
         type=float,
         default=defaults.blank_penalty,
@@ -56,6 +60,7 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--length_penalty",
+        "--penalty",
         type=float,
         default=defaults.length_penalty,
         help="attention, joint: above 0: longer hypotheses (%(default)s)",
@@ -110,7 +115,20 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
         "num_decoding_left_chunks",
         "simulate_streaming",
     )
-    return DecodeOptions(**{name: getattr(args, name) for name in names}, **others)
+    values = {name: getattr(args, name) for name in names} | others
+    if args.search_ctc_weight is not None or args.search_transducer_weight is not None:
+        values["transducer_weight"] = _share_of_transducer(args.search_ctc_weight, args.search_transducer_weight)
+    return DecodeOptions(**values)
+
+
+def _share_of_transducer(ctc: float | None, transducer: float | None) -> float:
+    """The transducer's share of both weights; the defaults are WeNet's."""
+    ctc, transducer = 1.0 if ctc is None else ctc, 0.0 if transducer is None else transducer
+    if ctc < 0 or transducer <= 0:
+        raise ValueError(
+            f"--search_ctc_weight {ctc:g} --search_transducer_weight {transducer:g}: expected 0 or more, and above 0"
+        )
+    return transducer / (ctc + transducer)
 
 
 @dataclass(frozen=True)

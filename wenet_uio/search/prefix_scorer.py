@@ -19,6 +19,10 @@ class PrefixScorer(Protocol):
     most: float
     """Largest growth of the bonus by one token."""
 
+    def begin(self) -> PrefixScorer:
+        """The scorer for one search; states are those of this search. Several searches may have the same one."""
+        ...
+
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,6 +51,10 @@ class Scorers:
         self._sizes = [scorer.state_size for scorer in scorers]
         self.state_size = sum(self._sizes)
         self.most = sum(scorer.most for scorer in scorers)
+
+    def begin(self) -> PrefixScorer:
+        """As PrefixScorer.begin."""
+        return Scorers([scorer.begin() for scorer in self._scorers])
 
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor

@@ -12,6 +12,8 @@ from wenet_uio.text.table import numbered_lines
 BLANK = "<blank>"
 UNKNOWN = "<unk>"
 SOS_EOS = "<sos/eos>"
+SOS, EOS = "<sos>", "<eos>"
+"""Names of tokenizer_conf.special_tokens; in most units files both are the unit <sos/eos>."""
 WORD_START = "▁"
 """U+2581, the sign of a space between words, in units of characters and in sentencepiece models."""
 

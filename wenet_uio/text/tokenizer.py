@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wenet_uio.text.bpe import BpeSplitter
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.symbols import UNKNOWN, read_non_lang_syms, read_symbols
+from wenet_uio.text.symbols import EOS, SOS, SOS_EOS, UNKNOWN, read_non_lang_syms, read_symbols
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
@@ -188,6 +188,17 @@ def build_tokenizer(config: Config) -> Tokenizer:
             f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {conf.symbol_table_path}"
         )
     return tokenizer
+
+
+def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
+    """Ids of <sos> and <eos>: those of special_tokens, else the unit <sos/eos>, else the last id.
+
+    Args:
+        symbols: the units file; may be empty if special_tokens has both.
+        size: of the vocabulary.
+    """
+    given, unit = conf.special_tokens or {}, symbols.get(SOS_EOS, size - 1)
+    return {name: given.get(name, unit) for name in (SOS, EOS)}
 
 
 def _splitter_options(conf: TokenizerConf) -> dict[str, Any]:

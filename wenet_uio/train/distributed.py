@@ -42,22 +42,27 @@ class World:
 
     @classmethod
     def from_environment(cls, device: str, environment: Mapping[str, str] = os.environ) -> World:
-        """Read the environment variables of torchrun; `device` is cpu, cuda, or auto (cuda if there is a GPU).
+        """Read the environment variables of torchrun.
+
+        Args:
+            device: cpu, cuda, cuda:N (the GPU of local rank 0), or auto (cuda if there is a GPU).
 
         Raises:
             ValueError: an unknown device, or fewer GPUs than ranks on this machine.
         """
         local_rank = int(environment.get("LOCAL_RANK", 0))
-        kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        if kind not in ("cpu", "cuda"):
-            raise ValueError(f"--device {device}: unknown; known: auto, cpu, cuda")
-        if kind == "cuda" and torch.cuda.device_count() <= local_rank:
+        kind, _, first = device.partition(":")
+        kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else kind
+        if kind not in ("cpu", "cuda") or (first and not (kind == "cuda" and first.isdecimal())):
+            raise ValueError(f"--device {device}: unknown; known: auto, cpu, cuda, cuda:N")
+        number = local_rank + int(first or 0)
+        if kind == "cuda" and torch.cuda.device_count() <= number:
             raise ValueError(
                 f"--device {device}: local rank {local_rank} needs a GPU of its own, "
                 f"{torch.cuda.device_count()} found; start fewer processes or use --device cpu"
             )
         return cls(
-            device=torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind),
+            device=torch.device(kind, number) if kind == "cuda" else torch.device(kind),
             rank=int(environment.get("RANK", 0)),
             size=int(environment.get("WORLD_SIZE", 1)),
             local_rank=local_rank,

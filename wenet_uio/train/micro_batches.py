@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,6 +16,30 @@ class SizedBatches(Protocol):
 
     def __iter__(self) -> Iterator[Batch]: ...
     def __len__(self) -> int: ...
+
+
+class Loader(SizedBatches, Protocol):
+    """Batches of this rank for one epoch, with a position that can be saved; see wenet_uio.dataset.Loader."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position and digests of the data."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
+        """Resume at the position of a state."""
+        ...
+
+    def left_out(self, epoch: int) -> Counter[str]:
+        """Utterances that the plan of the epoch left out, by reason."""
+        ...
+
+    def data_record(self) -> dict[str, Any]:
+        """The data list, the number of its utterances, and their hours."""
+        ...
+
+    def utterance_seconds(self) -> dict[str, float]:
+        """Median, 95th percentile and longest utterance."""
+        ...
 
 
 def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:

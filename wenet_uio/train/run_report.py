@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wenet_uio.files import read_lines, written_aside
 from wenet_uio.pages import data_uri, render
 from wenet_uio.run_files import FINAL_WEIGHTS, LEDGER, TRAIN_CONFIG, read_starts
+from wenet_uio.scoring.bootstrap import LEVEL
 from wenet_uio.train.pictures import figure_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ SHOWN_STARTS = 3
 """Starts of the run whose environments the page lists: the first one and the latest."""
 RATE = re.compile(r"^Overall -> ([0-9.]+) % N=(\d+) C=\d+ S=(\d+) D=(\d+) I=(\d+)$", re.M)
 """The line of totals that compute-wer.py writes."""
+INTERVAL = re.compile(rf"^{LEVEL} % interval -> ([0-9.]+ to [0-9.]+) %", re.M)
+"""The line of the interval that compute-wer.py writes, except with `--bootstrap 0`."""
 
 
 class Table(NamedTuple):
@@ -72,7 +75,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         "run",
         title=folder.resolve().name,
         summary=_summary(folder, series),
-        results=_results(folder),
+        results=error_rates(folder),
         curves=data_uri(_curves(series), "image/png") if series else None,
         observed_texts=[_observed_text(events, tag) for tag in tags["tensors"] if tag == "dev/text/text_summary"],
         observed_pictures=[
@@ -115,13 +118,21 @@ def _summary(folder: Path, series: Series) -> str:
     )
 
 
-def _results(folder: Path) -> Table:
-    """Error rates of all decode modes that are scored in the folder of the run."""
+def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
+    """Error rates of all decode modes that are scored in the folder of the run, with their intervals.
+
+    Args:
+        unit: heading of the rates, such as WER.
+    """
     rows = []
-    for path in sorted(folder.glob("**/wer")):
-        if match := RATE.search(path.read_text(encoding="utf-8")):
-            rows.append([str(path.parent.relative_to(folder)), *match.groups()])
-    return Table(("decode mode", "error rate, %", "tokens", "substituted", "deleted", "inserted"), rows)
+    for path in sorted(Path(folder).glob("**/wer")):
+        text = path.read_text(encoding="utf-8")
+        if match := RATE.search(text):
+            rate, *counts = match.groups()
+            interval = INTERVAL.search(text)
+            rows.append([str(path.parent.relative_to(folder)), rate, interval[1] if interval else "", *counts])
+    head = ("decode mode", f"{unit}, %", f"{LEVEL} % interval", "tokens", "substituted", "deleted", "inserted")
+    return Table(head, rows)
 
 
 def _epochs(series: Series) -> Table:

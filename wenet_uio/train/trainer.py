@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled, tally
@@ -18,7 +18,8 @@ from wenet_uio.train.checkpoint import RunFolder, differences
 from wenet_uio.train.engine import Engine, StepOutcome
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import Totals, cost_bin
-from wenet_uio.train.micro_batches import SizedBatches, steps, timed
+from wenet_uio.train.micro_batches import Loader, steps, timed
+from wenet_uio.train.model_card import write_model_card
 from wenet_uio.train.observation import FirstUtterance, observe
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
@@ -28,26 +29,6 @@ from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
 
 log = logging.getLogger(__name__)
-
-
-class Loader(SizedBatches, Protocol):
-    """Batches of this rank for one epoch, with a position that can be saved; see wenet_uio.dataset.Loader."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Position and digests of the data."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
-        """Resume at the position of a state."""
-        ...
-
-    def left_out(self, epoch: int) -> Counter[str]:
-        """Utterances that the plan of the epoch left out, by reason."""
-        ...
-
-    def utterance_seconds(self) -> dict[str, float]:
-        """Median, 95th percentile and longest utterance."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -94,6 +75,7 @@ class Trainer:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.epoch - 1)
             log.info("report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir))
+            write_model_card(self.folder.path)
         return True
 
     def save(self) -> None:
@@ -177,8 +159,9 @@ class Trainer:
         resumed = self.written is not None
         if self.world.rank == 0:
             self.folder.open(self.config, resumed=resumed)
-            lengths = {"utterance_seconds": self.train.utterance_seconds()}
-            self.folder.note_start(environment(self.world, self.progress.step + 1) | lengths)
+            data = {"train_data": self.train.data_record(), "cv_data": self.cv.data_record()}
+            data["utterance_seconds"] = self.train.utterance_seconds()
+            self.folder.note_start(environment(self.world, self.progress.step + 1) | data)
             self.reporter.open(self.progress.step + 1, self.written)
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         if not resumed:

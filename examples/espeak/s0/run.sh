@@ -73,7 +73,7 @@ if stage 4 "train ($dir)"; then
 fi
 
 if stage 5 "average, decode, score"; then
-  with_options decode.sh --char "${char:-0}"
+  with_options decode.sh --language "$lang" --char "${char:-0}"
 fi
 
 if stage 6 "export"; then

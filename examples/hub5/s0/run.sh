@@ -64,7 +64,7 @@ if stage 4 "train ($dir)"; then
 fi
 
 if stage 5 "average, decode, score"; then
-  with_options decode.sh --tests "test_swbd test_callhome" --ignored_words conf/hesitations.txt
+  with_options decode.sh --language en --tests "test_swbd test_callhome" --ignored_words conf/hesitations.txt
 fi
 
 if stage 6 "export"; then

@@ -59,7 +59,7 @@ if stage 4 "train ($dir)"; then
 fi
 
 if stage 5 "average, decode, score"; then
-  with_options decode.sh --tests "test_clean test_other"
+  with_options decode.sh --language en --tests "test_clean test_other"
 fi
 
 if stage 6 "export"; then

@@ -58,7 +58,7 @@ if stage 4 "train ($dir)"; then
 fi
 
 if stage 5 "average, decode, score"; then
-  with_options decode.sh --char 1 --tests "test_net test_meeting"
+  with_options decode.sh --language zh --char 1 --tests "test_net test_meeting"
 fi
 
 if stage 6 "export"; then

@@ -55,7 +55,7 @@ if stage 4 "train ($dir)"; then
 fi
 
 if stage 5 "average, decode, score"; then
-  with_options decode.sh
+  with_options decode.sh --language he
 fi
 
 if stage 6 "export"; then

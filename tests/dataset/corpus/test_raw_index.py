@@ -2,8 +2,10 @@ import json
 
 import pytest
 
+from tests.dataset.storage.support.servers import serving
 from tests.dataset.support.tars import wav
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.raw_index import entry_of, has_remote_audio, nominal_rate_of
@@ -60,6 +62,20 @@ def test_the_nominal_rate_is_that_of_the_first_line_that_tells_a_rate(path, tmp_
 def test_the_nominal_rate_of_a_list_whose_audio_is_elsewhere_is_16_khz(tmp_path):
     (tmp_path / "x.list").write_text('{"wav": "none.wav", "txt": "", "duration": 1}\n' * 20)
     assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == NOMINAL_RATE
+
+
+def test_the_search_of_a_nominal_rate_waits_for_a_store_for_seconds_and_does_not_mark_it_as_lost(
+    path, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "100000")
+    monkeypatch.setattr(raw_index, "RATE_SECONDS", 0.3)
+    with serving(tmp_path) as server:
+        url = server.url
+    (tmp_path / "x.list").write_text(f'{{"wav": "{url}/a.wav", "txt": "", "duration": 1}}\n' * 3)
+    assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == NOMINAL_RATE
+    with serving(tmp_path, port=int(url.rpartition(":")[2])):
+        assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == 8000
 
 
 @pytest.mark.parametrize(("start", "end"), [(0.6, None), (0.3, 0.2), (0.2, 0.2)])

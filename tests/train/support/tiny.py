@@ -49,6 +49,7 @@ def tiny_config(**keys: Any) -> Config:
         "scheduler_conf": {"warmup_steps": 4},
         "log_interval": 2,
         "max_epoch": 3,
+        "output_dim": UNITS + 1,
         **keys,
     }
     return parse_config(keys, "test")
@@ -116,6 +117,9 @@ class ListLoader:
 
     def left_out(self, epoch: int) -> Counter[str]:
         return Counter()
+
+    def data_record(self) -> dict[str, Any]:
+        return {"list": "tiny.list", "utterances": sum(map(len, self.batches)), "hours": 0.01}
 
     def utterance_seconds(self) -> dict[str, float]:
         return {"median": 1.0, "most": 2.0, "longest": 3.0}

@@ -19,6 +19,7 @@ from wenet_uio.dataset.formats.data_list import ListError, RawLine, lines_of, lo
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.executor import Executor
 
 UTTERANCES_PER_RUN = 1000
@@ -33,6 +34,8 @@ BLANK = b" \t\v\f\r\n" + BOM_UTF8
 """Bytes of a line without content; the first line may begin with a byte order mark."""
 RATE_LINES = 10
 """Lines at the beginning of a list that are searched for a sample rate."""
+RATE_SECONDS = 20.0
+"""Seconds that the search waits for a store; the list may be indexed where its audio is not."""
 
 Columns = dict[str, np.ndarray]
 NumberedLine = tuple[int, tuple[int, bytes]]
@@ -95,11 +98,21 @@ def nominal_rate_of(data_list: str, layout: Layout) -> int:
             continue
         path = locate(line.wav, data_list)
         try:
+            if objects.is_remote(path):
+                _check_answer(path)
             return audio_info(_header_source(path)).sample_rate
         except AudioError:  # the list may be indexed where its audio is not
             if not objects.is_plain(path):
                 break  # each attempt may wait for a store
     return NOMINAL_RATE
+
+
+def _check_answer(uri: str) -> None:
+    """Raise an AudioError unless a store answers soon. The cache does not remember that the store was absent."""
+    try:
+        version_of(uri, RATE_SECONDS)
+    except (OSError, ValueError) as error:
+        raise AudioError(str(error)) from None
 
 
 def _header_source(path: str) -> str | bytes:

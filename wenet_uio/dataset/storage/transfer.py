@@ -21,14 +21,17 @@ FINAL = (RefusedError, FileNotFoundError, PermissionError, DriverError)
 """Errors that another attempt would not change."""
 
 
-def version_of(uri: str) -> Version:
+def version_of(uri: str, seconds: float | None = None) -> Version:
     """Ask a store for the version of an object.
+
+    Args:
+        seconds: a shorter deadline, for a question that can be left unanswered.
 
     Raises:
         FileNotFoundError, PermissionError, StorageError: no such object, no access, or no answer until the deadline.
         DriverError: the driver of the scheme is missing; the message names the command that installs it.
     """
-    patience = _Patience(uri)
+    patience = _Patience(uri, seconds)
     while True:
         try:
             return transport(uri).version(uri)
@@ -75,9 +78,10 @@ def _chunks(uri: str, start: int, end: int | None, version: Version) -> Generato
 class _Patience:
     """Back-off between attempts until a deadline; progress moves the deadline."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, seconds: float | None = None) -> None:
         self._uri, self._backoff, self._bytes = uri, Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0
-        self._until = time.monotonic() + deadline()
+        self._seconds = deadline() if seconds is None else min(seconds, deadline())
+        self._until = time.monotonic() + self._seconds
 
     def progress(self, count: int) -> None:
         """Count bytes that arrived.
@@ -87,7 +91,7 @@ class _Patience:
         """
         self._bytes += count
         if self._bytes >= PROGRESS:
-            self._bytes, self._until = 0, time.monotonic() + deadline()
+            self._bytes, self._until = 0, time.monotonic() + self._seconds
             self._backoff.reset()
         elif time.monotonic() > self._until:
             raise ConnectionError(f"only {self._bytes} bytes arrived")
@@ -102,6 +106,6 @@ class _Patience:
         if time.monotonic() + pause > self._until:
             found = " ".join(shown(error).split()) or type(error).__name__
             raise StorageError(
-                f"{shown(self._uri)}: no data received for {deadline():g} s (WENET_UIO_DEADLINE): {found}"
+                f"{shown(self._uri)}: no data received for {self._seconds:g} s (WENET_UIO_DEADLINE): {found}"
             ) from None
         time.sleep(pause)

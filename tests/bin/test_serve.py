@@ -1,0 +1,129 @@
+import asyncio
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+import pytest
+
+from tests.api.conftest import bursts, write_model
+from tests.serve.support.clients import START, of_type
+from wenet_uio.bin import serve
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("serve") / "bursts")
+
+
+@pytest.fixture
+def arguments(monkeypatch, model):
+    """Set the command line: `arguments("--port", "1")`."""
+    return lambda *given: monkeypatch.setattr(sys, "argv", ["serve", "--model", str(model), *given])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--mode", "best"], "best"),
+        (["--certificate", "cert.pem"], "--certificate and --key belong together"),
+        (["--certificate", __file__, "--key", __file__], "no certificate with its key"),
+        (["--token_file", "/dev/null"], "/dev/null: the token is empty"),
+        (["--rule2", "-1"], "silence: expected 0 or more"),
+        (["--max_clients", "0"], "--max_clients: expected above 0, found 0"),
+        (["--chunk_size", "0"], "chunk_size 0"),
+        (["--stream_batch", "0"], "--stream_batch"),
+        (["--partial_mode", "ctc_prefix_beam_search", "--mode", "rnnt_greedy_search"], "rnnt_greedy_search"),
+    ],
+)
+def test_a_wrong_option_is_named_before_anything_is_served(arguments, given, message):
+    arguments("--port", "0", *given)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        serve.main()
+
+
+def test_a_missing_token_file_and_a_port_in_use_are_named(arguments, unused_tcp_socket):
+    arguments("--token_file", "none.txt")
+    with pytest.raises(OSError, match="none.txt"):
+        serve.main()
+    port = unused_tcp_socket.getsockname()[1]
+    arguments("--port", str(port))
+    with pytest.raises(OSError, match=str(port)):
+        serve.main()
+
+
+@pytest.fixture
+def unused_tcp_socket():
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken
+
+
+def self_signed(folder):
+    """A certificate of localhost, and its key."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+            *("-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
+def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at_sigterm(model, tmp_path):
+    """One process for all of this, because each start imports torch."""
+    certificate, key = self_signed(tmp_path)
+    Path(tmp_path / "token").write_text("secret\n")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"),
+            *("--certificate", certificate, "--key", key, "--token_file", tmp_path / "token"),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    try:
+        lines = iter(process.stderr.readline, "")
+        address = next(
+            filter(None, (re.search(r"^serving bursts on (https://127\.0\.0\.1:\d+)$", line) for line in lines))
+        )
+        received, after = asyncio.run(_stream_until_sigterm(address[1], certificate, process))
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        rest = process.stderr.read()
+    assert "Traceback" not in rest
+    final = json.loads(of_type(received, "final_result")[-1]["nbest"])[0]["sentence"]
+    assert final
+    assert received[-1]["type"] == "speech_end"
+    assert after == aiohttp.WSCloseCode.GOING_AWAY
+
+
+async def _stream_until_sigterm(url, certificate, process):
+    context = ssl.create_default_context(cafile=certificate)
+    samples = (bursts() * 32767).astype(np.int16)
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as client,
+        client.ws_connect(url, headers={"Authorization": "Bearer secret"}) as socket,
+    ):
+        await socket.send_json(START)
+        assert (await socket.receive_json())["type"] == "server_ready"
+        await socket.send_bytes(samples.tobytes())
+        received = [await socket.receive_json()]
+        process.send_signal(signal.SIGTERM)
+        received += [json.loads(message.data) async for message in socket]
+        return received, socket.close_code

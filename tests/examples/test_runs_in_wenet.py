@@ -1,0 +1,100 @@
+"""A run of each recipe, opened by the rules of WeNet's reader: no unknown keyword, the same ids, the same texts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.wenet_reader import WenetReader
+from wenet_uio.config import Config, parse_config, save_config
+from wenet_uio.config.named_files import copy_files
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.models import build_model
+from wenet_uio.prepare.list_making import make_raw_list
+from wenet_uio.search import DecodeOptions
+from wenet_uio.search.decode import Search
+from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.search.recognition import recognize
+from wenet_uio.text.symbols import write_symbols
+from wenet_uio.text.tokenizer import build_tokenizer
+from wenet_uio.train.run_config import read_config
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted(path.parent for path in ROOT.glob("examples/*/*/run.sh"))
+MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
+SMALL = [
+    *("encoder_conf.num_blocks=1", "encoder_conf.output_size=32", "encoder_conf.attention_heads=2"),
+    *("decoder_conf.num_blocks=1", "decoder_conf.attention_heads=2", "decoder_conf.linear_units=32"),
+    *("encoder_conf.linear_units=32", "cmvn=null"),
+]
+
+
+def start_run(config_path: Path, folder: Path, units: str, overrides: list[str]) -> Config:
+    """Write the train.yaml of a run into `folder`, as training does; the units are those of the letters `units`."""
+    folder.mkdir(exist_ok=True)
+    write_symbols(folder / "dict.txt", units)
+    config, _ = read_config(config_path, [f"tokenizer_conf.symbol_table_path={folder}/dict.txt", *overrides])
+    save_config(copy_files(config, folder), folder / "train.yaml")
+    return config
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.parent.name)
+def test_wenet_knows_every_keyword_and_the_ids_of_a_run(
+    recipe: Path, golden2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recipe)
+    (default,) = re.findall(r"^config=(\S+)", (recipe / "run.sh").read_text(), re.MULTILINE)
+    config = start_run(recipe / default, tmp_path / "run", "abc", [])
+    reader = WenetReader(tmp_path / "run/train.yaml", golden2 / "wenet_kwargs.yaml")
+    assert (reader.unknown_keywords(), reader.missing_keywords()) == ([], [])
+    with torch.device("meta"):
+        model = build_model(config.model_copy(update={"cmvn": None}))
+    assert reader.ids == (model.blank, model.sos, model.eos)
+    assert reader.values["tokenizer_conf"]["symbol_table_path"] == "units.txt"
+
+
+@pytest.mark.parametrize("conf", sorted(ROOT.glob("examples/fsdd/s0/conf/*.yaml")), ids=lambda conf: conf.stem)
+def test_wenet_knows_every_keyword_of_every_model_of_fsdd(conf: Path, golden2: Path, tmp_path: Path) -> None:
+    start_run(conf, tmp_path / "run", "abc", [])
+    reader = WenetReader(tmp_path / "run/train.yaml", golden2 / "wenet_kwargs.yaml")
+    assert (reader.unknown_keywords(), reader.missing_keywords()) == ([], [])
+
+
+def texts(config: Config, weights: dict[str, torch.Tensor], data_list: Path) -> dict[str, list[str]]:
+    """{mode: texts} of a model."""
+    model, tokenizer = build_model(config), build_tokenizer(config)
+    model.load_state_dict(weights)
+    loader = build_loader(str(data_list), "raw", config, tokenizer, training=False)
+    search = Search(MODES, DecodeOptions(), [])
+    found = recognize(Recogniser(config, tokenizer, model), loader, search, device=torch.device("cpu"))
+    return {mode: [found.texts[mode][key] for key in sorted(found.texts[mode])] for mode in MODES}
+
+
+def test_what_wenet_sees_of_a_run_gives_the_same_texts_of_fsdd_in_all_modes(
+    corpora: Path, golden2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recordings = sorted((corpora / "fsdd/recordings").rglob("*.wav"))[::400]
+    assert make_raw_list([RawLine(path.stem, str(path), "a") for path in recordings], tmp_path / "data.list") == []
+    conf = ROOT / "examples/fsdd/s0/conf/train_u2++_conformer.yaml"
+    config = start_run(conf, tmp_path / "run", "abcdefghij", [*SMALL, "decoder_conf.r_num_blocks=1"])
+    torch.manual_seed(4)
+    weights = build_model(config).state_dict()
+    for name in ("ctc.ctc_lo", "decoder.left_decoder.output_layer", "decoder.left_decoder.embed.0"):
+        torch.nn.init.normal_(weights[f"{name}.weight"], std=1.0)  # tokens that change from frame to frame
+    weights["ctc.ctc_lo.bias"][0] = -5.0  # few blanks
+
+    monkeypatch.chdir(tmp_path / "run")  # WeNet takes the paths of the yaml relative to the working directory
+    view = WenetReader(Path("train.yaml"), golden2 / "wenet_kwargs.yaml").view()
+    expected = texts(config, weights, tmp_path / "data.list")
+    assert texts(parse_config(view, "WeNet's view"), weights, tmp_path / "data.list") == expected
+    assert all(any(found) for found in expected.values()), expected
+
+    last = view["output_dim"] - 1  # WeNet's ids without special_tokens
+    view["tokenizer_conf"]["special_tokens"] = {"<sos>": last, "<eos>": last}
+    others = texts(parse_config(view, "without special_tokens"), weights, tmp_path / "data.list")
+    assert others["attention"] != expected["attention"]
+    assert others["ctc_greedy_search"] == expected["ctc_greedy_search"]

@@ -1,0 +1,52 @@
+"""A server of an untrained model that can stream, and speech-like samples."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import wenet_uio
+from tests.api.conftest import bursts, write_model
+from tests.serve.support.browser import Visitor
+from tests.serve.support.clients import served
+from tests.serve.support.trained_digits import train_model
+from wenet_uio.serve.options import ServeOptions
+
+NO_ENDS = ServeOptions(endpoints={})
+
+
+@pytest.fixture(autouse=True)
+def _without_silero(monkeypatch):
+    """These tests use bursts of noise as speech, which a voice detector refuses."""
+    monkeypatch.setitem(sys.modules, "silero_vad", None)
+
+
+@pytest.fixture(scope="session")
+def recogniser(tmp_path_factory):
+    return wenet_uio.load_model(write_model(tmp_path_factory.mktemp("model") / "bursts"), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def trained(corpora, tmp_path_factory):
+    """Folder of a model that was trained on digits; see trained_digits.py."""
+    return train_model(corpora / "fsdd" / "recordings", tmp_path_factory.mktemp("trained") / "digits")
+
+
+@pytest.fixture(scope="module")
+def server(recogniser):
+    with served(recogniser, NO_ENDS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def speech():
+    """Six seconds with three bursts, int16."""
+    return (bursts() * 32767).astype(np.int16)
+
+
+@pytest.fixture
+def visitor(browser):
+    """Opens pages; `browser` is of the test's module. At the end it checks what the pages asked of the network."""
+    visitor = Visitor(browser)
+    yield visitor
+    visitor.leave()

@@ -1,0 +1,92 @@
+"""A server in a thread, and a client that knows WeNet's WebSocket protocol alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+import numpy as np
+from aiohttp import web
+
+from wenet_uio.bin.serve import url_of
+from wenet_uio.serve.app import Server
+
+START = {"signal": "start", "nbest": 1, "continuous_decoding": True}
+
+
+class Served:
+    """A running server."""
+
+    def __init__(self, url: str, server: Server) -> None:
+        self.url, self.server = url, server
+
+    @property
+    def socket_url(self) -> str:
+        return self.url.replace("http", "ws", 1)
+
+
+@contextmanager
+def served(recogniser: Any, options: Any, name: str = "model", send_buffer: int = 1 << 18) -> Iterator[Served]:
+    """Serve a model on a free port of the loopback address.
+
+    `send_buffer`: bytes that the system keeps for a client that reads nothing.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    server = Server(recogniser, name, options)
+
+    async def start() -> web.AppRunner:
+        runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        await web.SockSite(runner, listening).start()
+        return runner
+
+    runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        yield Served(url_of(runner, False), server)
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def speak(
+    url: str, samples: np.ndarray, start: dict[str, Any] | None = None, *, packet: int = 3200, pause: float = 0.0
+) -> list[dict[str, Any]]:
+    """Send int16 samples as one stream; return all messages of the server."""
+    received: list[dict[str, Any]] = []
+    async with aiohttp.ClientSession() as client, client.ws_connect(url) as connection:
+        await connection.send_json(START if start is None else start)
+
+        async def send() -> None:
+            for place in range(0, len(samples), packet):
+                await connection.send_bytes(samples[place : place + packet].astype("<i2").tobytes())
+                await asyncio.sleep(pause)
+            await connection.send_json({"signal": "end"})
+
+        sending = asyncio.create_task(send())
+        async for message in connection:
+            received.append(json.loads(message.data))
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    return received
+
+
+def of_type(received: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The messages of a type."""
+    return [message for message in received if message.get("type") == kind]
+
+
+def sentences(received: list[dict[str, Any]]) -> list[str]:
+    """The best sentence of each final result."""
+    return [json.loads(message["nbest"])[0]["sentence"] for message in of_type(received, "final_result")]

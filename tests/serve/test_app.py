@@ -1,0 +1,144 @@
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from tests.api.conftest import write_model
+from tests.serve.support.clients import START, of_type, sentences, served, speak
+from wenet_uio import load_model
+from wenet_uio.serve.options import ServeOptions
+
+
+def get(url, **arguments):
+    """(status, headers, text) of a GET request."""
+
+    async def request():
+        async with aiohttp.ClientSession() as client, client.get(url, **arguments) as answer:
+            return answer.status, answer.headers, await answer.text()
+
+    return asyncio.run(request())
+
+
+def metric(server, name, **headers):
+    lines = get(f"{server.url}/metrics", headers=headers)[2].splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+
+
+def test_health_says_what_a_client_must_know(server):
+    status, _, text = get(f"{server.url}/health")
+    health = json.loads(text)
+    assert status == 200
+    assert health["limits"]["max_clients"] == 64
+    del health["limits"]
+    assert health == {
+        "status": "ok",
+        "model": "model",
+        "streaming": True,
+        "reason": "",
+        "sample_rate": 16000,
+        "clients": 0,
+        "needs_token": False,
+    }
+
+
+def test_a_model_with_full_context_streams_windows_and_says_why(tmp_path, speech):
+    whole = load_model(write_model(tmp_path / "whole", use_dynamic_chunk=False, causal=False), device="cpu")
+    with served(whole, ServeOptions(endpoints={})) as server:
+        health = json.loads(get(f"{server.url}/health")[2])
+        received = asyncio.run(speak(server.socket_url, speech, packet=4000, pause=0.1))
+    assert not health["streaming"]
+    assert "full context" in health["reason"] == received[0]["reason"]
+    assert of_type(received, "partial_result")
+    assert sentences(received)[0]
+
+
+def test_metrics_count_streams_audio_and_refusals(recogniser, speech):
+    with served(recogniser, ServeOptions(endpoints={})) as server:
+        asyncio.run(speak(server.socket_url, speech))
+        asyncio.run(speak(server.socket_url, speech[:1], {"signal": "start", "nbest": 0}))
+        assert metric(server, "wenet_uio_streams_total") == 1
+        assert metric(server, "wenet_uio_utterances_total") == 1
+        assert metric(server, "wenet_uio_audio_seconds_total") == pytest.approx(6)
+        assert metric(server, "wenet_uio_step_streams_count") > 1
+        assert metric(server, "wenet_uio_clients") == 0
+        assert metric(server, "process_resident_memory_bytes") > 1e6
+
+
+def test_the_page_may_load_nothing_from_other_hosts(server):
+    status, headers, text = get(f"{server.url}/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert "<html" in text or "<!doctype html>" in text.lower()
+
+
+@pytest.mark.parametrize("path", ["/static/none.js", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/nothing", "/v1"])
+def test_an_unknown_path_is_not_found(server, path):
+    status, _, text = get(server.url + path)
+    assert status == 404
+    assert json.loads(text)["error"]["message"]
+
+
+def test_the_model_is_listed(server):
+    assert json.loads(get(f"{server.url}/v1/models")[2])["data"][0]["id"] == "model"
+
+
+@pytest.fixture(scope="module")
+def guarded(recogniser):
+    options = ServeOptions(endpoints={}, token="secret", origins=("https://friend.example",))
+    with served(recogniser, options) as server:
+        yield server
+
+
+def test_without_the_token_nothing_but_health_and_the_page_is_served(guarded, speech):
+    bearer = {"Authorization": "Bearer secret"}
+    for path in ("/health", "/"):
+        assert get(guarded.url + path)[0] == 200
+    for path in ("/metrics", "/v1/models"):
+        assert get(guarded.url + path)[0] == 401
+        assert get(guarded.url + path, headers={"Authorization": "Bearer wrong"})[0] == 401
+        assert get(guarded.url + path, headers=bearer)[0] == 200
+    for start in (START, START | {"token": "wrong"}, START | {"token": 5}):
+        (refusal,) = asyncio.run(speak(guarded.socket_url, speech, start))
+        assert refusal["status"] == "failed"
+        assert "token" in refusal["message"]
+    assert sentences(asyncio.run(speak(guarded.socket_url, speech, START | {"token": "secret"})))
+
+
+async def post_empty(url, headers):
+    async with aiohttp.ClientSession() as client, client.post(url, data={"a": "b"}, headers=headers) as answer:
+        return answer.status, answer.headers.get("Access-Control-Allow-Origin")
+
+
+def test_pages_of_other_origins_are_refused_unless_they_are_allowed(guarded, speech):
+    url = f"{guarded.url}/v1/audio/transcriptions"
+    bearer = {"Authorization": "Bearer secret"}
+    own = guarded.url
+    for origin, status, allowed in (
+        ("https://evil.example", 401, None),
+        ("null", 401, None),
+        (own, 400, None),  # the form has no file
+        ("https://friend.example", 400, "https://friend.example"),
+    ):
+        assert asyncio.run(post_empty(url, bearer | {"Origin": origin})) == (status, allowed), origin
+
+    async def connect(origin):
+        async with aiohttp.ClientSession() as client:
+            socket = await client.ws_connect(guarded.socket_url, headers={"Origin": origin})
+            await socket.close()
+
+    asyncio.run(connect(own))
+    asyncio.run(connect("https://friend.example"))
+    with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
+        asyncio.run(connect("https://evil.example"))
+
+
+def test_a_browser_may_ask_before_it_sends_a_token_from_an_allowed_origin(guarded):
+    async def ask(origin):
+        headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        url = f"{guarded.url}/v1/audio/transcriptions"
+        async with aiohttp.ClientSession() as client, client.options(url, headers=headers) as answer:
+            return answer.status, answer.headers.get("Access-Control-Allow-Origin")
+
+    assert asyncio.run(ask("https://friend.example")) == (204, "https://friend.example")
+    assert asyncio.run(ask("https://evil.example")) == (401, None)

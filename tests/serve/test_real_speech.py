@@ -1,0 +1,92 @@
+"""Fifty real utterances and a trained model: the server's texts are those of recognize.py and transcribe.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import openai
+import pytest
+import soundfile
+
+import wenet_uio
+from tests.serve.support.clients import START, sentences, served, speak
+from tests.serve.support.trained_digits import RATE, WORDS, speech
+from wenet_uio.bin import recognize, transcribe
+from wenet_uio.serve.options import ServeOptions
+
+UTTERANCES = 50
+FILES = 4
+MODE = "attention_rescoring"
+
+
+@pytest.fixture(scope="module")
+def utterances(corpora, tmp_path_factory):
+    """{path: what was said}: one to five digits each, and a list of them."""
+    folder = tmp_path_factory.mktemp("utterances")
+    random = np.random.default_rng(7)
+    said = {}
+    for number in range(UTTERANCES):
+        digits = tuple(random.integers(10, size=1 + number % 5))
+        samples = speech(corpora / "fsdd" / "recordings", digits, random).numpy().round().astype(np.int16)
+        path = folder / f"u{number:02d}.wav"
+        soundfile.write(path, samples, RATE, subtype="PCM_16")
+        said[path] = " ".join(WORDS[digit] for digit in digits)
+    lines = [{"key": path.stem, "wav": str(path), "txt": text} for path, text in said.items()]
+    (folder / "data.list").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return said
+
+
+@pytest.fixture(scope="module")
+def home(trained):
+    with served(wenet_uio.load_model(trained, device="cpu"), ServeOptions(endpoints={})) as running:
+        yield running
+
+
+def recognized(monkeypatch, model, data_list, result_dir):
+    """{key: text} of recognize.py, chunk by chunk."""
+    files = ["--config", model / "train.yaml", "--checkpoint", model / "final.pt", "--test_data", data_list]
+    chunks = ["--simulate_streaming", "--decoding_chunk_size", 16]
+    arguments = [*files, *chunks, "--modes", MODE, "--result_dir", result_dir, "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["recognize.py", *map(str, arguments)])
+    recognize.main()
+    lines = Path(result_dir, MODE, "text").read_text(encoding="utf-8").splitlines()
+    return dict((line.split(maxsplit=1) + [""])[:2] for line in lines)
+
+
+def streamed(url, paths):
+    """The texts of all files, which are streamed at once: {key: text}."""
+
+    async def together():
+        return await asyncio.gather(*[speak(url, soundfile.read(path, dtype="int16")[0], START) for path in paths])
+
+    received = asyncio.run(together())
+    return {path.stem: " ".join(sentences(each)) for path, each in zip(paths, received, strict=True)}
+
+
+def test_texts_of_fifty_streams_at_once_are_those_of_recognize_with_the_same_chunks(
+    home, trained, utterances, monkeypatch, tmp_path
+):
+    data_list = next(iter(utterances)).with_name("data.list")
+    expected = recognized(monkeypatch, trained, data_list, tmp_path)
+    assert streamed(home.socket_url, list(utterances)) == expected
+    # The model has heard eight utterances: it is often wrong, but texts of its own words have the length of what was said.
+    assert sum(len(expected[path.stem].split()) for path in utterances) > UTTERANCES
+    assert len(set(expected.values())) > UTTERANCES / 2
+
+
+def test_texts_of_recordings_are_those_of_transcribe(home, trained, utterances, monkeypatch, capsys):
+    paths = list(utterances)[-FILES:]
+    monkeypatch.setattr(
+        sys, "argv", ["transcribe.py", "--model", str(trained), "--device", "cpu", "--format", "json", *map(str, paths)]
+    )
+    assert transcribe.main() == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    expected = [" ".join(passage["text"] for passage in each["passages"]) for each in printed]
+    client = openai.OpenAI(base_url=f"{home.url}/v1", api_key="none", max_retries=0)
+    found = [client.audio.transcriptions.create(model="any", file=path) for path in paths]
+    assert [each.text for each in found] == expected
+    assert all(expected)

@@ -1,0 +1,294 @@
+import asyncio
+import json
+import socket as sockets
+import time
+
+import aiohttp
+import numpy as np
+import pytest
+import torch
+
+from tests.serve.support.clients import START, of_type, sentences, served, speak
+from wenet_uio.dataset.chain.waveform import resample
+from wenet_uio.search.endpoint import EndpointRule
+from wenet_uio.serve.options import Limits, ServeOptions
+
+
+def streamed(recogniser, samples, **options):
+    """The text of the stream of the Python interface."""
+    stream = recogniser.stream(mode="attention_rescoring", **options)
+    stream.accept(samples)
+    return stream.finish().text
+
+
+async def replies(url, *messages):
+    """Send messages (dict, str or bytes); return all replies."""
+    async with aiohttp.ClientSession() as client, client.ws_connect(url) as socket:
+        for message in messages:
+            if isinstance(message, bytes):
+                await socket.send_bytes(message)
+            else:
+                await socket.send_str(message if isinstance(message, str) else json.dumps(message))
+        return [json.loads(reply.data) async for reply in socket]
+
+
+def test_a_stream_has_the_messages_of_the_protocol_and_the_text_of_the_python_interface(server, recogniser, speech):
+    received = asyncio.run(speak(server.socket_url, speech))
+    kinds = [message["type"] for message in received]
+    assert kinds[0] == "server_ready"
+    assert kinds[-2:] == ["final_result", "speech_end"]
+    assert set(kinds[1:-2]) == {"partial_result"}
+    assert all(message["status"] == "ok" for message in received)
+    assert sentences(received) == [streamed(recogniser, speech)] != [""]
+    final = json.loads(received[-2]["nbest"])[0]
+    assert [piece["word"] for piece in final["word_pieces"]] == final["sentence"].split()
+    for piece, word in zip(final["word_pieces"], received[-2]["segment"]["words"], strict=True):
+        assert (piece["start"], piece["end"]) == (round(1000 * word["start"]), round(1000 * word["end"]))
+    assert received[-2]["segment"]["cues"][0].keys() == {"start", "end", "text"}
+
+
+def test_the_size_of_packets_changes_nothing(server, speech):
+    texts = {sentences(asyncio.run(speak(server.socket_url, speech, packet=packet)))[0] for packet in (7, 801, 96000)}
+    assert len(texts) == 1
+
+
+def test_n_best_texts_are_different_and_the_first_is_the_best(server, speech):
+    received = asyncio.run(speak(server.socket_url, speech, {"signal": "start", "nbest": 3}))
+    final = json.loads(of_type(received, "final_result")[-1]["nbest"])
+    assert len({each["sentence"] for each in final}) == 3
+    assert final[0]["sentence"] == sentences(asyncio.run(speak(server.socket_url, speech)))[0]
+    assert [set(each) for each in final] == [{"sentence", "word_pieces"}, {"sentence"}, {"sentence"}]
+
+
+def test_another_sample_rate_is_resampled(server, recogniser, speech):
+    low = resample(torch.from_numpy(speech).float(), 16000, 8000).round().to(torch.int16).numpy()
+    received = asyncio.run(speak(server.socket_url, low, START | {"sample_rate": 8000}))
+    assert received[0]["sample_rate"] == 8000
+    assert sentences(received) == [streamed(recogniser, low, sample_rate=8000)]
+
+
+def test_hot_words_of_a_client_change_its_texts_alone(server, recogniser, speech):
+    words = {"hot_words": ["hag", "g h"], "hot_word_score": 20}
+
+    async def both():
+        return await asyncio.gather(
+            speak(server.socket_url, speech, START | words), speak(server.socket_url, speech, START)
+        )
+
+    hot, plain = (sentences(received) for received in asyncio.run(both()))
+    assert hot == [streamed(recogniser, speech, hot_words=words["hot_words"], hot_word_score=20)]
+    assert plain == [streamed(recogniser, speech)] != hot
+
+
+def test_clients_at_once_get_the_texts_that_each_gets_alone(server, speech):
+    others = [speech, speech[::-1].copy(), speech[: len(speech) // 3], (speech * 0.3).astype(np.int16)] * 4
+    alone = [sentences(asyncio.run(speak(server.socket_url, samples))) for samples in others[:4]]
+
+    async def together():
+        return await asyncio.gather(*[speak(server.socket_url, samples, packet=1600) for samples in others])
+
+    assert [sentences(received) for received in asyncio.run(together())] == alone * 4
+
+
+@pytest.mark.parametrize("samples", [0, 1, 100, 400])
+def test_an_empty_or_very_short_stream_ends_with_an_empty_text(server, samples):
+    received = asyncio.run(speak(server.socket_url, np.zeros(samples, np.int16)))
+    assert [message["type"] for message in received] == ["server_ready", "final_result", "speech_end"]
+    assert sentences(received) == [""]
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (["hello"], "must be JSON"),
+        (["[" * 100_000], "must be JSON"),
+        ([["start"]], '"signal": "start"'),
+        ([{"signal": "stop"}], '"signal": "start"'),
+        ([b"\0\0"], "start comes before audio"),
+        ([{"signal": "end"}], "start comes before the signal end"),
+        ([START, START], "second signal start"),
+        ([START, b"\0\0\0"], "16-bit samples, found a message of 3 bytes"),
+        ([START | {"nbest": 0}], "nbest: expected a whole number from 1"),
+        ([START | {"nbest": 1.5}], "nbest: expected a whole number"),
+        ([START | {"nbest": "many"}], "nbest: expected a number"),
+        ([START | {"sample_rate": 10}], "sample_rate: expected a whole number from 4000"),
+        (['{"signal": "start", "sample_rate": 1e999}'], "sample_rate: expected a number"),
+        ([START | {"continuous_decoding": "yes"}], "continuous_decoding: expected true or false"),
+        ([START | {"hot_words": 3}], "hot_words: expected a list"),
+        ([START | {"hot_words": ["x"] * 1001}], "at most 1000 phrases"),
+        ([START | {"hot_words": ["xyz"]}], "the units can spell no phrase"),
+        ([START | {"hot_words": ["a"], "hot_word_score": "high"}], "hot_word_score: expected a number"),
+    ],
+)
+def test_a_wrong_message_is_answered_with_the_reason(server, sent, message):
+    *_, last = asyncio.run(replies(server.socket_url, *sent))
+    assert last["status"] == "failed"
+    assert message in last["message"]
+
+
+def test_unknown_fields_and_a_float_of_whole_value_are_taken(server, speech):
+    start = {
+        "signal": "start",
+        "nbest": 1.0,
+        "continuous_decoding": True,
+        "reserved": {"of": "others"},
+        "hot_words": None,
+    }
+    assert sentences(asyncio.run(speak(server.socket_url, speech, start)))
+
+
+@pytest.fixture(scope="module")
+def strict(recogniser):
+    limits = Limits(max_clients=2, max_message_bytes=4096, max_seconds=3, idle_seconds=0.5, queue_seconds=1)
+    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
+        yield running
+
+
+def test_too_much_audio_is_refused_and_the_reason_is_sent(strict, speech):
+    received = asyncio.run(speak(strict.socket_url, speech, packet=1600))
+    assert received[-1] == {"status": "failed", "message": "a stream may have 3 s of audio; connect again"}
+
+
+def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(strict, speech):
+    (refusal,) = asyncio.run(replies(strict.socket_url))
+    assert refusal == {"status": "failed", "message": "no message for 0.5 s"}
+    assert asyncio.run(replies(strict.socket_url, START))[-1] == refusal
+    assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
+
+
+def test_a_message_that_is_too_large_closes_the_connection(strict):
+    async def close_code():
+        async with aiohttp.ClientSession() as client, client.ws_connect(strict.socket_url) as socket:
+            await socket.send_json(START)
+            await socket.send_bytes(bytes(5000))
+            async for _ in socket:
+                pass
+            return socket.close_code
+
+    assert asyncio.run(close_code()) == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+
+
+def test_one_client_too_many_is_refused_and_served_later(strict, speech):
+    async def three():
+        async with aiohttp.ClientSession() as client:
+            first, second = [await client.ws_connect(strict.socket_url) for _ in range(2)]
+            refused = await replies(strict.socket_url)
+            await first.close()
+            await second.close()
+        return refused
+
+    assert asyncio.run(three()) == [{"status": "failed", "message": "2 clients are connected; try again later"}]
+    assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
+
+
+def until(condition):
+    """Wait up to 20 s for a condition; return whether it holds."""
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+def raw_socket(url, receive_buffer=65536):
+    """A connection after the handshake, as a plain socket."""
+    host, _, port = url.removeprefix("ws://").partition(":")
+    raw = sockets.socket()
+    raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, receive_buffer)
+    raw.connect((host, int(port)))
+    raw.sendall(
+        f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+    assert b"101" in raw.recv(4096)
+    return raw
+
+
+def frame(opcode, content):
+    """A masked frame of a client; the mask is zeros."""
+    size = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + len(content).to_bytes(2, "big")
+    return bytes([0x80 | opcode]) + size + bytes(4) + content
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\xff" * 100,  # reserved bits
+        b"\x82\x7f" + b"\xff" * 8,  # 2^64 - 1 bytes
+        b"\x82\x05hello",  # without a mask
+        b"\x81\x84\0\0\0\0\xff\xfe\xfd\xfc",  # text that is not utf-8
+        frame(1, b'{"signal": "start"}') + b"\x02\xfe\x10\x00",  # begins a message and vanishes
+        frame(8, b"\x03"),  # a close frame of one byte
+        b"\0" * 1000,
+        b"",
+    ],
+)
+def test_malformed_frames_and_vanished_clients_harm_no_other(server, speech, sent):
+    expected = sentences(asyncio.run(speak(server.socket_url, speech)))
+
+    async def meanwhile():
+        stream = asyncio.create_task(speak(server.socket_url, speech, packet=3200, pause=0.01))
+        for _ in range(20):
+            raw = await asyncio.to_thread(raw_socket, server.socket_url)
+            raw.sendall(sent)
+            raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset the connection
+            raw.close()
+        return await stream
+
+    assert sentences(asyncio.run(meanwhile())) == expected
+
+
+def test_a_client_that_reads_nothing_is_disconnected_and_delays_nobody(recogniser, speech):
+    rules = {"often": EndpointRule(needs_words=False, silence=0.0, length=0.3)}
+    options = ServeOptions({"beam_size": 100}, endpoints=rules, limits=Limits(send_seconds=0.5))
+    with served(recogniser, options, send_buffer=4096) as running:
+        raw = raw_socket(running.socket_url, receive_buffer=2048)
+        raw.sendall(frame(1, json.dumps(START | {"nbest": 100}).encode()))
+        for _ in range(20):
+            raw.sendall(frame(2, speech[:30000].astype("<i2").tobytes()))
+        assert sentences(asyncio.run(speak(running.socket_url, speech)))
+        assert until(lambda: not running.server._sessions)
+        raw.close()
+        refused = vars(running.server)["_metrics"].refused.labels("send_seconds")
+        assert refused._value.get() == 1
+
+
+def test_more_audio_than_may_wait_slows_the_client_down_and_loses_nothing(recogniser, speech):
+    limits = Limits(queue_seconds=0.1)
+    expected = sentences(asyncio.run(_speak_to(recogniser, Limits(), np.tile(speech, 3))))
+    assert sentences(asyncio.run(_speak_to(recogniser, limits, np.tile(speech, 3)))) == expected
+
+
+async def _speak_to(recogniser, limits, samples):
+    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
+        return await speak(running.socket_url, samples)
+
+
+def test_utterances_end_at_pauses_and_a_stream_goes_on_if_it_is_continuous(recogniser, speech):
+    rules = {"rule3": EndpointRule(needs_words=False, silence=0.0, length=2.0)}
+    with served(recogniser, ServeOptions(endpoints=rules)) as running:
+        several = asyncio.run(speak(running.socket_url, speech))
+        one = asyncio.run(speak(running.socket_url, speech, {"signal": "start"}, packet=96000))
+        end = START | {"continuous_decoding": False}
+        early = asyncio.run(speak(running.socket_url, speech, end, pause=0.01))
+    finals = of_type(several, "final_result")
+    assert len(finals) > 1
+    assert all(sentences(several))
+    starts = [final["segment"]["start"] for final in finals]
+    assert starts == sorted(set(starts))
+    for received in (one, early):
+        assert sentences(received) == sentences(several)[:1]
+        assert [message["type"] for message in received[-2:]] == ["final_result", "speech_end"]
+
+
+def test_a_vanished_client_leaves_nothing_behind(server, speech):
+    async def vanish():
+        async with aiohttp.ClientSession() as client:
+            for _ in range(10):
+                socket = await client.ws_connect(server.socket_url)
+                await socket.send_json(START)
+                await socket.send_bytes(speech.astype("<i2").tobytes())
+                socket._response.connection.transport.abort()
+
+    asyncio.run(vanish())
+    assert until(lambda: not server.server._sessions)
+    assert until(lambda: not server.server._engine._streams)

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Serve a trained model: a page to speak to, streams over WebSockets, recordings over HTTP.
+
+    python -m wenet_uio.bin.serve --model exp/conformer
+    python -m wenet_uio.bin.serve --model exp/conformer --host 0.0.0.0 --certificate c.pem --key k.pem --token_file t
+
+One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST /v1/audio/transcriptions, /health and
+/metrics. Streams of all clients are encoded together. SIGTERM and Ctrl-C finish open utterances first. No audio is
+written to a disk. The protocol and the limits are described in wenet_uio/serve/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import ssl
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from aiohttp import web
+
+from wenet_uio.api.load import load_model
+from wenet_uio.cli import run
+from wenet_uio.search import MODES, check_modes
+from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
+from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
+from wenet_uio.search.recogniser import add_trust_code
+from wenet_uio.serve.app import Server
+from wenet_uio.serve.options import Limits, ServeOptions
+from wenet_uio.train.distributed import World, use_cpu_threads
+
+TOKEN = "WENET_UIO_SERVE_TOKEN"
+"""Environment variable with the token of the server."""
+PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
+
+log = logging.getLogger(__name__)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, metavar="DIR", help="folder of a run, or a model in WeNet's layout")
+    parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
+    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+    parser.add_argument(
+        "--mode",
+        help=f"{', '.join(MODES)} (default: recordings as in transcribe.py; final texts of streams by "
+        "attention_rescoring if the model can)",
+    )
+    _add_network_options(parser.add_argument_group("network"))
+    _add_stream_options(parser.add_argument_group("streams"))
+    _add_limits(parser.add_argument_group("limits"))
+    add_trust_code(parser)
+    add_decode_options(parser)
+    return parser.parse_args()
+
+
+def _add_network_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all (%(default)s)")
+    group.add_argument("--port", type=int, default=10086, help="0: any free port (%(default)s)")
+    group.add_argument("--certificate", metavar="FILE", help="TLS certificate chain (PEM); https and wss")
+    group.add_argument("--key", metavar="FILE", help="private key of the certificate (PEM)")
+    group.add_argument("--token_file", metavar="FILE", help=f"file with the token that clients need (or ${TOKEN})")
+    group.add_argument(
+        "--allow_origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="pages of this origin may use the server, such as https://example.org; *: all (default: its own page)",
+    )
+
+
+def _add_stream_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--chunk_size", type=int, help="encoder frames of a chunk (default: that of the model, or 16)")
+    group.add_argument("--left_chunks", type=int, default=-1, help="chunks seen to the left; -1: all (%(default)s)")
+    group.add_argument(
+        "--partial_mode", choices=PARTIAL_MODES, default=PARTIAL_MODES[0], help="search of partial texts (%(default)s)"
+    )
+    group.add_argument("--stream_batch", type=int, default=32, help="most streams encoded together (%(default)s)")
+    group.add_argument(
+        "--rule1",
+        type=float,
+        default=WENET_RULES["rule1"].silence,
+        help="silence without words, s; 0: off (%(default)s)",
+    )
+    group.add_argument(
+        "--rule2", type=float, default=WENET_RULES["rule2"].silence, help="silence after words, s; 0: off (%(default)s)"
+    )
+    group.add_argument(
+        "--rule3", type=float, default=WENET_RULES["rule3"].length, help="longest utterance, s; 0: off (%(default)s)"
+    )
+
+
+def _add_limits(group: argparse._ArgumentGroup) -> None:
+    for each in fields(Limits):
+        default = each.default
+        group.add_argument(
+            f"--{each.name}", type=type(default), default=default, help=f"{HELP[each.name]} (%(default)s)"
+        )
+
+
+HELP = {
+    "max_clients": "WebSockets at once",
+    "max_uploads": "recordings in work or waiting",
+    "max_message_bytes": "size of a message of a WebSocket",
+    "max_upload_bytes": "size of a recording",
+    "max_seconds": "seconds of audio of a stream or recording",
+    "idle_seconds": "seconds without a message before a client is disconnected",
+    "queue_seconds": "seconds of audio of a stream that may wait",
+    "send_seconds": "seconds for which a client may accept no result",
+    "grace_seconds": "seconds for open utterances after SIGTERM",
+}
+
+
+def main() -> int:
+    """Serve until SIGTERM or SIGINT."""
+    args = parse_arguments()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    context, options = tls_of(args), options_of(args)
+    use_cpu_threads(World.from_environment(args.device))
+    recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
+    server = Server(recogniser, Path(args.model).resolve().name, options)
+    server.warm_up()
+    asyncio.run(serve(server, args.host, args.port, context))
+    return 0
+
+
+def options_of(args: argparse.Namespace) -> ServeOptions:
+    """The options of the command line.
+
+    Raises:
+        ValueError: a value is out of range.
+        OSError: a file cannot be read.
+    """
+    if args.mode is not None:
+        check_modes([args.mode])
+    rules = {
+        "rule1": EndpointRule(needs_words=False, silence=args.rule1) if args.rule1 else None,
+        "rule2": EndpointRule(needs_words=True, silence=args.rule2) if args.rule2 else None,
+        "rule3": EndpointRule(needs_words=False, silence=0.0, length=args.rule3) if args.rule3 else None,
+    }
+    return ServeOptions(
+        transcribing={"mode": args.mode, **asdict(scorer_options(args)), "decoding": asdict(decode_options(args))},
+        streaming={name: getattr(args, name) for name in ("chunk_size", "left_chunks", "partial_mode")},
+        endpoints={name: rule for name, rule in rules.items() if rule is not None},
+        stream_batch=args.stream_batch,
+        limits=Limits(**{each.name: getattr(args, each.name) for each in fields(Limits)}),
+        token=token_of(args.token_file),
+        origins=tuple(args.allow_origin),
+    )
+
+
+def token_of(file: str | None) -> str | None:
+    """The token in the file, or in the environment; None: no token is needed.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the token is empty.
+    """
+    token = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN)
+    if token == "":
+        raise ValueError(f"{file or TOKEN}: the token is empty")
+    return token
+
+
+def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
+    """The certificate and its key; None: no TLS.
+
+    Raises:
+        ValueError: one of both is missing, or they do not fit.
+        OSError: a file cannot be read.
+    """
+    if not args.certificate and not args.key:
+        return None
+    if not (args.certificate and args.key):
+        raise ValueError("--certificate and --key belong together")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(args.certificate, args.key)
+    except ssl.SSLError as error:
+        raise ValueError(f"{args.certificate}, {args.key}: no certificate with its key ({error.reason})") from None
+    return context
+
+
+async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what is open."""
+    runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port, ssl_context=context)
+        await site.start()
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        log.info("serving %s on %s", server.name, url_of(runner, context is not None))
+        await stopping.wait()
+        log.info("stopping: open utterances are finished")
+        await site.stop()
+        await server.finish()
+    finally:
+        await runner.cleanup()
+
+
+def url_of(runner: web.AppRunner, is_secure: bool) -> str:
+    """Where the page is; an address for a browser on this machine if the server listens on all."""
+    host, port = runner.addresses[0][:2]
+    if host in ("0.0.0.0", "::"):
+        host = "localhost"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if is_secure else 'http'}://{shown}:{port}"
+
+
+if __name__ == "__main__":
+    run(main)

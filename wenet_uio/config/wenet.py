@@ -1,0 +1,259 @@
+"""WeNet's yaml files: keys that only they have, and a train.yaml that WeNet reads.
+
+WeNet passes most sections to a function as keyword arguments, so it fails on a key that it does not know. It reads the
+top level, dataset_conf, batch_conf and tokenizer_conf by name and ignores further keys there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from wenet_uio.config.base import ConfigError
+
+if TYPE_CHECKING:
+    from wenet_uio.config.config import Config
+
+OWN = "wenet_uio"
+"""Top-level key for the keys of sections that WeNet does not know; WeNet ignores it."""
+_MODULES = ("layer_norm_type", "n_kv_head", "head_dim", "mlp_type", "mlp_bias", "n_expert", "n_expert_activated")
+OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("dataset_conf", "filter_conf"): ("min_duration", "max_duration", "min_tps", "max_tps"),
+    ("dataset_conf", "fbank_conf"): (
+        "low_freq",
+        "high_freq",
+        "preemphasis_coefficient",
+        "remove_dc_offset",
+        "snip_edges",
+    ),
+    ("dataset_conf", "mfcc_conf"): (
+        "window_type",
+        "preemphasis_coefficient",
+        "remove_dc_offset",
+        "snip_edges",
+        "cepstral_lifter",
+    ),
+}
+"""{section: keys that WeNet's function for this section does not take}."""
+LATE_KEYS: dict[str, tuple[str, ...]] = {
+    "encoder_conf": (*_MODULES, "conv_inner_factor", "positionwise_conv_kernel_size", "final_norm", "concat_after"),
+    "decoder_conf": (
+        *_MODULES,
+        "input_layer",
+        "src_attention",
+        "use_output_layer",
+        "src_query_bias",
+        "src_key_bias",
+        "src_value_bias",
+    ),
+    "model_conf": ("apply_non_blank_embedding", "delay_penalty", "warmup_steps", "lm_only_scale", "am_only_scale"),
+}
+"""{section: keys that not all versions of WeNet take, and that a train.yaml has only with values other than the
+defaults}."""
+WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
+    ("collate_conf",),
+    ("raw_wav",),
+    ("lfmmi_dir",),
+    ("syncbn",),
+    ("dataset_conf", "syncbn"),
+    ("dataset_conf", "split_with_space"),
+    ("dataset_conf", "language_conf"),
+    ("dataset_conf", "speaker_conf"),
+    ("tokenizer_conf", "connect_symbol"),
+)
+"""Keys of WeNet's files that change nothing here."""
+OTHER_PARTS: dict[str, tuple[str, ...]] = {
+    "model": (
+        "ctl_model",
+        "whisper",
+        "firered",
+        "k2_model",
+        "paraformer",
+        "sensevoice_small",
+        "bestrq_model",
+        "w2vbert_model",
+        "wav2vec_model",
+    ),
+    "encoder": (
+        "efficientConformer",
+        "dual_transformer",
+        "dual_conformer",
+        "sanm_encoder",
+        "sanm_encoder_with_tp",
+        "firered_conformer",
+    ),
+    "decoder": ("sanm_decoder",),
+    "predictor": ("cif_predictor", "paraformer_predictor"),
+    "tokenizer": ("whisper", "paraformer", "sentencepiece"),
+}
+"""{key: names of WeNet's parts that do not exist here}."""
+OF_2021 = {
+    "max_length": "filter_conf",
+    "min_length": "filter_conf",
+    "token_max_length": "filter_conf",
+    "token_min_length": "filter_conf",
+    "batch_type": "batch_conf",
+    "batch_size": "batch_conf",
+    "max_frames_in_batch": "batch_conf",
+}
+"""{key of dataset_conf in 2021: section that has the key today}."""
+
+log = logging.getLogger(__name__)
+
+
+def refuse_other_parts(values: Mapping[str, Any], where: str, known: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a config that names parts of WeNet that do not exist here.
+
+    Args:
+        known: {key: names of the parts that exist here}.
+
+    Raises:
+        ConfigError: one line with these parts. Their keys are not checked, because they are unknown too.
+    """
+    others = [key for key, names in OTHER_PARTS.items() if isinstance(values.get(key), str) and values[key] in names]
+    if others:
+        named = "; ".join(f"{key}: {values[key]} (known: {', '.join(known[key])})" for key in others)
+        raise ConfigError(f"{where}: WeNet's parts that do not exist here: {named}")
+
+
+def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Convert the content of a yaml, of any version of WeNet or of this project, to the keys of Config.
+
+    The log has one line with the keys that change nothing here.
+
+    Args:
+        values: content of the yaml; it is not changed.
+        where: beginning of messages, such as the path of the yaml.
+
+    Raises:
+        ConfigError: `wenet_uio` is no section.
+    """
+    values = deepcopy(values)
+    own = values.pop(OWN, {})
+    if not isinstance(own, dict):
+        raise ConfigError(f"{where}: {OWN}: expected sections with keys, found {own!r}")
+    _merge(values, own)
+    if _has_keys_of_2021(values):
+        _renew_dataset(values)
+    _move_cmvn(values)
+    _move_split_with_space(values)
+    dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
+    if dropped:
+        log.warning("%s: keys of WeNet that change nothing here: %s", where, ", ".join(dropped))
+    return values
+
+
+def to_wenet(config: Config) -> dict[str, Any]:
+    """The content of a train.yaml that WeNet reads; `from_wenet` is the inverse.
+
+    Keys that WeNet does not know are left out where they have their default. The others go to the section `wenet_uio`,
+    so WeNet computes as if they had their defaults. At the top level a key is left out if it is null by default and
+    null.
+    """
+    dump = config.model_dump(mode="json")
+    top = type(config).model_fields
+    values: dict[str, Any] = {
+        key: value for key, value in dump.items() if value is not None or top[key].default is not None
+    }
+    for section, names in LATE_KEYS.items():
+        values[section] |= _set_apart(config, values, (section,), names)
+    own: dict[str, Any] = {}
+    for path, names in OWN_KEYS.items():
+        if kept := _set_apart(config, values, path, names):
+            own.setdefault(path[0], {})[path[1]] = kept
+    if config.model == "asrmodel":
+        values["model"] = "asr_model"
+    return values | ({OWN: own} if own else {})
+
+
+def add_last_id(values: dict[str, Any], where: str) -> None:
+    """Add <sos> and <eos> to the yaml of a trained model of WeNet that has no special_tokens, in place.
+
+    WeNet then takes the last id, whatever units.txt says. A train.yaml of this project always has the key.
+    """
+    size = values.get("output_dim") or values.get("vocab_size")
+    tokenizer = values.setdefault("tokenizer_conf", {})
+    if isinstance(size, int) and isinstance(tokenizer, dict) and "special_tokens" not in tokenizer:
+        tokenizer["special_tokens"] = {"<sos>": size - 1, "<eos>": size - 1}
+        log.info("%s: no special_tokens, so <sos> and <eos> are the last id %d, as in WeNet", where, size - 1)
+
+
+def _set_apart(config: Config, values: dict[str, Any], path: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
+    """Remove the keys `names` of the section at `path` from `values`, in place; those without their default."""
+    section, conf = values, config
+    for key in path:
+        section, conf = section[key], getattr(conf, key)
+    fields = type(conf).model_fields
+    found = {name: section.pop(name) for name in names if name in section}
+    return {name: value for name, value in found.items() if getattr(conf, name) != fields[name].default}
+
+
+def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add the keys of `more` to `values` in place, and those of its sections to the sections there."""
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(values.get(key), dict):
+            _merge(values[key], value)
+        else:
+            values[key] = value
+
+
+def _has_keys_of_2021(values: Mapping[str, Any]) -> bool:
+    dataset = values.get("dataset_conf")
+    return isinstance(dataset, dict) and any(key in dataset for key in OF_2021)
+
+
+def _renew_dataset(values: dict[str, Any]) -> None:
+    """Convert dataset_conf and collate_conf of 2021 to the dataset_conf of today, in place."""
+    dataset = values["dataset_conf"]
+    for key, section in OF_2021.items():
+        if key in dataset:
+            dataset.setdefault(section, {})[key] = dataset.pop(key)
+    collate = values.pop("collate_conf", None)
+    if isinstance(collate, dict):
+        _move_collate(collate, dataset)
+
+
+def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
+    """Move what collate_conf of 2021 has to dataset_conf, in place; keys that are there stay."""
+    for key in ("spec_aug", "speed_perturb", "spec_sub", "spec_sub_conf"):
+        if key in collate:
+            dataset.setdefault(key, collate[key])
+    masks = {key: value for key, value in (collate.get("spec_aug_conf") or {}).items() if key != "warp_for_time"}
+    dataset.setdefault("spec_aug_conf", masks)
+    features = collate.get("feature_extraction_conf") or {}
+    kind = features.get("feature_type", "fbank")
+    names = {"mel_bins": "num_mel_bins", "frame_length": "frame_length", "frame_shift": "frame_shift"}
+    conf = {new: features[old] for old, new in names.items() if old in features}
+    conf["dither"] = (collate.get("wav_distortion_conf") or {}).get("wav_dither", 0.0)
+    dataset.setdefault("feats_type", kind)
+    dataset.setdefault(f"{kind}_conf", conf)
+
+
+def _move_cmvn(values: dict[str, Any]) -> None:
+    """Move `cmvn_file` and `is_json_cmvn`, which WeNet wrote at the top until 2023, to cmvn_conf, in place."""
+    given = {key: values.pop(key) for key in ("cmvn_file", "is_json_cmvn") if key in values}
+    if given.get("cmvn_file") and values.get("cmvn_conf") is None:
+        values["cmvn"] = "global_cmvn"
+        values["cmvn_conf"] = given
+    conf = values.get("cmvn_conf")
+    if isinstance(conf, dict) and conf.get("is_json_cmvn", True) is None:  # as WeNet writes it without CMVN
+        del conf["is_json_cmvn"]
+
+
+def _move_split_with_space(values: dict[str, Any]) -> None:
+    """Move `split_with_space`, which was in dataset_conf before there was tokenizer_conf, in place."""
+    dataset = values.get("dataset_conf")
+    if isinstance(dataset, dict) and "split_with_space" in dataset and values.get("tokenizer_conf") is None:
+        values["tokenizer_conf"] = {"split_with_space": dataset.pop("split_with_space")}
+
+
+def _drop(values: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Remove the key at `path`, in place; whether it was there."""
+    section: Any = values
+    for key in path[:-1]:
+        section = section.get(key)
+        if not isinstance(section, dict):
+            return False
+    return section.pop(path[-1], section) is not section

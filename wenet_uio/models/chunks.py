@@ -1,0 +1,118 @@
+"""Encode streams chunk by chunk: one stream alone, or the next chunks of several streams together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from wenet_uio.models.encoder import Encoder
+
+Caches = tuple[torch.Tensor, torch.Tensor]
+"""att_cache and cnn_cache of a stream, see Encoder.forward_chunk."""
+
+
+class ChunkEncoder:
+    """Encodes the features of one utterance chunk by chunk, as they arrive."""
+
+    def __init__(self, encoder: Encoder, chunk_size: int, num_left_chunks: int) -> None:
+        """Start an utterance.
+
+        Args:
+            chunk_size: encoder frames of a chunk.
+            num_left_chunks: chunks seen before the current chunk; negative: all.
+        """
+        self.encoder = encoder
+        embed = encoder.embed
+        self._shift, self._window = chunk_size * embed.subsampling_rate, embed.right_context + 1
+        self._whole = self._shift - embed.subsampling_rate + self._window
+        self.required_cache_size = chunk_size * num_left_chunks
+        self._feats: torch.Tensor | None = None
+        self._ended = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Start another utterance with the next chunk; features that wait belong to it."""
+        empty = next(self.encoder.parameters()).new_zeros(0, 0, 0, 0)
+        self.caches: Caches = (empty, empty)
+        self.offset = 0
+
+    def put(self, feats: torch.Tensor) -> None:
+        """Add features (1, T, F)."""
+        self._feats = feats if self._feats is None else torch.cat((self._feats, feats), dim=1)
+
+    def end(self) -> None:
+        """No features follow: the frames that remain after the last whole chunk make a shorter chunk."""
+        self._ended = True
+
+    @property
+    def missing(self) -> int:
+        """Feature frames that the next chunk needs and that are not there yet; 0: `encode_chunks` can encode it."""
+        waiting = 0 if self._feats is None else self._feats.size(1)
+        return max(0, (self._window if self._ended else self._whole) - waiting)
+
+    def next_chunk(self) -> torch.Tensor:
+        """Features (1, T, F) of the next chunk."""
+        assert self._feats is not None, "the caller looks at `missing`"
+        return self._feats[:, : self._whole]
+
+    def move_on(self, frames: int, caches: Caches) -> None:
+        """The next chunk was encoded to `frames` encoder frames."""
+        assert self._feats is not None, "next_chunk was called"
+        self._feats = self._feats[:, self._shift :]
+        self.caches = caches
+        self.offset += frames
+
+    def accept(self, feats: torch.Tensor, *, last: bool) -> torch.Tensor:
+        """Add features (1, T, F), and encode the chunks that are complete -> (1, T', D).
+
+        With `last` the utterance ends: the frames that remain are encoded as a shorter chunk.
+        """
+        self.put(feats)
+        if last:
+            self.end()
+        outputs = []
+        while not self.missing:
+            outputs += encode_chunks([self])
+        return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self.encoder.output_size)
+
+
+def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
+    """Encode the next chunk of each stream -> (1, T', D) each. Chunks of one length run as a batch.
+
+    The frames of a batch differ from those of a stream alone by rounding only.
+    """
+    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for place, stream in enumerate(streams):
+        together = (id(stream.encoder), stream.next_chunk().size(1))
+        groups[together if stream.encoder.batches_chunks else place].append(place)
+    outputs: list[torch.Tensor] = [torch.empty(0)] * len(streams)
+    for places in groups.values():
+        group = [streams[place] for place in places]
+        for place, output in zip(places, _encode(group), strict=True):
+            outputs[place] = output
+    return outputs
+
+
+def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
+    """Encode chunks of one length; the streams have one encoder."""
+    first = streams[0]
+    if len(streams) == 1:
+        frames, *caches = first.encoder.forward_chunk(
+            first.next_chunk(), first.offset, first.required_cache_size, *first.caches
+        )
+        first.move_on(frames.size(1), (caches[0], caches[1]))
+        return [frames]
+    together, presents = first.encoder.forward_chunks(
+        torch.cat([stream.next_chunk() for stream in streams]),
+        [stream.offset for stream in streams],
+        [stream.caches for stream in streams],
+        [stream.required_cache_size for stream in streams],
+    )
+    for stream, caches in zip(streams, presents, strict=True):
+        stream.move_on(together.size(1), caches)
+    # Copies, because a part of the batch would keep the whole batch in memory.
+    return [frames.clone() for frames in together.split(1)]

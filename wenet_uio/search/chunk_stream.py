@@ -1,0 +1,206 @@
+"""Live streams of models that encode chunk by chunk with caches; chunks of several streams run as a batch."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from wenet_uio.dataset.frames import frame_count
+from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
+from wenet_uio.search.ctc_prefix_beam import PrefixBeam
+from wenet_uio.search.decode import Search, decode_encoded
+from wenet_uio.search.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
+from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.search.options import SCORED
+from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.search.speech import Segment
+from wenet_uio.search.transcription import Transcriber
+from wenet_uio.search.types import NBest
+
+AnyKey = TypeVar("AnyKey", bound=Hashable)
+
+
+class ChunkStream(LiveStream):
+    """A stream whose chunks are encoded once each.
+
+    An utterance ends with the chunk in which a rule holds; the next chunk begins with empty caches.
+    """
+
+    def __init__(self, transcriber: Transcriber, recogniser: Recogniser, search: Search, options: LiveOptions) -> None:
+        """Start the first utterance.
+
+        Args:
+            transcriber: computes features and words.
+            search: of the final texts; its options have the size of the chunks and the number of left chunks.
+
+        Raises:
+            ValueError: the size of the chunks is not above 0.
+        """
+        self._frame = frame_count(recogniser.config.dataset_conf)
+        super().__init__(transcriber, self._frame.sample_rate, options)
+        self._model, self._search = recogniser.model, search
+        chunk_size = self._model.encoder.static_chunk_size or search.options.decoding_chunk_size
+        if chunk_size < 1:
+            raise ValueError(f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames")
+        self._encoder = ChunkEncoder(self._model.encoder, chunk_size, search.options.num_decoding_left_chunks)
+        self._device = next(self._model.parameters()).device
+        self._samples = torch.zeros(0)
+        """Samples of the feature frames to come."""
+        self._partial_beam = options.partial_mode in SCORED
+        self._has_beam = self._partial_beam or search.modes[0] in SCORED
+        # The rules are about the model's own blank.
+        odds = BLANK_THRESHOLD / (1 - BLANK_THRESHOLD) * math.exp(-search.options.blank_penalty)
+        self._silent_above = odds / (1 + odds)
+        self._endpointer = Endpointer(transcriber.clock.step, options.endpoints)
+        self._begin = 0
+        """Encoder frames before the utterance."""
+        self._start_utterance()
+
+    def _start_utterance(self) -> None:
+        self._encoder.restart()
+        self._frames = 0
+        """Encoder frames of the utterance."""
+        self._encoded: list[torch.Tensor] = []
+        self._units: list[int] = []
+        """Labels of CTC greedy search."""
+        self._label = self._model.blank
+        """Label of the last frame."""
+        self._rule = ""
+        """Name of the rule that holds."""
+        self._beam: PrefixBeam | None = None
+        if self._has_beam:
+            _, options, scorers = self._search
+            self._beam = PrefixBeam(1, options.beam_size, self._model.blank, scorers, self._device)
+
+    @property
+    def ready(self) -> bool:
+        """As LiveStream.ready."""
+        if self.finished:
+            return False
+        return self._audio.ended or self._audio.queued >= self._wanted
+
+    @property
+    def _wanted(self) -> int:
+        """Queued samples with which a chunk is complete."""
+        missing = self._encoder.missing
+        if not missing:
+            return 0
+        least = (missing - 1) * self._frame.shift + self._frame.window - len(self._samples)
+        return math.ceil(least * self._audio.ratio)
+
+    @property
+    def _recognised(self) -> float:
+        return (self._begin + self._frames) * self._transcriber.clock.step
+
+    @staticmethod
+    def step(streams: Sequence[ChunkStream]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """As LiveStream.step: features, a chunk of each stream, CTC, search, ends of utterances."""
+        going = [stream for stream in streams if attempt([stream], stream._absorb)]
+        ready = [stream for stream in going if not stream._encoder.missing]
+        outputs = encode_chunks([stream._encoder for stream in ready])
+        chunks = list(zip(ready, outputs, strict=True))
+        for places in _places(stream._kind(output) for stream, output in chunks):
+            _search_chunks([chunks[place] for place in places])
+        for stream in going:
+            if not stream.finished:
+                attempt([stream], stream._settle)
+
+    def _kind(self, output: torch.Tensor) -> Hashable:
+        """What is equal in chunks that are searched together."""
+        return id(self._model), self._search.options.blank_penalty, output.size(1)
+
+    def _absorb(self) -> None:
+        """Compute the features that the next chunk needs from the queued samples."""
+        while self._encoder.missing and (samples := self._audio.take(self._wanted)) is not None:
+            self._compute(torch.cat((self._samples, samples)))
+            if self._audio.empty:
+                self._encoder.end()
+
+    def _compute(self, samples: torch.Tensor) -> None:
+        """Compute the features of all whole frames; keep the samples of the others."""
+        frames = int(self._frame(len(samples)))
+        self._samples = samples[frames * self._frame.shift :]
+        if frames:
+            used = samples[: (frames - 1) * self._frame.shift + self._frame.window]
+            example = self._transcriber.features("", used, self._frame.sample_rate)
+            assert example is not None, "the samples make frames"
+            assert example.feats is not None, "the chain computes features"
+            self._encoder.put(example.feats.unsqueeze(0).to(self._device))
+
+    def _hear(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
+        """Take the encoder frames of a chunk (1, T', D), their best labels, and which of them are silent."""
+        self._encoded.append(encoded)
+        self._frames += len(labels)
+        for label in labels:
+            if label not in (self._label, self._model.blank):
+                self._units.append(label)
+            self._label = label
+        self._rule = self._endpointer.accept(silent, bool(self._units)) or ""
+
+    def _settle(self) -> None:
+        """Produce the Partial or the Final."""
+        if self._audio.empty and self._encoder.missing:
+            self._rule = END
+        if self._rule:
+            self._finish_utterance()
+        elif self._partial_beam and self._beam is not None:
+            self._show(self._texts(self._beam.nbests()[0]))
+        else:
+            self._show([self._transcriber.tokenizer.detokenize(self._units)])
+
+    def _finish_utterance(self) -> None:
+        """Search the whole utterance, and begin the next one."""
+        clock, rule = self._transcriber.clock, self._rule
+        segment = Segment(
+            clock.edge(self._begin) if self._begin else 0.0,
+            self._audio.seconds if rule == END else clock.edge(self._begin + self._frames),
+        )
+        tokens, texts = [], []
+        if self._frames:
+            nbest = self._decode()
+            tokens = self._transcriber.tokens(nbest[0], Segment(self._begin * clock.step, segment.end))
+            texts = self._texts(nbest)
+        self._begin += self._frames
+        self._start_utterance()
+        self._conclude(segment, tokens, texts, rule)
+
+    def _decode(self) -> NBest:
+        encoded = torch.cat(self._encoded, dim=1)
+        lengths = torch.tensor([self._frames], device=encoded.device)
+        prefixes = None if self._beam is None else self._beam.nbests()
+        ((nbest,),) = decode_encoded(self._model, (encoded, lengths), self._search, prefixes).values()
+        return nbest
+
+    def _texts(self, nbest: NBest) -> list[str]:
+        most = self._search.options.nbest
+        return [self._transcriber.tokenizer.detokenize(hypothesis.tokens) for hypothesis in nbest[:most]]
+
+
+def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
+    """Search chunks (1, T', D) of one kind."""
+    streams, outputs = zip(*chunks, strict=True)
+    model, options = streams[0]._model, streams[0]._search.options
+    log_probs = model.ctc_log_probs(torch.cat(outputs), options.blank_penalty)
+    labels = log_probs.argmax(dim=2).tolist()
+    blanks = log_probs[:, :, model.blank : model.blank + 1].cpu().numpy()
+    for row, (stream, output) in enumerate(chunks):
+        stream._hear(output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above))
+    beams = [(row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None]
+    for places in _places(beam.kind for _, beam in beams):
+        group = [beams[place] for place in places]
+        members = [streams[row] for row, _ in group]
+        rows = log_probs[[row for row, _ in group]]
+        attempt(members, PrefixBeam.advance_together, [beam for _, beam in group], rows)
+
+
+def _places(keys: Iterable[AnyKey]) -> list[list[int]]:
+    """The places of equal keys."""
+    found: defaultdict[AnyKey, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        found[key].append(place)
+    return list(found.values())

@@ -1,0 +1,154 @@
+"""Live streams of models that need the whole context: the newest window of an utterance is decoded again and again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from wenet_uio.dataset.types import Example
+from wenet_uio.search.decode import Search
+from wenet_uio.search.endpoint import Endpointer
+from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.search.speech import VOICE, Segment
+from wenet_uio.search.stream_audio import StreamResampler
+from wenet_uio.search.transcription import Token, Transcriber, join
+from wenet_uio.search.types import NBest
+from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceStream, is_installed
+
+STEP = 0.5
+"""Seconds of new audio after which a window is decoded again."""
+
+
+class WindowStream(LiveStream):
+    """A stream of windows.
+
+    Where utterances end: a voice detector tells speech from silence if silero-vad is installed; otherwise what follows
+    the last token is silence. An utterance ends with the step in which a rule holds.
+    """
+
+    def __init__(
+        self,
+        transcriber: Transcriber,
+        recogniser: Recogniser,
+        search: Search,
+        options: LiveOptions,
+        window: tuple[float, float],
+    ) -> None:
+        """Start the first utterance.
+
+        Args:
+            transcriber: computes features and words, and decodes with `search`.
+            window: longest piece that is decoded at once, and what neighbouring windows share, in seconds.
+        """
+        rate = recogniser.config.dataset_conf.resample_conf.resample_rate
+        super().__init__(transcriber, rate, options)
+        # Streams with equal keys may decode together.
+        self._key: Hashable = (id(recogniser.model), search.modes[0], search.options, *map(id, search.scorers))
+        self._rate, self._most, self._overlap = rate, round(window[0] * rate), round(window[1] * rate)
+        self._rest = torch.zeros(0)
+        """Samples after the window."""
+        self._begin = 0
+        """Place of the utterance in the stream, in samples."""
+        self._voice: VoiceStream | None = None
+        if self._rules and is_installed():
+            self._voice, self._to_voice = VoiceStream(), StreamResampler(rate, RATE)
+        self._endpointer = Endpointer(WINDOW / RATE, options.endpoints)
+        self._start_utterance()
+
+    def _start_utterance(self) -> None:
+        self._window = torch.zeros(0)
+        self._example: Example | None = None
+        """Features of the window; None if it is too short."""
+        self._start = self._begin
+        """Place of the window in the stream, in samples."""
+        self._done: list[Token] = []
+        """Tokens of the windows before."""
+        self._heard: list[Token] = []
+        """All tokens so far."""
+        self._checked = 0
+        """Frames that the endpointer has taken."""
+
+    @property
+    def ready(self) -> bool:
+        """As LiveStream.ready."""
+        if self.finished:
+            return False
+        return self._audio.ended or len(self._rest) + self._audio.queued / self._audio.ratio >= STEP * self._rate
+
+    @property
+    def _end(self) -> int:
+        """Place of the end of the window."""
+        return self._start + len(self._window)
+
+    @property
+    def _recognised(self) -> float:
+        return self._end / self._rate
+
+    @staticmethod
+    def step(streams: Sequence[WindowStream]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """As LiveStream.step: windows of several streams are decoded as a batch."""
+        groups: defaultdict[Hashable, list[WindowStream]] = defaultdict(list)
+        for stream in streams:
+            if attempt([stream], stream._absorb):
+                groups[stream._key].append(stream)
+        for group in groups.values():
+            examples = [
+                replace(stream._example, key=str(place))
+                for place, stream in enumerate(group)
+                if stream._example is not None
+            ]
+            found = group[0]._transcriber.decode(examples)
+            for place, stream in enumerate(group):
+                attempt([stream], stream._settle, found.get(str(place)))
+
+    def _absorb(self) -> None:
+        """Make the window longer. A full window moves on, so that neighbouring windows share the overlap."""
+        if len(self._window) == self._most and len(self._rest) + self._audio.queued:
+            self._done = self._heard
+            self._start += self._most - self._overlap
+            self._window = self._window[self._most - self._overlap :]
+        room = self._most - len(self._window)
+        if self._rules:  # small steps, so that the end of an utterance is found where it is
+            room = min(room, round(STEP * self._rate))
+        # At least once: only `take` finds that the audio is empty.
+        while len(self._rest) < max(1, room) and (samples := self._audio.take(1)) is not None:
+            self._rest = torch.cat((self._rest, samples))
+        self._fresh = self._rest[:room]
+        self._window = torch.cat((self._window, self._fresh))
+        self._rest = self._rest[room:]
+        self._example = self._transcriber.features("", self._window, self._rate)
+
+    def _settle(self, nbest: NBest | None) -> None:
+        """Take the hypotheses of the window, and produce the Partial or the Final."""
+        seconds = Segment(self._start / self._rate, self._end / self._rate)
+        tokens = [] if nbest is None else self._transcriber.tokens(nbest[0], seconds)
+        if self._start > self._begin:
+            shared = Segment(seconds.start, seconds.start + self._overlap / self._rate)
+            tokens = join(self._done, tokens, shared)
+        self._heard = tokens
+        texts = [self._transcriber.tokenizer.detokenize(token.unit for token in tokens)]
+        rule = self._endpointer.accept(self._silent(), bool(tokens))
+        if self._audio.empty and not len(self._rest):
+            rule = END
+        if not rule:
+            self._show(texts)
+            return
+        segment = Segment(self._begin / self._rate, seconds.end)
+        self._begin = self._end
+        self._start_utterance()
+        self._conclude(segment, tokens, texts, rule)
+
+    def _silent(self) -> np.ndarray:
+        """Whether each new frame of WINDOW samples is without speech."""
+        if self._voice is not None:
+            voices = self._voice.accept(self._to_voice.accept(self._fresh).numpy())
+            return voices < VOICE
+        frames = int((self._end - self._begin) / self._rate * RATE / WINDOW)
+        times = self._begin / self._rate + np.arange(self._checked, frames) * (WINDOW / RATE)
+        self._checked = frames
+        return times > (self._heard[-1].time if self._heard else -1.0)

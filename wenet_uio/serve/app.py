@@ -1,0 +1,271 @@
+"""The web application: who may do what, and where each request goes."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from aiohttp import web
+
+from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
+from wenet_uio.audio.read import AudioError
+from wenet_uio.search.live import LiveStream, advance
+from wenet_uio.serve.engine import Engine
+from wenet_uio.serve.messages import LimitError, RefusedError, Start
+from wenet_uio.serve.metrics import Metrics
+from wenet_uio.serve.options import ServeOptions
+from wenet_uio.serve.session import Session
+from wenet_uio.serve.transcriptions import GoneError, Transcriptions
+
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+PAGE_HEADERS = {
+    # The page loads nothing from another host, and no other page may show it in a frame.
+    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
+    "media-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+STATUS_OF_LIMIT = {
+    "max_uploads": HTTPStatus.SERVICE_UNAVAILABLE,
+    "max_upload_bytes": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "max_seconds": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "idle_seconds": HTTPStatus.REQUEST_TIMEOUT,
+}
+
+STREAM_MODE = "attention_rescoring"
+"""Mode of the final texts of streams, unless another one is given."""
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """Serves one model. `app` is its aiohttp application; `finish` ends open utterances."""
+
+    def __init__(self, recogniser: SpeechRecogniser, name: str, options: ServeOptions) -> None:
+        """Prepare the server.
+
+        Args:
+            recogniser: the model.
+            name: of the model, for clients.
+            options: how to recognise, limits, token.
+        """
+        self._recogniser, self.name, self._options = recogniser, name, options
+        self._metrics = Metrics()
+        self._transcribing = TranscribeOptions(**options.transcribing)
+        self._transcriptions = Transcriptions(recogniser, self._transcribing, options.limits, self._metrics)
+        self._reason = recogniser.obstacle
+        self._sessions: set[Session] = set()
+        self._engine: Engine | None = None
+        self._static = {each.name: each.read_bytes() for each in files("wenet_uio.serve").joinpath("static").iterdir()}
+        self.app = web.Application(middlewares=[self._guard])
+        self.app.router.add_post(TRANSCRIPTIONS, self._transcribe)
+        self.app.router.add_options(TRANSCRIPTIONS, self._preflight)
+        self.app.router.add_get("/v1/models", self._models)
+        self.app.router.add_get("/health", self._health)
+        self.app.router.add_get("/metrics", self._show_metrics)
+        self.app.router.add_get("/static/{name}", self._file)
+        self.app.router.add_get("/{path:.*}", self._socket_or_page)
+        self.app.on_startup.append(self._start)
+        self.app.on_cleanup.append(self._stop)
+
+    def warm_up(self) -> None:
+        """Recognise a second of noise, so that wrong options are found and the first client does not wait.
+
+        Raises:
+            ValueError: an option is wrong for the model.
+        """
+        rate = self._recogniser.sample_rate
+        noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
+        self._recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
+        stream = self._live(Start())
+        stream.push(noise)
+        stream.end()
+        while not stream.finished:
+            advance([stream])
+
+    async def finish(self) -> None:
+        """End all open utterances, send their texts, and disconnect the clients; at most `grace_seconds`."""
+        until = asyncio.get_running_loop().time() + self._options.limits.grace_seconds
+        for session in list(self._sessions):
+            session.stop()
+        while (self._sessions or self._transcriptions.busy) and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.05)
+        if self._sessions or self._transcriptions.busy:
+            log.warning(
+                "warning: %d clients and %d recordings were not finished within %g s (--grace_seconds)",
+                len(self._sessions),
+                self._transcriptions.busy,
+                self._options.limits.grace_seconds,
+            )
+
+    async def _start(self, _: web.Application) -> None:
+        self._engine = Engine(asyncio.get_running_loop(), self._options.stream_batch, self._metrics)
+        self._engine.start()
+
+    async def _stop(self, _: web.Application) -> None:
+        if self._engine is not None:
+            self._engine.stop()
+            await asyncio.to_thread(self._engine.join)
+        self._transcriptions.close()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn errors into answers in the form of OpenAI's API."""
+        is_post = request.path == TRANSCRIPTIONS
+        try:
+            self._check_origin(request)
+            answer = await handler(request)
+        except (GoneError, ConnectionError):
+            answer = _error(499, "the client has vanished")
+        except LimitError as error:
+            self._metrics.refused.labels(error.reason).inc()
+            answer = _error(STATUS_OF_LIMIT[error.reason], str(error))
+        except PermissionError as error:
+            self._metrics.refused.labels("permission").inc()
+            answer = _error(HTTPStatus.UNAUTHORIZED, str(error))
+        except (RefusedError, AudioError) as error:
+            answer = _error(HTTPStatus.BAD_REQUEST, str(error))
+        except web.HTTPException as error:
+            answer = _error(error.status, error.reason)
+        except Exception:
+            log.exception("error: a request failed: %s %s", request.method, request.path)
+            answer = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request")
+        if not answer.prepared and self._is_allowed(request.headers.get("Origin", "")):
+            answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
+        if is_post:
+            self._metrics.transcriptions.labels(str(answer.status)).inc()
+        return answer
+
+    def _check_origin(self, request: web.Request) -> None:
+        """Refuse pages of other hosts: a browser would let any page use a server on its own machine.
+
+        Raises:
+            PermissionError: the request comes from such a page.
+        """
+        origin = request.headers.get("Origin")
+        if origin is None or self._is_allowed(origin):
+            return
+        if origin.partition("://")[2] != request.headers.get("Host"):
+            raise PermissionError(f"pages of {origin!r:.100} may not use this server (--allow_origin)")
+
+    def _is_allowed(self, origin: str) -> bool:
+        return bool(origin) and ("*" in self._options.origins or origin in self._options.origins)
+
+    def _check_token(self, given: str | None) -> None:
+        """Check a token in constant time.
+
+        Raises:
+            PermissionError: it is not that of the server.
+        """
+        wanted = self._options.token
+        if wanted is not None and not hmac.compare_digest((given or "").encode(), wanted.encode()):
+            raise PermissionError("the token is missing or wrong (Authorization: Bearer TOKEN)")
+
+    async def _transcribe(self, request: web.Request) -> web.StreamResponse:
+        self._check_token(_bearer(request))
+        return await self._transcriptions.answer(request)
+
+    async def _preflight(self, _: web.Request) -> web.Response:
+        """Tell a browser that pages of other origins may send a token."""
+        allowed = {"Access-Control-Allow-Headers": "authorization, content-type", "Access-Control-Max-Age": "600"}
+        return web.Response(status=HTTPStatus.NO_CONTENT, headers=allowed)
+
+    async def _models(self, request: web.Request) -> web.Response:
+        self._check_token(_bearer(request))
+        model = {"id": self.name, "object": "model", "created": 0, "owned_by": "wenet_uio"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        is_alive = self._engine is not None and self._engine.is_alive()
+        return web.json_response(
+            {
+                "status": "ok" if is_alive else "failed",
+                "model": self.name,
+                **self._streaming(),
+                "clients": len(self._sessions),
+                "limits": asdict(self._options.limits),
+                "needs_token": self._options.token is not None,
+            },
+            status=HTTPStatus.OK if is_alive else HTTPStatus.INTERNAL_SERVER_ERROR,
+        )
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        self._check_token(_bearer(request))
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self._metrics.text(), headers=headers)
+
+    async def _file(self, request: web.Request) -> web.Response:
+        return self._static_file(request.match_info["name"])
+
+    async def _socket_or_page(self, request: web.Request) -> web.StreamResponse:
+        """A WebSocket on any path, as WeNet's server has it; or the page."""
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await self._serve_socket(request)
+        return self._static_file("index.html" if request.path == "/" else "")
+
+    def _static_file(self, name: str) -> web.Response:
+        if name not in self._static:
+            raise web.HTTPNotFound
+        kind = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+        return web.Response(body=self._static[name], content_type=kind, charset="utf-8", headers=PAGE_HEADERS)
+
+    async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
+        assert self._engine is not None, "_start comes first"
+        bearer = _bearer(request)
+
+        def check(start: Start) -> None:
+            self._check_token(start.token or bearer)
+
+        session = Session(self._engine, check, self._live, self._streaming(), self._metrics)
+        if len(self._sessions) >= self._options.limits.max_clients:
+            session.refuse(LimitError("max_clients", f"{len(self._sessions)} clients are connected; try again later"))
+        else:
+            self._sessions.add(session)
+        self._metrics.clients.set(len(self._sessions))
+        try:
+            return await session.run(request, self._options.limits)
+        finally:
+            self._sessions.discard(session)
+            self._metrics.clients.set(len(self._sessions))
+
+    def _live(self, start: Start) -> LiveStream:
+        """Open a stream with the options of the server and of the client."""
+        options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
+        if options.get("mode") is None and STREAM_MODE in self._recogniser.modes:
+            options["mode"] = STREAM_MODE
+        if start.hot_words:
+            options["hot_words"] = [*options.get("hot_words", ()), *start.hot_words]
+        if start.hot_word_score is not None:
+            options["hot_word_score"] = start.hot_word_score
+        return self._recogniser.live(
+            sample_rate=start.sample_rate, endpoints=self._options.endpoints, nbest=start.nbest, **options
+        )
+
+    def _streaming(self) -> dict[str, Any]:
+        return {
+            "streaming": not self._reason,
+            "reason": self._reason,
+            "sample_rate": self._recogniser.sample_rate,
+        }
+
+
+def _bearer(request: web.Request) -> str | None:
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None
+
+
+def _error(status: int, message: str) -> web.Response:
+    kind = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+    headers = {"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    error = {"message": message, "type": kind, "param": None, "code": None}
+    return web.json_response({"error": error}, status=status, headers=headers)

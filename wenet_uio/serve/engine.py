@@ -1,0 +1,153 @@
+"""One thread that runs the streams of all clients: each step encodes a chunk of every stream that has one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from wenet_uio.search.live import Event, Failed, LiveStream, advance
+from wenet_uio.serve.metrics import Metrics
+
+
+class Heard(NamedTuple):
+    """News of a stream."""
+
+    opened: bool = False
+    """The first news: the stream can take samples."""
+    events: Sequence[Event] = ()
+    waiting: float = 0.0
+    """Seconds of audio that wait; 0 if they are too few for a step, so that more must come."""
+    finished: bool = False
+    """Nothing more comes."""
+
+
+class Seat(NamedTuple):
+    """A client's place in the engine."""
+
+    number: int
+    deliver: Callable[[Heard], None]
+    """Is called in the event loop."""
+
+
+class Engine(threading.Thread):
+    """Runs the streams. `start` starts it; `open`, `push`, `end`, `leave` and `stop` may be called from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, batch: int, metrics: Metrics) -> None:
+        """Prepare the thread.
+
+        Args:
+            loop: the event loop of the clients.
+            batch: most streams of a step.
+            metrics: gets the time and the size of each step.
+        """
+        super().__init__(name="streams", daemon=True)
+        self._loop, self._batch, self._metrics = loop, batch, metrics
+        self._changed = threading.Condition()
+        self._jobs: list[tuple[Seat, Callable[[], object]]] = []
+        self._arrived: dict[Seat, list[np.ndarray]] = {}
+        """Samples that no step has seen yet. One job takes all of a stream, however small its packets are."""
+        self._streams: dict[Seat, LiveStream] = {}
+        """Used in the thread alone. Those that wait longest for a step come first."""
+        metrics.open_streams.set_function(lambda: len(self._streams))
+        self._numbers = count()
+        self._stopped = False
+
+    def open(self, make: Callable[[], LiveStream], deliver: Callable[[Heard], None]) -> Seat:
+        """Open a stream; its first news says that it is open, or why not."""
+        seat = Seat(next(self._numbers), deliver)
+
+        def begin() -> None:
+            self._streams[seat] = make()
+            self._tell(seat, Heard(opened=True))
+
+        self._submit(seat, begin)
+        return seat
+
+    def push(self, seat: Seat, samples: np.ndarray) -> None:
+        """Add samples."""
+        with self._changed:
+            parts = self._arrived.setdefault(seat, [])
+            parts.append(samples)
+            if len(parts) == 1:
+                self._jobs.append((seat, lambda: self._add(seat)))
+                self._changed.notify()
+
+    def end(self, seat: Seat) -> None:
+        """No more samples come."""
+        self._submit(seat, lambda: seat in self._streams and self._streams[seat].end())
+
+    def leave(self, seat: Seat) -> None:
+        """Drop a stream; nothing more is delivered."""
+        self._submit(seat, lambda: self._streams.pop(seat, None))
+
+    def stop(self) -> None:
+        """End the thread after the current step."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Do jobs and steps until `stop`."""
+        while True:
+            with self._changed:
+                while not (self._jobs or self._stopped or any(stream.ready for stream in self._streams.values())):
+                    self._changed.wait()
+                if self._stopped:
+                    return
+                jobs, self._jobs = self._jobs, []
+            for seat, job in jobs:
+                self._guarded(seat, job)
+            self._step()
+
+    def _submit(self, seat: Seat, job: Callable[[], object]) -> None:
+        """Run a function in the thread, between two steps and in order."""
+        with self._changed:
+            self._jobs.append((seat, job))
+            self._changed.notify()
+
+    def _guarded(self, seat: Seat, job: Callable[[], object]) -> None:
+        """Run a function; whatever it raises ends the stream of `seat` alone."""
+        try:
+            job()
+        except Exception as error:
+            self._streams.pop(seat, None)
+            self._tell(seat, Heard(events=(Failed(error),), finished=True))
+
+    def _add(self, seat: Seat) -> None:
+        """Give a stream the samples that have arrived."""
+        with self._changed:
+            parts = self._arrived.pop(seat)
+        if stream := self._streams.get(seat):
+            stream.push(np.concatenate(parts))
+            if not stream.ready:
+                self._tell(seat, Heard())
+
+    def _tell(self, seat: Seat, news: Heard) -> None:
+        self._loop.call_soon_threadsafe(seat.deliver, news)
+
+    def _step(self) -> None:
+        """Advance the streams that have waited longest, and tell their clients."""
+        seats = [seat for seat, stream in self._streams.items() if stream.ready][: self._batch]
+        if not seats:
+            return
+        begin = time.perf_counter()
+        advance([self._streams[seat] for seat in seats])
+        self._metrics.step_seconds.observe(time.perf_counter() - begin)
+        self._metrics.step_streams.observe(len(seats))
+        for seat in seats:
+            self._hand_out(seat)
+        self._metrics.waiting.set(max((stream.waiting for stream in self._streams.values()), default=0.0))
+
+    def _hand_out(self, seat: Seat) -> None:
+        """Tell a client what its stream has found, and put it at the end of the queue."""
+        stream = self._streams.pop(seat)
+        news = Heard(events=stream.take(), waiting=stream.waiting if stream.ready else 0.0, finished=stream.finished)
+        self._tell(seat, news)
+        if not news.finished:
+            self._streams[seat] = stream

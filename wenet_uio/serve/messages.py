@@ -1,0 +1,159 @@
+"""The messages of WeNet's WebSocket protocol (runtime/core/websocket), and our own optional fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wenet_uio.search.results import TranscriptSegment
+from wenet_uio.search.subtitles import Cue
+
+MOST_PHRASES = 1000
+MOST_NBEST = 100
+RATES = 4000, 384_000
+"""Lowest and highest sample rate of a stream, in Hz."""
+
+
+class RefusedError(Exception):
+    """A request of a client that the server does not serve; the message goes to the client."""
+
+
+class LimitError(RefusedError):
+    """A limit is reached; `reason` is its name in the metrics."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start signal of a client."""
+
+    nbest: int = 1
+    continuous_decoding: bool = False
+    """Whether the stream goes on after the end of an utterance."""
+    sample_rate: int | None = None
+    """Hz; None: the rate of the model."""
+    hot_words: tuple[str, ...] = ()
+    hot_word_score: float | None = None
+    token: str | None = None
+
+
+def signal_of(text: str) -> tuple[str, dict[str, Any]]:
+    """The signal (start or end) of a text message, and the whole message.
+
+    Raises:
+        RefusedError: the message is not JSON, or has another signal.
+    """
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        raise RefusedError('a text message must be JSON, such as {"signal": "start"}') from None
+    signal = message.get("signal") if isinstance(message, dict) else None
+    if signal not in ("start", "end"):
+        raise RefusedError('a text message needs "signal": "start" or "end"')
+    return signal, message
+
+
+def start_of(message: dict[str, Any]) -> Start:
+    """Read a start signal. Unknown fields are ignored, as in WeNet.
+
+    Raises:
+        RefusedError: a field has the wrong type, or is out of range.
+    """
+    score = _number(message, "hot_word_score", None)
+    if score is not None and not -100 <= score <= 100:
+        raise RefusedError(f"hot_word_score: expected -100 to 100, found {score}")
+    return Start(
+        nbest=_whole(message, "nbest", 1, (1, MOST_NBEST)) or 1,
+        continuous_decoding=_flag(message, "continuous_decoding"),
+        sample_rate=_whole(message, "sample_rate", None, RATES),
+        hot_words=phrases_of(message.get("hot_words") or []),
+        hot_word_score=score,
+        token=None if message.get("token") is None else str(message["token"]),
+    )
+
+
+def phrases_of(value: Any) -> tuple[str, ...]:
+    """Hot words from a list of texts, or from a text with one phrase a line.
+
+    Raises:
+        RefusedError: another type, or too many.
+    """
+    if isinstance(value, str):
+        value = value.splitlines()
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise RefusedError("hot_words: expected a list of phrases")
+    phrases = tuple(each.strip() for each in value if each.strip())
+    if len(phrases) > MOST_PHRASES:
+        raise RefusedError(f"hot_words: at most {MOST_PHRASES} phrases, found {len(phrases)}")
+    return phrases
+
+
+def ready(streaming: bool, reason: str, sample_rate: int) -> dict[str, Any]:
+    """The answer to `start`. `reason`: why the model cannot stream, so that windows are decoded again."""
+    own = {"streaming": streaming, "reason": reason, "sample_rate": sample_rate}
+    return {"status": "ok", "type": "server_ready", **own}
+
+
+def partial_result(texts: Sequence[str]) -> dict[str, Any]:
+    """The texts of the utterance so far, best first."""
+    return {"status": "ok", "type": "partial_result", "nbest": _json([{"sentence": text} for text in texts])}
+
+
+def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, Any]:
+    """The texts of an ended utterance, best first; the best one with the times of its words in milliseconds."""
+    pieces = [
+        {"word": word.text, "start": round(word.start * 1000), "end": round(word.end * 1000)} for word in segment.words
+    ]
+    nbest: list[dict[str, Any]] = [{"sentence": text} for text in texts]
+    nbest[0]["word_pieces"] = pieces
+    own = {**segment.to_dict(), "cues": [cue_of(cue) for cue in segment.cues()]}
+    return {"status": "ok", "type": "final_result", "nbest": _json(nbest), "segment": own}
+
+
+def speech_end() -> dict[str, Any]:
+    """The last message of a stream."""
+    return {"status": "ok", "type": "speech_end"}
+
+
+def failed(message: str) -> dict[str, Any]:
+    """The stream ends for this reason."""
+    return {"status": "failed", "message": message}
+
+
+def cue_of(cue: Cue) -> dict[str, Any]:
+    """A subtitle: start, end, text."""
+    return {"start": round(cue.start, 3), "end": round(cue.end, 3), "text": cue.text}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _whole(message: dict[str, Any], name: str, default: int | None, allowed: tuple[int, int]) -> int | None:
+    value = _number(message, name, default)
+    if value is None:
+        return None
+    if value != int(value) or not allowed[0] <= value <= allowed[1]:
+        raise RefusedError(f"{name}: expected a whole number from {allowed[0]} to {allowed[1]}, found {value}")
+    return int(value)
+
+
+def _number(message: dict[str, Any], name: str, default: float | None) -> float | None:
+    value = message.get(name, default)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e9:
+        raise RefusedError(f"{name}: expected a number, found {value!r:.40}")
+    return value
+
+
+def _flag(message: dict[str, Any], name: str) -> bool:
+    value = message.get(name, False)
+    if not isinstance(value, bool):
+        raise RefusedError(f"{name}: expected true or false, found {value!r:.40}")
+    return value

@@ -1,0 +1,69 @@
+"""Options of the server, and what one client may use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits; a refusal names the limit.
+
+    Raises:
+        ValueError: a limit is not above 0.
+    """
+
+    max_clients: int = 64
+    """Most WebSockets at once."""
+    max_uploads: int = 8
+    """Most recordings that are transcribed or wait at once."""
+    max_message_bytes: int = 1 << 20
+    """Largest message of a WebSocket."""
+    max_upload_bytes: int = 200 << 20
+    """Largest recording."""
+    max_seconds: float = 4 * 3600.0
+    """Longest stream or recording, in seconds of audio."""
+    idle_seconds: float = 60.0
+    """Longest time without a message of a client that has not sent `end`."""
+    queue_seconds: float = 30.0
+    """Audio of a stream that may wait; the server reads no more messages of this client until some is encoded."""
+    send_seconds: float = 20.0
+    """A client that accepts no result for so long is disconnected."""
+    grace_seconds: float = 30.0
+    """Time for open utterances after SIGTERM."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if not getattr(self, each.name) > 0:
+                raise ValueError(f"--{each.name}: expected above 0, found {getattr(self, each.name)}")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How the server recognises, and who may use it.
+
+    Raises:
+        ValueError: `stream_batch` is below 1.
+    """
+
+    transcribing: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of TranscribeOptions, for streams and recordings."""
+    streaming: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `SpeechRecogniser.live`: chunk_size, left_chunks, partial_mode."""
+    endpoints: Mapping[str, EndpointRule] = field(default_factory=lambda: WENET_RULES)
+    """Rules that end an utterance of a stream."""
+    stream_batch: int = 32
+    """Most streams that are encoded together."""
+    limits: Limits = field(default_factory=Limits)
+    token: str | None = None
+    """Clients must give it; None: no token is needed."""
+    origins: tuple[str, ...] = ()
+    """Other origins whose pages may use the server; `*`: all."""
+
+    def __post_init__(self) -> None:
+        if self.stream_batch < 1:
+            raise ValueError(f"--stream_batch: expected 1 or more, found {self.stream_batch}")

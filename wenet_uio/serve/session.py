@@ -1,0 +1,253 @@
+"""A client of WeNet's WebSocket protocol, from its connection to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
+
+from wenet_uio.search.live import END, Event, Failed, LiveStream, Partial
+from wenet_uio.serve import messages
+from wenet_uio.serve.engine import Engine, Heard, Seat
+from wenet_uio.serve.messages import LimitError, RefusedError, Start
+from wenet_uio.serve.metrics import Metrics
+from wenet_uio.serve.options import Limits
+
+HEARTBEAT = 20.0
+"""Seconds between pings; a client that does not answer within half of this has vanished."""
+
+CLOSING = 5.0
+"""Seconds for which the server waits for the client's part of the closing handshake."""
+UNSENT = 1 << 14
+"""Bytes of results that wait for the network before the server waits for the client."""
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """Takes the messages of one client, and sends the results of its stream."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        check: Callable[[Start], None],
+        open_stream: Callable[[Start], LiveStream],
+        ready: dict[str, Any],
+        metrics: Metrics,
+    ) -> None:
+        """Prepare a session.
+
+        Args:
+            engine: runs the stream.
+            check: raises PermissionError if a client may not start.
+            open_stream: is called in the thread of the engine.
+            ready: the answer to `start`.
+            metrics: of the server.
+        """
+        self._engine, self._check, self._open_stream = engine, check, open_stream
+        self._ready, self._metrics = ready, metrics
+        self._seat: Seat | None = None
+        self._start = Start()
+        self._received = self._waiting = 0.0
+        """Seconds of audio."""
+        self._unsent: deque[dict[str, Any]] = deque()
+        self._news, self._encoded = asyncio.Event(), asyncio.Event()
+        self._ending = self._finished = False
+        """No more audio is taken; nothing follows what is in `_unsent`."""
+        self._code = WSCloseCode.OK
+        self._limits = Limits()
+
+    async def run(self, request: web.Request, limits: Limits) -> web.WebSocketResponse:
+        """Serve the client until its stream or its connection ends."""
+        self._limits = limits
+        # Without compression a small message cannot become a large one.
+        socket = web.WebSocketResponse(
+            max_msg_size=limits.max_message_bytes,
+            heartbeat=HEARTBEAT,
+            timeout=CLOSING,
+            compress=False,
+            writer_limit=UNSENT,
+        )
+        await socket.prepare(request)
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(UNSENT)
+        receiving = asyncio.create_task(self._receive(socket))
+        try:
+            await self._send(socket)
+            receiving.cancel()
+            await asyncio.wait((receiving,))  # only one may read while the closing handshake runs
+            await socket.close(code=self._code)
+        except asyncio.TimeoutError:
+            self._metrics.refused.labels("send_seconds").inc()
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            log.debug("a client vanished")
+        finally:
+            receiving.cancel()
+            if self._seat is not None:
+                self._engine.leave(self._seat)
+        return socket
+
+    def stop(self) -> None:
+        """End the stream as if the client had sent `end`, because the server stops."""
+        self._code = WSCloseCode.GOING_AWAY
+        if self._seat is None:
+            self._finish()
+        else:
+            self._end()
+
+    def refuse(self, error: Exception) -> None:
+        """Send the reason, then disconnect."""
+        if self._finished:
+            return
+        self._code = WSCloseCode.POLICY_VIOLATION
+        if isinstance(error, LimitError):
+            self._metrics.refused.labels(error.reason).inc()
+        elif not isinstance(error, (RefusedError, PermissionError, ValueError)):
+            log.error("error: a stream failed", exc_info=error)
+            error, self._code = RuntimeError("the server failed at this stream"), WSCloseCode.INTERNAL_ERROR
+        self._unsent.append(messages.failed(str(error)))
+        self._finish()
+
+    async def _send(self, socket: web.WebSocketResponse) -> None:
+        """Send what there is until the stream has finished or the client has vanished.
+
+        Raises:
+            asyncio.TimeoutError: the client does not take it.
+        """
+        while not socket.closed:
+            while self._unsent:
+                text = json.dumps(self._unsent.popleft(), ensure_ascii=False)
+                await asyncio.wait_for(socket.send_str(text), self._limits.send_seconds)
+            if self._finished:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def _receive(self, socket: web.WebSocketResponse) -> None:
+        """Take messages until the client has vanished."""
+        try:
+            while True:
+                idle = None if self._ending else self._limits.idle_seconds
+                try:
+                    # Pings are no messages. The time counts also for a client that reads no answers to its pings.
+                    message = await asyncio.wait_for(socket.receive(), idle)
+                except asyncio.TimeoutError:
+                    raise LimitError("idle_seconds", f"no message for {idle:g} s") from None
+                if message.type == WSMsgType.TEXT:
+                    self._take_signal(message.data)
+                elif message.type == WSMsgType.BINARY:
+                    self._take_audio(message.data)
+                    await self._room()
+                else:
+                    self._count_bad_frame(message.data)
+                    break
+        except ConnectionError:
+            log.debug("a client vanished")
+        except Exception as error:
+            self.refuse(error)
+        finally:
+            self._finish()
+
+    def _count_bad_frame(self, error: object) -> None:
+        if isinstance(error, WebSocketError):
+            is_too_big = error.code == WSCloseCode.MESSAGE_TOO_BIG
+            self._metrics.refused.labels("max_message_bytes" if is_too_big else "frame").inc()
+
+    def _take_signal(self, text: str) -> None:
+        signal, message = messages.signal_of(text)
+        if signal == "end":
+            if self._seat is None:
+                raise RefusedError("the signal start comes before the signal end")
+            self._end()
+        elif self._seat is not None:
+            raise RefusedError("a second signal start: connect again for the next stream")
+        else:
+            start = self._start = messages.start_of(message)
+            self._check(start)
+            self._rate = start.sample_rate or self._ready["sample_rate"]
+            self._metrics.streams.inc()
+            self._seat = self._engine.open(lambda: self._open_stream(start), self._take_news)
+
+    def _take_audio(self, data: bytes) -> None:
+        if self._seat is None:
+            raise RefusedError("the signal start comes before audio")
+        if self._ending:
+            return
+        if not data:
+            return
+        if len(data) % 2:
+            raise RefusedError(f"audio: expected 16-bit samples, found a message of {len(data)} bytes")
+        seconds = len(data) / 2 / self._rate
+        self._received += seconds
+        self._waiting += seconds
+        self._metrics.audio.labels("stream").inc(seconds)
+        if self._received > self._limits.max_seconds:
+            raise LimitError("max_seconds", f"a stream may have {self._limits.max_seconds:g} s of audio; connect again")
+        self._engine.push(self._seat, np.frombuffer(data, "<i2").astype(np.int16, copy=False))
+
+    async def _room(self) -> None:
+        """Wait until less than the limit waits to be encoded. Meanwhile the network slows down the client.
+
+        Other clients come in between, also if this one has sent many small packets.
+        """
+        await asyncio.sleep(0)
+        while self._waiting > self._limits.queue_seconds and not self._finished:
+            self._encoded.clear()
+            await self._encoded.wait()
+
+    def _take_news(self, news: Heard) -> None:
+        """Turn news of the stream into messages."""
+        self._waiting = news.waiting
+        self._encoded.set()
+        if self._finished:
+            return
+        if news.opened:
+            self._put(messages.ready(**{**self._ready, "sample_rate": self._rate}))
+        for event in news.events:
+            self._take_event(event)
+        if news.finished and not self._finished:
+            self._put(messages.speech_end())
+            self._finish()
+
+    def _take_event(self, event: Event) -> None:
+        if self._finished:
+            return
+        if isinstance(event, Failed):
+            self.refuse(event.error)
+            return
+        if isinstance(event, Partial):
+            if event.texts[0]:
+                self._put(messages.partial_result(event.texts))
+            return
+        self._metrics.utterances.inc()
+        # Long silence ends utterances too. In a continuous stream nobody needs their empty texts.
+        if event.texts[0] or event.rule == END or not self._start.continuous_decoding:
+            self._put(messages.final_result(event.segment, event.texts))
+        if not self._start.continuous_decoding and event.rule != END:
+            self._put(messages.speech_end())
+            self._finish()
+
+    def _put(self, message: dict[str, Any]) -> None:
+        """Send a message soon. A newer partial result replaces one that was not sent yet."""
+        if self._unsent and self._unsent[-1].get("type") == "partial_result" == message["type"]:
+            self._unsent.pop()
+        self._unsent.append(message)
+        self._news.set()
+
+    def _end(self) -> None:
+        if not self._ending and self._seat is not None:
+            self._ending = True
+            self._engine.end(self._seat)
+
+    def _finish(self) -> None:
+        self._ending = self._finished = True
+        self._news.set()
+        self._encoded.set()

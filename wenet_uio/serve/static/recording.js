@@ -1,0 +1,135 @@
+/** A recording on the page: its text, and what can be done with it. */
+
+import { srt, vtt } from "./subtitles.js";
+import { shortClock } from "./times.js";
+import { letKeysWalk, writeWords } from "./words.js";
+
+const SHOWN_SECONDS = 2; // of the word "Copied"
+
+export class Recording {
+  /**
+   * @param {string} title
+   * @param {string} fileName of the downloads, without its ending
+   * @param {() => void} onRemove called when the recording has left the page
+   */
+  constructor(title, fileName, onRemove) {
+    this.onRemove = onRemove;
+    this.segments = [];
+    this.element = document.getElementById("recording").content.firstElementChild.cloneNode(true);
+    this.text = this.element.querySelector(".text");
+    this.partial = this.element.querySelector(".partial");
+    this.element.querySelector("h2").textContent = title;
+    this.element.setAttribute("aria-label", title);
+    const actions = {
+      copy: (button) => this.copy(button),
+      srt: () => download(`${fileName}.srt`, "application/x-subrip", srt(this.cues)),
+      vtt: () => download(`${fileName}.vtt`, "text/vtt", vtt(this.cues)),
+      remove: () => this.remove(),
+    };
+    for (const button of this.element.querySelectorAll("[data-action]")) {
+      button.setAttribute("aria-label", `${button.textContent}: ${title}`);
+      button.addEventListener("click", () => actions[button.dataset.action](button));
+    }
+    this.walk = letKeysWalk(this.text);
+    this.update();
+  }
+
+  get cues() {
+    return this.segments.flatMap((segment) => segment.cues ?? []);
+  }
+
+  /** What happens to the recording now. */
+  set progress(words) {
+    this.element.querySelector(".progress").textContent = words;
+  }
+
+  /** The text of the open utterance, which may change. */
+  setPartial(text) {
+    this.keepInView(() => (this.partial.textContent = text));
+  }
+
+  /** @param {object[]} segments {start, end, text, words, cues}; times in seconds */
+  addSegments(segments) {
+    const spoken = segments.filter((segment) => segment.text);
+    this.segments.push(...spoken);
+    this.keepInView(() => {
+      this.partial.textContent = "";
+      this.text.append(...spoken.map(rowOf));
+      this.walk.start();
+      this.update();
+    });
+  }
+
+  /** Keep a partial text whose final text will not come. */
+  keepPartial() {
+    const text = this.partial.textContent;
+    this.addSegments([{ start: this.segments.at(-1)?.end ?? 0, text, words: [], cues: [] }]);
+  }
+
+  remove() {
+    const next = this.element.nextElementSibling ?? this.element.previousElementSibling;
+    const hasFocus = this.element.contains(document.activeElement);
+    this.element.remove();
+    if (hasFocus) (next?.querySelector('[data-action="remove"]') ?? document.getElementById("speak")).focus();
+    this.onRemove();
+  }
+
+  update() {
+    const has = { copy: this.segments.length > 0, srt: this.cues.length > 0, vtt: this.cues.length > 0, remove: true };
+    for (const button of this.element.querySelectorAll("[data-action]")) button.disabled = !has[button.dataset.action];
+  }
+
+  async copy(button) {
+    const isCopied = await copyText(this.segments.map((segment) => segment.text).join(" "));
+    button.textContent = isCopied ? "Copied" : "Not copied";
+    setTimeout(() => (button.textContent = "Copy"), SHOWN_SECONDS * 1000);
+  }
+
+  /** Change the text; a reader who sees its end sees the new end as well. */
+  keepInView(change) {
+    const before = this.element.getBoundingClientRect().bottom;
+    change();
+    const { bottom } = this.element.getBoundingClientRect();
+    if (before <= innerHeight && bottom > innerHeight) this.element.scrollIntoView({ block: "end" });
+  }
+}
+
+function rowOf(segment) {
+  const row = document.createElement("div");
+  row.className = "segment";
+  const time = document.createElement("span");
+  time.className = "time";
+  time.textContent = shortClock(segment.start);
+  const text = document.createElement("p");
+  text.dir = "auto";
+  writeWords(text, segment);
+  row.append(time, text);
+  return row;
+}
+
+/** Copy, also on plain http pages, where there is no navigator.clipboard. */
+async function copyText(text) {
+  if (navigator.clipboard) {
+    return navigator.clipboard.writeText(text).then(
+      () => true,
+      () => false,
+    );
+  }
+  const area = document.createElement("textarea");
+  const focused = document.activeElement;
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  focused?.focus();
+  return isCopied;
+}
+
+function download(name, type, content) {
+  const link = document.createElement("a");
+  link.download = name;
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}

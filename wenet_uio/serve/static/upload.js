@@ -1,0 +1,65 @@
+/** Send a file for transcription, as OpenAI's interface takes it. */
+
+/** An error whose message is for the person at the page. `status`: that of HTTP; 0 without an answer. */
+export class UploadError extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/**
+ * @param {File} file
+ * @param {{hotWords: string[], token: string, mostBytes: number?}} options
+ * @param {(words: string) => void} onProgress what happens now
+ * @param {AbortSignal} signal ends the transfer
+ * @returns {Promise<{segments: object[], duration: number, warnings: string[]?}>} segments {start, end, text, words,
+ *   cues}; all times in seconds
+ * @throws {UploadError}
+ */
+export async function transcribe(file, { hotWords, token, mostBytes }, onProgress, signal) {
+  if (mostBytes && file.size > mostBytes) {
+    throw new UploadError(`The file has ${mebibytes(file.size)} MiB; the server takes at most ${mebibytes(mostBytes)} MiB.`);
+  }
+  await file.slice(0, 1).arrayBuffer().catch(() => {
+    throw new UploadError("The file cannot be read. Is it a folder?");
+  });
+  const form = new FormData();
+  const fields = { file, model: "default", response_format: "verbose_json", hot_words: hotWords.join("\n") };
+  for (const [name, value] of Object.entries(fields)) form.append(name, value);
+  return post(form, token, onProgress, signal);
+}
+
+/** XMLHttpRequest, because fetch does not tell how much was sent. */
+function post(form, token, onProgress, signal) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", "v1/audio/transcriptions");
+    request.responseType = "text";
+    if (token) request.setRequestHeader("Authorization", `Bearer ${token}`);
+    request.upload.onprogress = ({ loaded, total }) => onProgress(`Sending, ${Math.floor((100 * loaded) / total)} %`);
+    request.upload.onload = () => onProgress("Recognising …");
+    request.onerror = () =>
+      reject(new UploadError("The connection was closed before the text came. Does the server still run?"));
+    request.onload = () => {
+      const content = parsed(request.responseText);
+      if (request.status === 200 && content) return resolve(content);
+      const words = content?.error?.message ?? `${request.status} ${request.statusText}`;
+      return reject(new UploadError(`The server refused: ${words}`, request.status));
+    };
+    signal.addEventListener("abort", () => request.abort());
+    request.send(form);
+  });
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null; // a proxy answers with a page of its own; the status says more
+  }
+}
+
+function mebibytes(bytes) {
+  return (bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0);
+}

@@ -1,0 +1,267 @@
+"""Write the model card of a run: README.md with the facts that a user of the model needs.
+
+Its first block is the front matter of model hubs (yaml). No path of this machine and no secret is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import torch
+import yaml
+
+from wenet_uio.config import Config, ConfigError, load_config
+from wenet_uio.config.yaml_file import parse_yaml, read_yaml
+from wenet_uio.files import written_aside
+from wenet_uio.models import ASRModel, build_model
+from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
+from wenet_uio.search.decode import possible_modes
+from wenet_uio.search.recogniser import CHECKPOINTS
+from wenet_uio.search.streaming import obstacle_of
+from wenet_uio.train.checkpoint import numbered
+from wenet_uio.train.environment import PACKAGES
+from wenet_uio.train.run_report import error_rates
+from wenet_uio.uris import shown
+
+MARKER = "<!-- report_run.py of wenet_uio writes this file anew. Remove this line to keep changes of the text. -->"
+FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
+
+log = logging.getLogger(__name__)
+
+
+class CardFacts(NamedTuple):
+    """What the folder of a run does not say about the model; None: as in the card that is there, or left out."""
+
+    languages: Sequence[str] | None = None
+    """ISO 639-1 codes."""
+    metric: str | None = None
+    """wer or cer: what the error rates are."""
+
+
+NOTHING_MORE = CardFacts()
+
+
+def write_model_card(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> Path | None:
+    """Write README.md into the folder of a run and return its path.
+
+    Keys that a person added to the front matter, such as `license`, stay. A README.md without MARKER was written by a
+    person and stays as it is: the log says so, and None is returned.
+
+    Raises:
+        ConfigError: the train.yaml is wrong.
+    """
+    folder = Path(folder)
+    path = folder / MODEL_CARD
+    try:
+        kept = _front_matter_of(path)
+    except ValueError as error:
+        log.warning("%s; the model card is not written. Move the file away to get it", error)
+        return None
+    config = load_config(folder / TRAIN_CONFIG, of_model=True)
+    card = _Card(folder, config, _front_matter(config, kept, facts))
+    with written_aside(path, "w") as file:
+        file.write(card.text())
+    return path
+
+
+def _front_matter_of(path: Path) -> dict[str, Any]:
+    """Front matter of the card that is there; empty without a card.
+
+    Raises:
+        ValueError: a person wrote the file, or its front matter is damaged.
+    """
+    if not path.exists():
+        return {}
+    text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
+    if MARKER not in text.splitlines():
+        raise ValueError(f"{path}: not written by this tool (its marker line is missing)")
+    found = FRONT_MATTER.match(text)
+    values = parse_yaml(found[1], str(path)) if found else {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: its front matter is not `key: value` lines")
+    return values
+
+
+def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> dict[str, Any]:
+    """Keys of the first block: those that are known, and those of the card that is there."""
+    given: dict[str, Any] = {}
+    if facts.languages:
+        given["language"] = list(facts.languages) if len(facts.languages) > 1 else facts.languages[0]
+    if facts.metric:
+        given["metrics"] = [facts.metric]
+    own = {
+        "library_name": "wenet_uio",
+        "pipeline_tag": "automatic-speech-recognition",
+        "tags": ["automatic-speech-recognition", "speech", "wenet_uio", config.encoder],
+    }
+    return {**kept, **given, **own}
+
+
+class _Card:
+    """The text of a model card."""
+
+    def __init__(self, folder: Path, config: Config, front: Mapping[str, Any]) -> None:
+        self.folder, self.config, self.front = folder, config, front
+        self.name = " ".join(folder.resolve().name.split())
+        self.model = _untrained(config)
+        self.starts = read_starts(folder)
+        self.start: dict[str, Any] = self.starts[-1] if self.starts else {}
+        epochs = [path for _, path in sorted(numbered(folder, "epoch_*.yaml"))]
+        self.epochs = len(epochs)
+        self.last_epoch: dict[str, Any] = read_yaml(epochs[-1]) if epochs else {}
+        self.obstacle = obstacle_of(self.model, config.dataset_conf)
+
+    def text(self) -> str:
+        """The whole file."""
+        front = yaml.safe_dump(dict(self.front), sort_keys=False, allow_unicode=True)
+        parts = [self._summary(), self._use(), self._rates(), self._data(), self._config(), self._training()]
+        return "\n\n".join([f"---\n{front}---\n{MARKER}", *(part for part in parts if part), self._limits()]) + "\n"
+
+    def _summary(self) -> str:
+        language = self.front.get("language")
+        codes = [language] if isinstance(language, str) else language or []
+        of = f" ({_cell(', '.join(map(str, codes)))})" if codes else ""
+        state = "" if any((self.folder / name).exists() for name in CHECKPOINTS) else " Training is not complete."
+        return (
+            f"# {_cell(self.name)}\n\nA speech recogniser{of} with a {self.config.encoder} encoder and "
+            f"{_parameters(self.model)} parameters, trained with wenet_uio.{state}"
+        )
+
+    def _use(self) -> str:
+        name, quoted = json.dumps(self.name, ensure_ascii=False), shlex.quote(self.name)
+        lines = [
+            "## Use",
+            "",
+            "`pip install .` in the repository of wenet_uio installs the package. The commands run beside this folder.",
+            "",
+            "```python",
+            "import wenet_uio",
+            f"recogniser = wenet_uio.load_model({name})",
+            'print(recogniser.transcribe("talk.mp3").text)',
+            "```",
+            "",
+            "```sh",
+            f"wenet-uio transcribe --model {quoted} talk.mp3",
+            f"wenet-uio serve --model {quoted}",
+            "```",
+        ]
+        return "\n".join(lines)
+
+    def _rates(self) -> str:
+        metrics = self.front.get("metrics")
+        metric = metrics[0] if isinstance(metrics, list) and metrics else None
+        unit = str(metric).upper() if metric in ("wer", "cer") else "error rate"
+        table = error_rates(self.folder, unit)
+        if not table.rows:
+            return "## Error rates\n\nNo decoded text is scored yet."
+        return "## Error rates\n\n" + _table(table.head, table.rows)
+
+    def _data(self) -> str:
+        rows = []
+        for title, key in (("training", "train_data"), ("validation", "cv_data")):
+            if record := self.start.get(key):
+                rows.append([title, _public(record["list"]), f"{record['utterances']}", f"{record['hours']:.4g}"])
+        found = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
+        if seconds := self.start.get("utterance_seconds"):
+            found.append(
+                f"Training utterances last {seconds['median']} s in the median, {seconds['most']} s at the 95th "
+                f"percentile, and {seconds['longest']} s at most."
+            )
+        if samples := self.last_epoch.get("samples"):
+            left = {**samples["filtered"], **samples["bad"]}
+            reasons = ", ".join(f"{count} {reason}" for reason, count in left.items()) or "none"
+            found.append(f"Utterances read in the last epoch: {samples['read']}. Left out: {_cell(reasons)}.")
+        return "\n\n".join(["## Data", *found]) if found else ""
+
+    def _config(self) -> str:
+        config, data = self.config, self.config.dataset_conf
+        encoder, decoder = config.encoder_conf, config.decoder_conf
+        features = f"{config.feature_dim} of {data.feats_type} a frame"
+        weights = {name: getattr(self.model, name) for name in ("ctc_weight", "attention_weight", "transducer_weight")}
+        rows = [
+            ("model", config.model),
+            ("parameters", _parameters(self.model)),
+            (
+                "encoder",
+                f"{config.encoder}: {encoder.num_blocks} blocks, width {encoder.output_size}, "
+                f"{encoder.attention_heads} heads",
+            ),
+            ("decoder", weights["attention_weight"] and f"{config.decoder}: {decoder.num_blocks} blocks"),
+            ("predictor", config.predictor),
+            ("losses", ", ".join(f"{name} {weight:.4g}" for name, weight in weights.items() if weight)),
+            ("units", config.vocabulary_size and f"{config.tokenizer}, {config.vocabulary_size} labels"),
+            ("features", features + (", normalised by global mean and variance" if config.cmvn else "")),
+            ("sample rate", f"{data.resample_conf.resample_rate} Hz"),
+            ("decode modes", ", ".join(possible_modes(self.model))),
+        ]
+        known = [row for row in rows if row[1]]
+        return f"## Model\n\n{_table(('', ''), known)}\n\n`{TRAIN_CONFIG}` has the whole config."
+
+    def _training(self) -> str:
+        config, start = self.config, self.start
+        optimizer = f"{config.optim}, lr {config.optim_conf.lr}, {config.scheduler}"
+        rows = [
+            ("epochs", str(self.epochs or "")),
+            ("optimizer steps", str(self.last_epoch.get("step", ""))),
+            ("optimizer", optimizer),
+            ("engine, arithmetic", f"{config.train_engine}, {config.dtype}"),
+            ("commit of wenet_uio", start.get("commit") if start.get("commit") != "unknown" else None),
+            ("begun", str(self.starts[0].get("started", "")) if self.starts else None),
+            ("processes", str(start["ranks"]) if "ranks" in start else None),
+            ("GPUs", start.get("gpus")),
+            ("CPU", start.get("cpu")),
+            ("packages", ", ".join(f"{each} {start[each]}" for each in ("python", *PACKAGES) if each in start)),
+        ]
+        return "## Training\n\n" + _table(("", ""), [row for row in rows if row[1]])
+
+    def _limits(self) -> str:
+        rate = self.config.dataset_conf.resample_conf.resample_rate
+        longest = (self.start.get("utterance_seconds") or {}).get("longest")
+        languages = " and language" if self.front.get("language") else ""
+        limits = [
+            f"Audio is resampled to {rate} Hz; content above {rate // 2} Hz is not used.",
+            "The model streams: it encodes audio chunk by chunk."
+            if not self.obstacle
+            else f"The model does not stream, so a stream decodes its newest window again: {self.obstacle}.",
+            *([f"The longest training utterance has {longest} s; recordings are cut at pauses."] if longest else []),
+            f"The text has only the units of the training texts. Accuracy on other kinds of speech{languages} than "
+            "those of the training data is not known.",
+        ]
+        return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
+
+
+def _untrained(config: Config) -> ASRModel:
+    """The model without its weights: no memory is allocated, and neither CMVN nor the labels of <sos> are needed."""
+    labels = config.tokenizer_conf.model_copy(update={"special_tokens": {"<sos>": 0, "<eos>": 0}})
+    with torch.device("meta"):
+        return build_model(config.model_copy(update={"cmvn": None, "tokenizer_conf": labels}))
+
+
+def _parameters(model: ASRModel) -> str:
+    count = sum(weight.numel() for weight in model.parameters())
+    return f"{count / 1e6:.1f} million" if count >= 1e6 else str(count)
+
+
+def _public(data_list: str) -> str:
+    """A data list as strangers may see it: without secrets, and without the folders of this machine."""
+    if "://" in data_list and not data_list.startswith("file://"):
+        return shown(data_list)
+    path = PurePath(data_list.removeprefix("file://"))
+    return path.name if path.is_absolute() or path.parts[:1] == ("~",) else str(path)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    """A text within a line of Markdown: no markup, no secret."""
+    text = " ".join(shown(value).split())
+    return re.sub(r"([|*`<\[\\])", r"\\\1", text)
