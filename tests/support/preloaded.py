@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -62,6 +63,7 @@ def python() -> str:
         )
     while not (folder / "socket").exists():
         assert server.poll() is None, (folder / "log").read_text()
+        time.sleep(0.01)
 
     def end() -> None:
         server.communicate()
