@@ -223,9 +223,7 @@ def parse_arguments() -> argparse.Namespace:
         "--minutes", type=float, default=60, help="audio of a stream in the part memory (default: %(default)s)"
     )
     parser.add_argument("--vanish", type=int, default=1000, help="clients that vanish (default: %(default)s)")
-    parser.add_argument(
-        "--flood_seconds", type=float, default=5, help="longest time of a flood (default: %(default)s)"
-    )
+    parser.add_argument("--flood_seconds", type=float, default=5, help="longest time of a flood (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=12, help="layers of the random encoder (default: %(default)s)")
     parser.add_argument("--width", type=int, default=256, help="width of the random model (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="sizes of a few seconds, which measure nothing")

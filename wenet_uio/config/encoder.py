@@ -116,14 +116,7 @@ class EncoderConf(AttentionConf, ChunkConf):
         heads_divide(self.attention_heads, "output_size", self.output_size)
         if self.output_size % 2 and self.pos_enc_layer_type != "no_pos":
             raise ValueError(f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even width")
-        if (self.pos_enc_layer_type == "rope_pos") != (self.selfattention_layer_type == "rope_abs_selfattn"):
-            raise ValueError("rope_pos (pos_enc_layer_type) and rope_abs_selfattn need one another")
-        width = (self.head_dim or 0) * self.attention_heads
-        if width not in (0, self.output_size) and self.selfattention_layer_type != "selfattn":
-            raise ValueError(
-                f"head_dim {self.head_dim} * attention_heads {self.attention_heads} is {width}; "
-                f"{self.selfattention_layer_type} needs output_size {self.output_size}"
-            )
+        _attention_fits(self)
         return self
 
 
@@ -248,3 +241,18 @@ def odd_or_causal(causal: bool, **kernels: int) -> None:
     for name, kernel in kernels.items():
         if not causal and kernel % 2 == 0:
             raise ValueError(f"{name} {kernel} is even: without `causal: true` it must be odd")
+
+
+def _attention_fits(conf: EncoderConf) -> None:
+    """Raise a ValueError if the attention module cannot have these positions or heads."""
+    if (conf.pos_enc_layer_type == "rope_pos") != (conf.selfattention_layer_type == "rope_abs_selfattn"):
+        raise ValueError("rope_pos (pos_enc_layer_type) and rope_abs_selfattn need one another")
+    head_dim = conf.head_dim or conf.output_size // conf.attention_heads
+    if conf.pos_enc_layer_type == "rope_pos" and head_dim % 2:
+        raise ValueError(f"rope_pos turns one half of a head against the other: head_dim {head_dim} is odd")
+    width = (conf.head_dim or 0) * conf.attention_heads
+    if width not in (0, conf.output_size) and conf.selfattention_layer_type != "selfattn":
+        raise ValueError(
+            f"head_dim {conf.head_dim} * attention_heads {conf.attention_heads} is {width}; "
+            f"{conf.selfattention_layer_type} needs output_size {conf.output_size}"
+        )

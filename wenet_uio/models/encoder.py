@@ -242,7 +242,7 @@ class Encoder(nn.Module):
     def _join_caches(self, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The caches of B streams as those of `_chunk_blocks`; zeros before the frames of shorter ones."""
         like = next(self.parameters())
-        att_cache = like.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.width // self.heads)
+        att_cache = like.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.head_dim)
         cnn_cache = like.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
         for row, (att, cnn) in enumerate(caches):
             if att.size(2):

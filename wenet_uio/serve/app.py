@@ -168,7 +168,7 @@ class Server:
             PermissionError: it is not that of the server.
         """
         wanted = self._options.token
-        if wanted is not None and not hmac.compare_digest((given or "").encode(), wanted.encode()):
+        if wanted is not None and not hmac.compare_digest((given or "").encode(errors="replace"), wanted.encode()):
             raise PermissionError("the token is missing or wrong (Authorization: Bearer TOKEN)")
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
