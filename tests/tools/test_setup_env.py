@@ -133,7 +133,7 @@ def test_an_active_environment_with_all_packages_is_used(root, tmp_path):
 
 
 def test_an_active_environment_that_lacks_a_package_is_not_changed(root, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "my own"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "my own"], check=True)
     active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin"}
     status, output, errors = finish(start(root, "command -v python", **active))
     assert status == 0, errors
