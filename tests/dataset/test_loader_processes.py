@@ -2,9 +2,9 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+from tests.support import preloaded
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def run_ranks(data_list, data_type, folder, world_size, workers, kill_after=-1):
     """Exit status of each rank."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests/dataset/support/consume.py"), data_list, data_type, str(folder)]
+    command = [preloaded.python(), str(ROOT / "tests/dataset/support/consume.py"), data_list, data_type, str(folder)]
     ranks = [
         subprocess.Popen([*command, *map(str, (rank, world_size, workers, kill_after))], env=environment)
         for rank in range(world_size)

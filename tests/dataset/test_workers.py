@@ -24,7 +24,7 @@ CUT = {"batch_conf": {"batch_type": "static", "batch_size": 6, "max_frames_in_ba
 @pytest.fixture
 def marked_list(make_lists, tmp_path):
     """A raw list with two utterances that crash the decoder."""
-    raw = make_lists(40)["raw"]
+    raw = make_lists(20)["raw"]
     open_list(raw, "raw")
     for key in MARKED:
         mark(tmp_path / f"wav/{key}.wav")
@@ -68,9 +68,9 @@ def test_a_loader_goes_on_after_a_crash_in_later_epochs_and_in_shares(marked_lis
     crash_at_marked(monkeypatch)
     one = loader(marked_list, "raw", num_workers=1)
     for _ in range(2):
-        assert sum(len(batch) for batch in one) == 38
+        assert sum(len(batch) for batch in one) == 18
     evaluated = loader(marked_list, "raw", training=False, num_workers=2)
-    assert sum(len(batch) for number in range(2) for batch in evaluated.share(number, 2)) == 38
+    assert sum(len(batch) for number in range(2) for batch in evaluated.share(number, 2)) == 18
 
 
 def test_the_state_after_a_crash_resumes_at_the_next_batch(marked_list, monkeypatch):
@@ -119,7 +119,7 @@ def test_an_error_of_a_worker_is_raised_as_it_is(make_lists):
 
 
 def test_a_crash_does_not_interrupt_the_main_thread_elsewhere(make_lists, tmp_path, monkeypatch):
-    raw = make_lists(40)["raw"]
+    raw = make_lists(20)["raw"]
     last = list(loader(raw, "raw"))[-1].keys[0]
     mark(tmp_path / f"wav/{last}.wav")
     crash_at_marked(monkeypatch)
@@ -131,7 +131,7 @@ def test_a_crash_does_not_interrupt_the_main_thread_elsewhere(make_lists, tmp_pa
     while Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z":  # until it has crashed
         assert time.monotonic() < give_up
         time.sleep(0.01)
-    assert len(first) + sum(len(batch) for batch in batches) == 39
+    assert len(first) + sum(len(batch) for batch in batches) == 19
 
 
 def test_full_shared_memory_is_an_error_that_says_how_to_make_it_larger(make_lists, monkeypatch):

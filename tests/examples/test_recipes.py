@@ -153,13 +153,13 @@ def test_a_grammar_that_is_too_small_is_an_error(grammar):
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_path, lang):
     pytest.importorskip("espeakng_loader", reason="the recipe's own requirement, GPL")
-    sizes = ("--lang", lang, "--num_train", "120", "--num_dev", "10", "--num_test", "10")
+    sizes = ("--lang", lang, "--num_train", "30", "--num_dev", "5", "--num_test", "5")
     one, other = tmp_path / "one", tmp_path / "other"
     for folder, jobs in ((one, "2"), (other, "1")):
         result = call(sys.executable, ESPEAK / "synthesize.py", folder, *sizes, "--nj", jobs)
         assert result.returncode == 0, result.stderr
     files = sorted(path.relative_to(one) for path in one.rglob("*.*"))
-    assert len(files) == 141
+    assert len(files) == 41
     assert all((one / file).read_bytes() == (other / file).read_bytes() for file in files)
 
     lost = one / files[-1]
@@ -173,8 +173,8 @@ def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_pa
         part: dict(line.split(maxsplit=1) for line in (tmp_path / "data" / part / "text").read_text().splitlines())
         for part in ("train", "dev", "test")
     }
-    assert {part: len(table) for part, table in tables.items()} == {"train": 120, "dev": 10, "test": 10}
-    assert len({text for table in tables.values() for text in table.values()}) == 140
+    assert {part: len(table) for part, table in tables.items()} == {"train": 30, "dev": 5, "test": 5}
+    assert len({text for table in tables.values() for text in table.values()}) == 40
     voices = {part: {key.split("_")[1] for key in table} for part, table in tables.items()}
     assert not voices["train"] & (voices["dev"] | voices["test"])
 

@@ -131,8 +131,9 @@ def status_of(run: Callable[[], None]) -> int:
 
 def main(folder: str, *packages: str) -> None:
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(f"{folder}/socket")
+    listening.bind(f"{folder}/new")
     listening.listen(100)
+    os.rename(f"{folder}/new", f"{folder}/socket")  # who finds the socket can connect; commands wait for the imports
     del sys.path[0]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for package in packages:
@@ -140,6 +141,7 @@ def main(folder: str, *packages: str) -> None:
     gc.collect()
     gc.freeze()
     request = Server(listening).serve()
+    sys.executable = f"{folder}/python"  # commands that a command starts are forked too
     status = status_of(lambda: command(**request))
     status = status_of(end) or status
     os._exit(status)

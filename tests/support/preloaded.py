@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -62,6 +63,7 @@ def python() -> str:
         )
     while not (folder / "socket").exists():
         assert server.poll() is None, (folder / "log").read_text()
+        time.sleep(0.01)
 
     def end() -> None:
         server.communicate()
@@ -72,9 +74,9 @@ def python() -> str:
 
 
 def on_path(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`environment` in which `python` and `python3` are `python()`, in shell scripts and for the ranks of torchrun."""
+    """`environment` with a PATH on which `python` and `python3` are `python()`, for shell scripts."""
     folders = [str(Path(python()).parent), str(Path(sys.executable).parent), environment["PATH"]]
-    return {**environment, "PATH": os.pathsep.join(folders), "PYTHON_EXEC": python()}
+    return {**environment, "PATH": os.pathsep.join(folders)}
 
 
 def run(
@@ -86,7 +88,7 @@ def run(
 ) -> CompletedProcess[str]:
     """`python COMMAND` without standard input: a script or `-m MODULE`, then its arguments.
 
-    If it is torchrun, its ranks are such processes too.
+    What it starts with sys.executable, such as the ranks of torchrun, are such processes too.
 
     Raises:
         TimeoutExpired: the command was killed after `timeout` seconds.
@@ -94,7 +96,7 @@ def run(
     return subprocess.run(
         [python(), *map(str, command)],
         cwd=cwd,
-        env=on_path(os.environ if env is None else env),
+        env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",

@@ -1,0 +1,62 @@
+"""Commands of the server end as commands of a new Python would."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import preloaded
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        (tmp_path / "script.py").write_text(text)
+        return str(tmp_path / "script.py")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("print('out')", 0, ""),
+        ("import sys; sys.exit(3)", 3, ""),
+        ("raise SystemExit('why')", 1, "why\n"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("import os; os.kill(os.getpid(), 9)", -9, ""),
+        ("import os; os.kill(os.getpid(), 11)", -11, ""),
+    ],
+)
+def test_status_and_errors_are_those_of_python(script, text, status, said):
+    done = preloaded.run([script(text)])
+    assert done.returncode == status
+    assert done.stderr.endswith(said)
+
+
+def test_arguments_variables_and_folder_are_those_of_the_caller(script, tmp_path):
+    text = "import os, sys; print(sys.argv[1:], os.environ['NAME'], 'HOME' in os.environ, os.getcwd())"
+    done = preloaded.run([script(text), "a b", "ü"], cwd=tmp_path, env={"NAME": "value"})
+    assert done.stdout == f"['a b', 'ü'] value False {tmp_path}\n"
+
+
+def test_a_command_that_a_command_starts_has_torch_already(script):
+    text = "import subprocess, sys; print('torch' in sys.modules)\n"
+    text += "len(sys.argv) == 1 and subprocess.run([sys.executable, '-u', __file__, 'again'], check=True)"
+    assert preloaded.run([script(text)]).stdout.splitlines() == ["True", "True"]
+
+
+def test_other_arguments_start_python_itself():
+    done = preloaded.run(["-c", "import sys; print(sys.executable, 'torch' in sys.modules)"])
+    assert done.stdout.split() == [sys.executable, "False"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_client_reaches_the_command(script, tmp_path, number):
+    text = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(600)"
+    client = subprocess.Popen([preloaded.python(), script(text)], stdout=subprocess.PIPE, text=True)
+    assert client.stdout.readline()
+    client.send_signal(number)
+    assert client.wait(60) == -number
+    assert client.stdout.read() == ""  # returns when the command has ended too
