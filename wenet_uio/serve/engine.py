@@ -23,7 +23,7 @@ QUIET = 1.0
 def return_memory() -> None:
     """Return freed memory to the operating system.
 
-    Connections that broke off leave cycles of objects, and glibc keeps freed memory. Another C library returns it itself.
+    Broken connections leave cycles of objects, and glibc keeps freed memory. With another C library only cycles are freed.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
