@@ -35,10 +35,11 @@ LONG_FILES = (
     "train/test_kills.py",
     "train/test_trainer.py",
     "tools/test_setup_env.py",
-    "test_executor.py",
+    "test_ray.py",
     "train/test_memory.py",
     "bin/test_export_onnx.py",
     "examples/test_new_recipe.py",
+    "serve/test_page.py",
 )
 """The longest test files. They start first, so that the processes of the suite end at about the same time."""
 

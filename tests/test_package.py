@@ -87,7 +87,9 @@ def imported_at_once(tree: ast.Module) -> Iterator[str]:
 def test_every_package_that_a_module_imports_at_once_is_a_requirement_or_comes_with_one() -> None:
     named = re.findall(r"^[\w-]+", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     theirs = [each for name in named for each in requires(name) or [] if "extra ==" not in each]
-    needed = {name.lower() for name in re.findall(r"^[\w-]+", "\n".join([*named, *theirs]), re.MULTILINE)}
+    needed = {
+        name.lower().replace("_", "-") for name in re.findall(r"^[\w-]+", "\n".join([*named, *theirs]), re.MULTILINE)
+    }
     of_module = packages_distributions()
     missing = set()
     for path in (ROOT / "wenet_uio").rglob("*.py"):

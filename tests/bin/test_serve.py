@@ -1,5 +1,6 @@
 import asyncio
 import json
+import logging
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 import pytest
+from aiohttp.http_exceptions import BadStatusLine
 
 from tests.api.conftest import bursts, write_model
 from tests.serve.support.clients import START, of_type
@@ -36,6 +38,7 @@ def arguments(monkeypatch, model):
         (["--certificate", __file__, "--key", __file__], "no certificate with its key"),
         (["--token_file", "/dev/null"], "/dev/null: the token is empty"),
         (["--rule2", "-1"], "silence: expected 0 or more"),
+        (["--allow_origin", "example.org"], "--allow_origin: expected an origin such as https://example.org"),
         (["--max_clients", "0"], "--max_clients: expected above 0, found 0"),
         (["--chunk_size", "0"], "chunk_size 0"),
         (["--stream_batch", "0"], "--stream_batch"),
@@ -56,6 +59,24 @@ def test_a_missing_token_file_and_a_port_in_use_are_named(arguments, unused_tcp_
     arguments("--port", str(port))
     with pytest.raises(OSError, match=str(port)):
         serve.main()
+    for given, message in ((["--port", "99999"], "--port 99999: "), (["--host", "192.0.2.1"], "--host 192.0.2.1 ")):
+        arguments(*given)
+        with pytest.raises(OSError, match=message):
+            serve.main()
+    arguments("--certificate", "none.pem", "--key", "none.pem")
+    with pytest.raises(OSError, match="none.pem"):
+        serve.main()
+
+
+def test_the_log_keeps_no_bytes_of_a_client_that_speaks_no_http(caplog):
+    logger = logging.getLogger("somebody")
+    logger.addFilter(serve.without_stack)
+    try:
+        raise BadStatusLine("secret")
+    except BadStatusLine:
+        logger.exception("Error handling request")
+    assert "Error handling request" in caplog.text
+    assert "secret" not in caplog.text
 
 
 @pytest.fixture
@@ -127,3 +148,30 @@ async def _stream_until_sigterm(url, certificate, process):
         process.send_signal(signal.SIGTERM)
         received += [json.loads(message.data) async for message in socket]
         return received, socket.close_code
+
+
+def test_a_second_ctrl_c_ends_the_server_at_once_and_a_second_sigterm_does_not(model, monkeypatch):
+    """`docker stop` and supervisors may send SIGTERM twice; a second Ctrl-C is a person who waits."""
+    finishing = []
+
+    async def finish(_):
+        finishing.append(1)
+        await asyncio.sleep(600)
+
+    monkeypatch.setattr(serve.Server, "finish", finish)
+
+    async def signals(task):
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            assert not task.done()
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.3)
+
+    async def session():
+        server = serve.Server(serve.load_model(model, device="cpu"), "bursts", serve.ServeOptions())
+        task = asyncio.create_task(serve.serve(server, "127.0.0.1", 0, None))
+        await asyncio.sleep(0.5)
+        await signals(task)
+        await asyncio.wait_for(task, 20)
+
+    asyncio.run(session())
+    assert finishing

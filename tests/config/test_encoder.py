@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.config import load_config, parse_config, save_config
+from wenet_uio.config import ConfigError, load_config, parse_config, save_config
 from wenet_uio.config.yaml_file import read_yaml
 
 COMMON = [
@@ -79,6 +79,30 @@ WENETS = {
 def test_a_saved_encoder_has_the_keys_that_wenet_accepts(encoder, tmp_path):
     save_config(parse_config({"encoder": encoder}, "test"), tmp_path / "train.yaml")
     assert set(read_yaml(tmp_path / "train.yaml")["encoder_conf"]) == WENETS[encoder]
+
+
+ROPE = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn"}
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"pos_enc_layer_type": "rope_pos"}, "rope_pos .pos_enc_layer_type. and rope_abs_selfattn need one another"),
+        ({**ROPE, "attention_heads": 2, "output_size": 6}, "head_dim 3 is odd"),
+        ({"n_kv_head": 3}, "attention_heads 4 is not divisible by n_kv_head 3"),
+        ({"head_dim": 32}, r"head_dim 32 \* attention_heads 4 is 128; rel_selfattn needs output_size 256"),
+        ({"mlp_type": "moe", "n_expert": 2, "n_expert_activated": 3}, "n_expert_activated 3 is above n_expert 2"),
+        ({"input_layer": "dwconv2d4"}, "input_layer: Input should be 'conv2d'"),
+    ],
+)
+def test_attention_and_experts_that_cannot_be_built_are_refused(conf, message):
+    with pytest.raises(ConfigError, match=f"^a.yaml: encoder_conf.*{message}"):
+        parse_config({"encoder_conf": conf}, "a.yaml")
+
+
+def test_branchformers_have_no_shared_keys_of_another_width():
+    conf = parse_config({"encoder": "branchformer", "encoder_conf": {"n_kv_head": 2}}, "a.yaml").encoder_conf
+    assert (conf.key_heads, conf.attention_heads) == (2, 4)
 
 
 DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1, "attention_dropout_rate": 0.1}

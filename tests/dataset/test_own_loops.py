@@ -144,10 +144,22 @@ def test_a_break_in_validation_begins_again_and_in_training_continues(data):
         assert torch.is_tensor(next(iter(loader)).feats)
 
 
+def test_the_length_of_a_loader_is_the_number_of_steps_of_the_next_loop(data):
+    for training in (False, True):
+        loader = build_loader(data, "raw", CONFIG, None, training=training)
+        assert len(loader) == 4
+        next(iter(loader))
+        assert len(loader) == (3 if training else 4)
+        assert len(list(zip(range(len(loader)), loader, strict=False))) == (3 if training else 4)
+        assert len(loader) == 4
+
+
 def test_validation_continues_from_a_loaded_state(data):
     loader = build_loader(data, "raw", CONFIG, None, training=False)
     next(iter(loader))
     state = loader.state_dict()
     other = build_loader(data, "raw", CONFIG, None, training=False)
     other.load_state_dict(state)
+    assert len(other) == 3
     assert len(list(other)) == 3
+    assert len(other) == 4

@@ -25,6 +25,20 @@ MORE = {
         {"linear_units": 32, "causal": True, "cnn_module_norm": "batch_norm", "cnn_module_kernel": 5},
     ),
     "branchformer of one branch": ("branchformer", {**BRANCH, "use_cgmlp": False}),
+    "conformer with rotary positions and shared keys": (
+        "conformer",
+        {"linear_units": 32, "causal": True, "n_kv_head": 1}
+        | {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn"},
+    ),
+    "conformer with embedded distances": (
+        "conformer",
+        {"linear_units": 32, "causal": True, "input_layer": "stack_n_frames"}
+        | {"pos_enc_layer_type": "no_pos", "selfattention_layer_type": "shaw_rel_selfattn"},
+    ),
+    "conformer with experts": (
+        "conformer",
+        {"linear_units": 32, "causal": True, "mlp_type": "moe", "n_expert": 3, "layer_norm_type": "rms_norm"},
+    ),
     "conformer at the full rate": ("conformer", {"linear_units": 32, "causal": True, "input_layer": "linear"}),
 }
 ALL = KINDS | MORE

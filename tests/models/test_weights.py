@@ -113,3 +113,15 @@ def test_modules_that_the_file_does_not_have_are_refused(tmp_path: Path) -> None
 def test_the_first_sentence_of_a_long_message_is_kept() -> None:
     assert first_sentence(RuntimeError("File is damaged. Load it again.\nMore advice.")) == "File is damaged"
     assert first_sentence(EOFError()) == "EOFError"
+
+
+def test_a_checkpoint_may_lack_the_tables_of_positions(make_model, tmp_path):
+    model = make_model("conformer", "transformer", model_conf={"reverse_weight": 0.0})
+    state = model.state_dict()
+    tables = [name for name in state if name.endswith(".pe")]
+    assert len(tables) == 2
+    torch.save({name: value for name, value in state.items() if name not in tables}, tmp_path / "old.pt")
+    other = make_model("conformer", "transformer", model_conf={"reverse_weight": 0.0})
+    torch.nn.init.zeros_(other.ctc.ctc_lo.weight)
+    load_weights(other, tmp_path / "old.pt")
+    assert all(torch.equal(value, state[name]) for name, value in other.state_dict().items())

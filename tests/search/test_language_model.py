@@ -1,5 +1,6 @@
 import math
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -59,3 +60,31 @@ def test_without_kenlm_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "kenlm", None)
     with pytest.raises(ValueError, match="pip install kenlm"):
         LanguageModel("lm.arpa", TOKENIZER, 0.5, 0.0, "token")
+
+
+def test_streams_share_a_loaded_file_until_it_changes(tmp_path):
+    pytest.importorskip("kenlm")
+    arpa = write_arpa(tmp_path / "lm.arpa", LETTERS)
+    first, second = (LanguageModel(arpa, TOKENIZER, weight, 0.0, "token") for weight in (0.5, 0.7))
+    assert first._model is second._model
+    write_arpa(arpa, LETTERS[:-1])
+    assert LanguageModel(arpa, TOKENIZER, 0.5, 0.0, "token")._model is not first._model
+
+
+def test_searches_in_two_threads_share_a_table_and_get_the_same_scores(tmp_path):
+    pytest.importorskip("kenlm")
+    arpa = write_arpa(tmp_path / "lm.arpa", LETTERS)
+    alone = _total(LanguageModel(arpa, TOKENIZER, 0.5, 0.0, "token").begin(), 0)
+    shared = LanguageModel(arpa, TOKENIZER, 0.5, 0.0, "token")
+    with ThreadPoolExecutor(4) as threads:
+        totals = list(threads.map(lambda _: _total(shared.begin(), 0), range(8)))
+    assert totals == [alone] * 8
+
+
+def _total(model, state, depth=7):
+    """Sum of the scores of all sequences of `depth` tokens."""
+    tokens = torch.arange(2, 2 + 3).view(1, 3)
+    wanted = torch.ones(1, 1, 3, dtype=torch.bool)
+    states, gains = model.extend(torch.full((1, 1, 1), state), tokens, wanted)
+    below = [_total(model, int(each), depth - 1) for each in states.flatten()] if depth > 1 else []
+    return round(float(gains.sum()) + sum(below), 6)

@@ -281,3 +281,9 @@ def test_a_stream_holds_no_more_after_four_minutes_than_after_one(hears_tones, t
             sizes.append(held(stream))
         most.append(max(sizes))
     assert max(most[1:]) <= 1.1 * most[0]
+
+
+def test_streams_share_the_hot_words_that_they_have_in_common(babble):
+    options = {"mode": "ctc_prefix_beam_search", **CHUNKS}
+    first, second, other = (babble.live(hot_words=words, **options) for words in (["ab"], ["ab"], ["ba"]))
+    assert first._beam.kind == second._beam.kind != other._beam.kind

@@ -142,3 +142,25 @@ def test_a_browser_may_ask_before_it_sends_a_token_from_an_allowed_origin(guarde
 
     assert asyncio.run(ask("https://friend.example")) == (204, "https://friend.example")
     assert asyncio.run(ask("https://evil.example")) == (401, None)
+
+
+def test_hot_words_that_the_units_cannot_spell_are_named_to_the_client_and_not_in_the_log(server, speech, caplog):
+    ready, *rest = asyncio.run(speak(server.socket_url, speech, START | {"hot_words": ["abc", "Geheimnis"]}))
+    assert ready["warnings"] == ["the units cannot spell: Geheimnis"]
+    assert sentences(rest)[0]
+    assert "Geheimnis" not in caplog.text
+
+
+def test_an_allowed_page_may_send_the_headers_that_the_openai_package_adds(guarded):
+    async def ask():
+        headers = {
+            "Origin": "https://friend.example",
+            "Access-Control-Request-Headers": "authorization, x-stainless-os",
+        }
+        async with (
+            aiohttp.ClientSession() as client,
+            client.options(f"{guarded.url}/v1/audio/transcriptions", headers=headers) as answer,
+        ):
+            return answer.headers["Access-Control-Allow-Headers"]
+
+    assert asyncio.run(ask()) == "authorization, x-stainless-os"

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 import wenet_uio
-from tests.api.conftest import write_model
 from tests.serve.support.browser import OTHER_HOST, chromium, words_of
 from tests.serve.support.clients import served
 from wenet_uio.search.subtitles import Cue, srt, vtt
 from wenet_uio.serve.messages import cue_of
-from wenet_uio.serve.options import Limits, ServeOptions
+from wenet_uio.serve.options import ServeOptions
 
 SPOKEN = "three one four two"
 IDLE = "#speak[data-state=idle]"
@@ -193,22 +192,6 @@ def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(visit
     assert words_of(page) == SPOKEN
 
 
-def test_a_file_above_the_limit_of_the_server_is_not_sent(visitor, digits, recording):
-    with served(digits, ServeOptions(limits=Limits(max_upload_bytes=50_000))) as small:
-        page = visitor.visit(small.url)
-        choose(page, recording)
-        page.wait_for_selector("[data-failed]")
-        assert page.locator(".progress").inner_text() == "The file has 0.1 MB; the server takes at most 0.0 MB."
-    assert not [address for address in visitor.addresses if "transcriptions" in address]
-
-
-def test_a_refused_microphone_is_said_and_the_page_is_ready_again(visitor, home):
-    page = visitor.visit(home, allowed=())
-    press(page)
-    page.get_by_role("alert").filter(has_text="The browser refused the microphone.").wait_for()
-    assert page.locator(IDLE).count() == 1
-
-
 def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_takes_files(visitor, home, recording):
     page = visitor.visit(home.replace("127.0.0.1", OTHER_HOST), allowed=())
     words = page.locator("#notices").inner_text()
@@ -220,14 +203,6 @@ def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_tak
     page.wait_for_selector(".segment")
     page.get_by_role("button", name="Copy").click()
     page.get_by_text("Copied").wait_for()
-
-
-def test_a_model_that_cannot_stream_is_named_with_the_reason(visitor, tmp_path):
-    folder = write_model(tmp_path / "whole", use_dynamic_chunk=False)
-    with served(wenet_uio.load_model(folder, device="cpu"), ServeOptions()) as whole:
-        page = visitor.visit(whole.url)
-        notice = page.get_by_text("This model cannot stream").inner_text()
-    assert "trained with full context only" in notice
 
 
 def test_a_token_is_asked_for_only_where_it_is_needed_and_is_kept_in_memory(visitor, home, digits, recording):
@@ -250,15 +225,6 @@ def test_a_token_is_asked_for_only_where_it_is_needed_and_is_kept_in_memory(visi
         assert page.get_by_label("Token").input_value() == ""
 
 
-def test_a_server_that_refuses_more_clients_is_quoted(visitor, digits):
-    with served(digits, ServeOptions(limits=Limits(max_clients=1))) as small:
-        first, second = visitor.visit(small.url), visitor.visit(small.url)
-        press(first)
-        first.get_by_text("Listening").wait_for()
-        press(second)
-        second.get_by_role("alert").filter(has_text="The server refused: 1 clients are connected").wait_for()
-
-
 def test_a_server_that_vanishes_leaves_the_text_so_far(visitor, digits, recording):
     with served(digits, ServeOptions()) as running:
         page = visitor.visit(running.url)
@@ -272,19 +238,3 @@ def test_a_server_that_vanishes_leaves_the_text_so_far(visitor, digits, recordin
     choose(page, recording)
     page.wait_for_selector("[data-failed]")
     assert "Does the server still run?" in page.locator("[data-failed] .progress").inner_text()
-
-
-@pytest.mark.parametrize(("seconds", "stops"), [(5, False), (25, True)])
-def test_a_connection_that_is_too_slow_is_said_and_ends_the_recording_before_memory_grows(
-    visitor, home, seconds, stops
-):
-    waiting = f"{{ get: () => {seconds} * 2 * new AudioContext().sampleRate }}"
-    script = f"Object.defineProperty(WebSocket.prototype, 'bufferedAmount', {waiting})"
-    page = visitor.visit(home, script=script)
-    press(page)
-    words = f"The connection is too slow: {seconds} s of sound wait to be sent."
-    page.get_by_role("alert" if stops else "status").filter(has_text=words).wait_for()
-    if stops:
-        page.wait_for_selector(IDLE)
-        assert page.locator("#notices").inner_text() == f"{words} The recording was stopped."
-        assert page.locator("#state").inner_text() == "Done."

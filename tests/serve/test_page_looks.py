@@ -32,7 +32,7 @@ FILL = """(segment) => Promise.all(["recording", "notices"].map((name) => import
   .then(([{ Recording }, { Notices }]) => {
     for (const title of ["second.wav", "first.wav"]) {
       const recording = new Recording(title, title, () => {});
-      recording.addSegment(segment);
+      recording.addSegments([segment]);
       recording.setPartial("words that may change");
       recording.progress = "1:04";
       document.getElementById("recordings").prepend(recording.element);
@@ -171,6 +171,31 @@ def test_arrow_keys_go_from_word_to_word_and_show_times_and_confidence(fill):
     assert page.evaluate(FOCUSED) == "sure"
 
 
+def test_arrow_keys_cross_segments_of_a_long_text_and_skip_those_without_words(fill):
+    page = fill()
+    page.evaluate(
+        """(segment) => import("/static/recording.js").then(({ Recording }) => {
+          const recording = new Recording("long.wav", "long", () => {});
+          document.getElementById("recordings").prepend(recording.element);
+          recording.addSegments(Array(5000).fill(segment));
+          recording.addSegments([{ ...segment, words: [] }, segment]);
+        })""",
+        SEGMENT,
+    )
+    long = page.locator(".recording").first
+    long.locator(".word").nth(4).focus()
+    page.keyboard.press("ArrowRight")
+    place = "() => [...document.querySelectorAll('.segment .word')].indexOf(document.activeElement)"
+    assert page.evaluate(place) == 5
+    page.keyboard.press("End")
+    assert page.evaluate(place) == 5001 * 5 - 1
+    page.locator("#word-tip", has_text="1:03.00").wait_for()  # beside the word, to which the page has scrolled
+    for _ in range(5):
+        page.keyboard.press("ArrowLeft")
+    assert page.evaluate(place) == 5000 * 5 - 1
+    assert long.locator(".word[tabindex='0']").count() == 1
+
+
 def test_a_phone_shows_the_whole_width_and_buttons_that_a_finger_can_hit(fill):
     page = fill(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
@@ -196,23 +221,6 @@ def test_screen_readers_hear_final_text_once_and_no_partial_text(fill):
         "(all) => all.filter((each) => !(each.ariaLabel || each.textContent.trim() || each.labels?.length)).length"
     )
     assert unnamed == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("NotFoundError", "No microphone was found."),
-        ("NotReadableError", "Another program may be using it."),
-        ("AbortError", "The microphone cannot be used: of this machine"),
-    ],
-)
-def test_a_missing_or_used_microphone_is_said(visitor, server, name, words):
-    script = (
-        f"navigator.mediaDevices.getUserMedia = async () => {{ throw new DOMException('of this machine', '{name}') }}"
-    )
-    page = visitor.visit(server.url, script=script)
-    page.locator("#speak").click()
-    page.get_by_role("alert").filter(has_text=words).wait_for()
 
 
 def test_subtitles_are_those_of_the_package(visitor, server):

@@ -81,8 +81,10 @@ def test_the_prompt_and_the_own_field_are_hot_words(recogniser, talk):
             model="any", file=("t.wav", talk), extra_body={"hot_words": "hag\ng h\n\n"}
         )
         unknown = client.audio.transcriptions.create(model="any", file=("t.wav", talk), prompt="Überraschung")
+        prose = client.audio.transcriptions.create(model="any", file=("t.wav", talk), prompt="a b " * 100)
     assert given.text == own.text == hot != plain
-    assert unknown.text == plain
+    assert unknown.text == plain == prose.text
+    assert prose.warnings == ["prompt: left out 1 phrases of more than 100 characters"]
     assert given.warnings == ["the units cannot spell: Überraschung"] == unknown.warnings
 
 
@@ -100,6 +102,7 @@ def test_silence_and_a_very_short_recording_have_an_empty_text(client):
         (None, {"response_format": "docx"}, "response_format: expected json, text"),
         (None, {"extra_body": {"hot_words": "x\n" * 1001}}, "at most 1000 phrases"),
         (None, {"prompt": "x" * 70_000}, "prompt: at most 65536 bytes"),
+        (None, {"stream": True}, "stream: not supported here"),
     ],
 )
 def test_a_wrong_request_is_an_error_of_the_openai_package_with_the_reason(client, talk, file, fields, message):

@@ -28,7 +28,7 @@ def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
     (home / "token").write_text(secrets.token_hex())
     joining = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home / "token")}
     command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block"]
-    command += ["--port", "0", "--num-cpus", "2", "--temp-dir", str(home)]
+    command += ["--port", "0", "--num-cpus", "2", "--temp-dir", str(home), "--include-dashboard=false"]
     environment = os.environ | joining | {"RAY_TMPDIR": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
     log = home / "log"
     with open(log, "w") as file:

@@ -36,7 +36,7 @@ def draw_kills(seed: int) -> list[list[object]]:
 
 def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     folder.mkdir()
-    write_corpus(folder, max_epoch=12, log_interval=1)
+    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=1)
     for name, lost in (("train", (2, 9, 17)), ("cv", (3,))):
         open_list(str(folder / f"{name}.list"), "raw")  # indexed before it breaks
         for number in lost:

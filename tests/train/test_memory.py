@@ -164,7 +164,7 @@ def test_all_ranks_repeat_a_step_in_which_one_ran_out_of_memory(tmp_path: Path) 
 def test_a_run_that_ran_out_of_memory_ends_with_the_weights_of_one_that_split_beforehand(
     engine: str, starts: dict[str, list[list[int]]], tmp_path: Path
 ) -> None:
-    write_corpus(tmp_path, max_epoch=1, save_interval=None, observe_interval=0)  # three steps, a state of the first
+    write_corpus(tmp_path, max_epoch=1, save_interval=None)  # three steps, a state of the first
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = ["-m", "tests.train.support.starved_run", engine, *starts]
     done = preloaded.run(command, cwd=tmp_path, env=environment)

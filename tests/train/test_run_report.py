@@ -4,12 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.support import preloaded
 from tests.train.support.training_corpus import write_corpus
 from wenet_uio.train.run_report import write_run_report
 
@@ -18,15 +18,13 @@ ROOT = Path(__file__).parents[2]
 
 def start(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-    )
+    return preloaded.run(command, cwd=folder, env=environment)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a complete run `exp` of two epochs; one of its 23 utterances is bad."""
-    folder = write_corpus(tmp_path_factory.mktemp("run"))
+    folder = write_corpus(tmp_path_factory.mktemp("run"), observe_interval=1)
     bad = folder / "bad.wav"
     bad.write_text("no audio")
     with open(folder / "train.list", "a") as file:

@@ -71,6 +71,10 @@ class RunnableExport(ExportedModel):
             raise ValueError(f"device {device}: exported models run on the CPU; load the checkpoint instead")
         return self
 
+    def decoder_frames(self, encoder_out: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All frames, as in the runtimes; see ASRModel.decoder_frames."""
+        return encoder_out, lengths
+
     def eval(self) -> RunnableExport:
         """Exported models are always in evaluation mode."""
         return self

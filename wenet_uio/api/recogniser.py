@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -70,15 +71,15 @@ class TranscribeOptions(ScorerOptions):
         if isinstance(self.hot_words, str):
             raise ValueError(f"hot_words: expected a list of phrases, found the text {self.hot_words!r}")
 
-    def cutting(self, folder: Path) -> Cutting:
-        """The given values, and for the others those that fit the training utterances of the run in `folder`."""
+    def cutting(self, usual: Cutting) -> Cutting:
+        """The given values, and for the others those of `usual`."""
         given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap", "detector")}
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("pause") == 0:
             given["pause"] = None
         if "window" in given and "overlap" not in given:
             given["overlap"] = min(Cutting.overlap, given["window"] / 2)
-        return replace(Cutting.of_run(folder), **given)
+        return replace(usual, **given)
 
 
 class SpeechRecogniser:
@@ -87,7 +88,10 @@ class SpeechRecogniser:
     def __init__(self, recogniser: Recogniser, folder: Path, device: str = "auto", *, exported: bool = False) -> None:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
-        self._folder, self._device, self._exported = folder, device_of(device), exported
+        self._device, self._exported = device_of(device), exported
+        self._cutting = Cutting.of_run(folder)  # read once: the folder may move while the model is used
+        # Streams that share their scorers are searched together, and share the memory of a language model.
+        self._build_scorers = lru_cache(maxsize=16)(build_scorers)
 
     @property
     def sample_rate(self) -> int:
@@ -161,9 +165,8 @@ class SpeechRecogniser:
         spoken: set[int] = set()
         failed: set[int] = set()
         ended = 0
-        for number, segment in chain(
-            transcriber.transcribe(openers, options.cutting(self._folder)), [(len(inputs), None)]
-        ):
+        found = transcriber.transcribe(openers, options.cutting(self._cutting))
+        for number, segment in chain(found, [(len(inputs), None)]):
             for earlier in range(ended, number):
                 if earlier not in failed:
                     inputs[earlier].end(None if earlier in spoken else transcriber.channel)
@@ -231,7 +234,7 @@ class SpeechRecogniser:
         usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
         size = usual if chunk_size is None else chunk_size
         rate = self.sample_rate if sample_rate is None else sample_rate
-        cutting = chosen.cutting(self._folder)
+        cutting = chosen.cutting(self._cutting)
         search = self._search(chosen)
         chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
         return start_live(
@@ -266,8 +269,10 @@ class SpeechRecogniser:
         if unknown := set(options.decoding) - known:
             raise ValueError(f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
         decoding = {"beam_size": options.beam_size, **options.decoding, "token_times": True, "nbest": 1}
+        given: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(ScorerOptions)}
+        given["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
-        scorers = build_scorers(options, [mode], self.recogniser.tokenizer, device, names=names)
+        scorers = self._build_scorers(ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names)
         return Search([mode], DecodeOptions(**decoding), scorers)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import shutil
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -40,6 +39,7 @@ from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.executor import start_worker
+from wenet_uio.files import written_aside
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
@@ -115,7 +115,9 @@ def main() -> None:
     recognition.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
     write_recognition(recognition, keys_of(corpus), args.result_dir)
     if args.result_file:
-        shutil.copyfile(Path(args.result_dir, args.modes[0], "text"), args.result_file)
+        text = Path(args.result_dir, args.modes[0], "text").read_text(encoding="utf-8")
+        with written_aside(args.result_file, "w") as file:
+            file.write(text)
 
     decoded = corpus.num_samples + len(corpus.bad) - len(recognition.skipped)
     speed = recognition.seconds / taken

@@ -122,7 +122,7 @@ def main() -> int:
     args = parse_arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    logging.getLogger("aiohttp.server").addFilter(is_ours)
+    logging.getLogger("aiohttp.server").addFilter(without_stack)
     context, options = tls_of(args), options_of(args)
     use_cpu_threads(World.from_environment(args.device))
     recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
@@ -134,9 +134,11 @@ def main() -> int:
     return 0
 
 
-def is_ours(record: logging.LogRecord) -> bool:
-    """Whether a record of aiohttp is no report of a client that does not speak HTTP; it gets an answer, not a log."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+def without_stack(record: logging.LogRecord) -> bool:
+    """Keep what a client has sent out of the log: bytes that are no HTTP, from port scanners, with the stack."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info = None
+    return True
 
 
 def options_of(args: argparse.Namespace) -> ServeOptions:
@@ -160,7 +162,7 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
         stream_batch=args.stream_batch,
         limits=Limits(**{each.name: getattr(args, each.name) for each in fields(Limits)}),
         token=token_of(args.token_file),
-        origins=tuple(args.allow_origin),
+        origins=tuple(each.rstrip("/") for each in args.allow_origin),
     )
 
 
@@ -188,30 +190,44 @@ def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
         return None
     if not (args.certificate and args.key):
         raise ValueError("--certificate and --key belong together")
+    for file in (args.certificate, args.key):
+        Path(file).read_bytes()  # its errors name the file
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(args.certificate, args.key)
+        # A server cannot ask for the password of an encrypted key.
+        context.load_cert_chain(args.certificate, args.key, password="")
     except ssl.SSLError as error:
-        raise ValueError(f"{args.certificate}, {args.key}: no certificate with its key ({error.reason})") from None
+        reason = error.reason or "the key may need a password"
+        raise ValueError(f"{args.certificate}, {args.key}: no certificate with its key ({reason})") from None
     return context
 
 
 async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is open."""
+    """Serve until SIGTERM or SIGINT, then finish what is open, unless a second SIGINT says that nobody waits for it.
+
+    Raises:
+        OSError: the server cannot listen on this address.
+    """
     runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port, ssl_context=context)
-        await site.start()
-        stopping = asyncio.Event()
+        try:
+            await site.start()
+        except (OSError, OverflowError) as error:
+            raise OSError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
+        stopping, at_once = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(signal.SIGTERM, stopping.set)
+        loop.add_signal_handler(signal.SIGINT, lambda: (at_once if stopping.is_set() else stopping).set())
         log.info("serving %s on %s", server.name, url_of(runner, context is not None))
         await stopping.wait()
-        log.info("stopping: open utterances are finished")
+        log.info("stopping: open utterances are finished; Ctrl-C again: at once")
         await site.stop()
-        await server.finish()
+        tasks = [asyncio.create_task(server.finish()), asyncio.create_task(at_once.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
     finally:
         await runner.cleanup()
 

@@ -100,7 +100,7 @@ def main() -> int:
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
     options = options_of(args)
-    options.cutting(Path(args.model))  # wrong times are reported before the model is loaded
+    options.cutting(Cutting.of_run(args.model))  # wrong times are reported before the model is loaded
     outputs = output_paths(args)
     use_cpu_threads(World.from_environment(args.device))
     recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)

@@ -13,8 +13,8 @@ NotNegative = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
-PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos"]
-SelfAttention = Literal["selfattn", "rel_selfattn"]
+PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos"]
+SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
 PerBlock = Probability | tuple[Probability, ...]
 
 
@@ -35,11 +35,23 @@ class AttentionConf(Section):
     """Recompute activations in the backward pass: less memory, more time."""
     use_sdpa: bool = True
     """Not used, a key of WeNet: attention always calls scaled_dot_product_attention."""
-    layer_norm_type: Literal["layer_norm"] = "layer_norm"
-    n_kv_head: None = None
-    """WeNet's number of key heads: not available."""
-    head_dim: None = None
-    """WeNet's width of a head: always the width of the layer divided by attention_heads."""
+    layer_norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    """Normalisations of the layers, except those in convolutions. Branchformers use it for the last one only."""
+    n_kv_head: Positive | None = None
+    """Heads of keys and values, each for several heads of queries; default: attention_heads."""
+    head_dim: Positive | None = None
+    """Width of a head; default: the width of the layer divided by attention_heads."""
+
+    @property
+    def key_heads(self) -> int:
+        """Number of heads of keys and values."""
+        return self.n_kv_head or self.attention_heads
+
+    @model_validator(mode="after")
+    def _heads_share_keys(self) -> AttentionConf:
+        if self.n_kv_head and self.attention_heads % self.n_kv_head:
+            raise ValueError(f"attention_heads {self.attention_heads} is not divisible by n_kv_head {self.n_kv_head}")
+        return self
 
 
 class FeedForwardConf(Section):
@@ -48,11 +60,18 @@ class FeedForwardConf(Section):
     linear_units: Positive = 2048
     """Width of the hidden layer."""
     activation_type: Activation = "relu"
-    mlp_type: Literal["position_wise_feed_forward"] = "position_wise_feed_forward"
-    mlp_bias: Literal[True] = True
+    mlp_type: Literal["position_wise_feed_forward", "gated", "moe"] = "position_wise_feed_forward"
+    """gated: the hidden layer has a gate; moe: each frame goes through a few of n_expert modules."""
+    mlp_bias: bool = True
     n_expert: Positive = 8
-    """Not used, a key of WeNet's mlp_type moe; so is n_expert_activated."""
     n_expert_activated: Positive = 2
+    """moe: modules of each frame, at most n_expert."""
+
+    @model_validator(mode="after")
+    def _has_experts(self) -> FeedForwardConf:
+        if self.mlp_type == "moe" and self.n_expert_activated > self.n_expert:
+            raise ValueError(f"n_expert_activated {self.n_expert_activated} is above n_expert {self.n_expert}")
+        return self
 
 
 class ChunkConf(Section):
@@ -84,8 +103,11 @@ class EncoderConf(AttentionConf, ChunkConf):
 
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
-    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
-    """Input layer that lowers the frame rate by 4 (conv2d), 6, 8 or not at all (linear)."""
+    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed"] = (
+        "conv2d"
+    )
+    """Input layer that lowers the frame rate by 4 (conv2d), 6, 8, by 2 (conv1d2, conv2d2, stack_n_frames), or not at
+    all: linear, or embed, whose input is label ids (B, T) instead of features."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"
     selfattention_layer_type: SelfAttention = "rel_selfattn"
 
@@ -94,6 +116,7 @@ class EncoderConf(AttentionConf, ChunkConf):
         heads_divide(self.attention_heads, "output_size", self.output_size)
         if self.output_size % 2 and self.pos_enc_layer_type != "no_pos":
             raise ValueError(f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even width")
+        _attention_fits(self)
         return self
 
 
@@ -218,3 +241,18 @@ def odd_or_causal(causal: bool, **kernels: int) -> None:
     for name, kernel in kernels.items():
         if not causal and kernel % 2 == 0:
             raise ValueError(f"{name} {kernel} is even: without `causal: true` it must be odd")
+
+
+def _attention_fits(conf: EncoderConf) -> None:
+    """Raise a ValueError if the attention module cannot have these positions or heads."""
+    if (conf.pos_enc_layer_type == "rope_pos") != (conf.selfattention_layer_type == "rope_abs_selfattn"):
+        raise ValueError("rope_pos (pos_enc_layer_type) and rope_abs_selfattn need one another")
+    head_dim = conf.head_dim or conf.output_size // conf.attention_heads
+    if conf.pos_enc_layer_type == "rope_pos" and head_dim % 2:
+        raise ValueError(f"rope_pos turns one half of a head against the other: head_dim {head_dim} is odd")
+    width = (conf.head_dim or 0) * conf.attention_heads
+    if width not in (0, conf.output_size) and conf.selfattention_layer_type != "selfattn":
+        raise ValueError(
+            f"head_dim {conf.head_dim} * attention_heads {conf.attention_heads} is {width}; "
+            f"{conf.selfattention_layer_type} needs output_size {conf.output_size}"
+        )

@@ -26,7 +26,7 @@ class DecoderConf(AttentionConf, FeedForwardConf):
     @property
     def source(self) -> AttentionConf:
         """Keys of the attention over the encoder frames: with biases, whatever self-attention has."""
-        return AttentionConf(attention_heads=self.attention_heads)
+        return AttentionConf(attention_heads=self.attention_heads, n_kv_head=self.n_kv_head, head_dim=self.head_dim)
 
 
 class TransformerDecoderConf(DecoderConf):
@@ -42,6 +42,8 @@ class TransformerDecoderConf(DecoderConf):
         """Keys of the attention over the encoder frames."""
         return AttentionConf(
             attention_heads=self.attention_heads,
+            n_kv_head=self.n_kv_head,
+            head_dim=self.head_dim,
             query_bias=self.src_query_bias,
             key_bias=self.src_key_bias,
             value_bias=self.src_value_bias,
@@ -87,7 +89,8 @@ class ModelConf(HybridConf):
 
     ctc_weight: Probability = 0.5
     """Weight of the CTC loss; the weight of the attention loss is 1 - ctc_weight."""
-    apply_non_blank_embedding: Literal[False] = False
+    apply_non_blank_embedding: bool = False
+    """The decoder sees only encoder frames whose best CTC label is not blank, in training and rescoring."""
 
     @property
     def attention_weight(self) -> float:

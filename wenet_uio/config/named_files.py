@@ -35,11 +35,8 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
         values: content of the yaml, changed in place.
         of_model: whether the yaml belongs to a trained model.
     """
-    tokenizer = values.setdefault("tokenizer_conf", {})
-    if of_model and isinstance(tokenizer, dict) and tokenizer.get("symbol_table_path") is None:
-        # WeNet's models of 2021 to 2023 do not name their units file; it lies beside the yaml.
-        units = yaml_path.parent / NAMED_FILES["tokenizer_conf", "symbol_table_path"]
-        tokenizer["symbol_table_path"] = units.name if units.is_file() else None
+    if of_model:
+        _name_units(values, yaml_path.parent)
     for (section, key), usual in NAMED_FILES.items():
         conf = values.get(section)
         if not isinstance(conf, dict) or not isinstance(named := conf.get(key), str) or not named:
@@ -50,6 +47,14 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
                     log.warning("%s: %s.%s %s: %s is taken", yaml_path, section, key, named, place)
                 conf[key] = str(place)
                 break
+
+
+def _name_units(values: dict[str, Any], folder: Path) -> None:
+    """Name `units.txt` beside the yaml, in place, if the yaml names no units file, as WeNet's of 2021 to 2023."""
+    tokenizer = values.setdefault("tokenizer_conf", {})
+    if isinstance(tokenizer, dict) and tokenizer.get("symbol_table_path") is None:
+        units = folder / NAMED_FILES["tokenizer_conf", "symbol_table_path"]
+        tokenizer["symbol_table_path"] = units.name if units.is_file() else None
 
 
 def _places(named: str, usual: str, folder: Path, of_model: bool) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from wenet_uio.config.base import ConfigError
@@ -141,7 +142,7 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
     _move_split_with_space(values)
     dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
     if dropped:
-        log.warning("%s: keys of WeNet that change nothing here: %s", where, ", ".join(dropped))
+        _warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
     return values
 
 
@@ -199,9 +200,17 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
             values[key] = value
 
 
+@cache
+def _warn_once(message: str) -> None:
+    """Log a message; commands read a yaml more than once."""
+    log.warning("%s", message)
+
+
 def _has_keys_of_2021(values: Mapping[str, Any]) -> bool:
+    """Whether dataset_conf has keys of 2021, and none of the sections that replaced them."""
     dataset = values.get("dataset_conf")
-    return isinstance(dataset, dict) and any(key in dataset for key in OF_2021)
+    sections = set(OF_2021.values())
+    return isinstance(dataset, dict) and bool(OF_2021.keys() & dataset.keys()) and not sections & dataset.keys()
 
 
 def _renew_dataset(values: dict[str, Any]) -> None:
@@ -211,20 +220,30 @@ def _renew_dataset(values: dict[str, Any]) -> None:
         if key in dataset:
             dataset.setdefault(section, {})[key] = dataset.pop(key)
     collate = values.pop("collate_conf", None)
-    if not isinstance(collate, dict):
-        return
+    if isinstance(collate, dict):
+        _move_collate(collate, dataset)
+
+
+def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
+    """Move what collate_conf of 2021 has to dataset_conf, in place; keys that are there stay."""
     for key in ("spec_aug", "speed_perturb", "spec_sub", "spec_sub_conf"):
         if key in collate:
             dataset.setdefault(key, collate[key])
-    masks = {key: value for key, value in (collate.get("spec_aug_conf") or {}).items() if key != "warp_for_time"}
+    masks = {key: value for key, value in _section(collate, "spec_aug_conf").items() if key != "warp_for_time"}
     dataset.setdefault("spec_aug_conf", masks)
-    features = collate.get("feature_extraction_conf") or {}
+    features = _section(collate, "feature_extraction_conf")
     kind = features.get("feature_type", "fbank")
     names = {"mel_bins": "num_mel_bins", "frame_length": "frame_length", "frame_shift": "frame_shift"}
     conf = {new: features[old] for old, new in names.items() if old in features}
-    conf["dither"] = (collate.get("wav_distortion_conf") or {}).get("wav_dither", 0.0)
+    conf["dither"] = _section(collate, "wav_distortion_conf").get("wav_dither", 0.0)
     dataset.setdefault("feats_type", kind)
     dataset.setdefault(f"{kind}_conf", conf)
+
+
+def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The section `key`; empty if it is missing or no section."""
+    section = values.get(key)
+    return section if isinstance(section, dict) else {}
 
 
 def _move_cmvn(values: dict[str, Any]) -> None:

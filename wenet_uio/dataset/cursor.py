@@ -106,6 +106,14 @@ class Cursor:
             return max(0, self.epoch_steps - self.steps_done)
         return self.plan.steps_from(self.position, self.world_size)
 
+    def steps_of_epoch(self) -> int:
+        """Steps of the current epoch from its first batch on; equal on every rank."""
+        if self.epoch_steps is not None:
+            return self.epoch_steps
+        fresh = self.division == self._fresh_division
+        plan = self.plan if fresh else self._planned(self.data_pass, self._fresh_division)
+        return plan.steps_from(0, self.world_size)
+
     def upcoming(self) -> Iterator[tuple[tuple[int, int], Work]]:
         """The work from here to the end of the epoch, each with its (pass, position). The cursor does not move.
 

@@ -76,8 +76,11 @@ class Loader:
         return self.cursor.epoch
 
     def __len__(self) -> int:
-        """Steps from here to the end of the epoch; equal on every rank."""
-        return len(self.cursor)
+        """Steps that a new iterator yields; equal on every rank.
+
+        They are those from here to the end of the epoch; in evaluation, once iterated, those of a whole epoch.
+        """
+        return self.cursor.steps_of_epoch() if self._begins_again() else len(self.cursor)
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches from here to the end of the epoch.
@@ -86,7 +89,7 @@ class Loader:
             RuntimeError: the position was set, or another iterator was begun, before the last step of this one.
         """
         cursor = self.cursor
-        if self._restarts and self._reading is not None:
+        if self._begins_again():
             cursor.set_epoch(cursor.epoch)
         reading = self._reading = object()
         bad = len(self.corpus.bad) / cursor.world_size
@@ -112,6 +115,10 @@ class Loader:
             cursor.advance(batch.closes_step)
             steps -= batch.closes_step
             yield batch.collated if self._is_collated else batch
+
+    def _begins_again(self) -> bool:
+        """Whether a new iterator begins at the first batch of the epoch, because an earlier one has begun there."""
+        return self._restarts and self._reading is not None
 
     def share(self, number: int, shares: int) -> Iterator[Batch]:
         """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not step together.

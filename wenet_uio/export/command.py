@@ -102,4 +102,9 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
         print(f"warning: exported models have no operators; the runtime must do the same: {named}", file=sys.stderr)
     model = build_model(config).eval()
     load_weights(model, arguments.checkpoint)
+    if model.skips_blanks:
+        print(
+            "warning: the decoder of a runtime sees frames of blanks too: rescoring gives other scores", file=sys.stderr
+        )
+        model.skips_blanks = False
     return Trained(config, model, build_tokenizer(config), arguments)

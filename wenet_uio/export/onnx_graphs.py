@@ -69,6 +69,10 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
             f"runtimes create caches of the width of the encoder's output, {encoder.output_size}, but the layers of "
             f"this model have the width {encoder.width}: train with equal widths"
         )
+    if encoder.heads * encoder.head_dim != encoder.width:
+        raise ValueError(
+            "runtimes create caches of all heads, but heads of this model share keys: train without n_kv_head"
+        )
     if isinstance(encoder, SqueezeformerEncoder) and chunks.size % (rate := 2 ** len(encoder.reduce_before)):
         # Another chunk size may give a chunk without frames at the lowest rate. A trace cannot skip layers then.
         raise ValueError(f"this model lowers the frame rate: --chunk_size {chunks.size} is not a multiple of {rate}")
@@ -189,14 +193,14 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
     """Example inputs of a streaming encoder, for the second chunk of an utterance."""
     encoder = model.encoder
     size, cache = (chunks.size if chunks.size > 0 else 9), max(chunks.cache, 0)
-    layers, head_dim = len(encoder.encoders), encoder.output_size // encoder.heads
+    layers = len(encoder.encoders)
     return {
         "chunk": torch.randn(
             1, (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1, feature_dim
         ),
         "offset": torch.tensor(cache + size),
         "required_cache_size": torch.tensor(cache),
-        "att_cache": torch.randn(layers, encoder.heads, cache, 2 * head_dim),
+        "att_cache": torch.randn(layers, encoder.heads, cache, 2 * encoder.head_dim),
         "cnn_cache": torch.randn(layers, 1, encoder.output_size, encoder.cnn_cache_frames),
         "att_mask": torch.ones(1, 1, cache + size, dtype=torch.bool),
     }

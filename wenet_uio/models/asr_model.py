@@ -63,6 +63,7 @@ class ASRModel(nn.Module):
         self.transducer_weight = 0.0
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
+        self.skips_blanks = isinstance(conf, ModelConf) and conf.apply_non_blank_embedding
         self.attention_loss = LabelSmoothingLoss(
             vocabulary.size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
@@ -109,7 +110,8 @@ class ASRModel(nn.Module):
             loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
             loss = loss + self.ctc_weight * loss_ctc
         if self.attention_weight > 0.0:
-            loss_att, th_accuracy = self._attention_loss(encoder_out, lengths, target, target_lengths)
+            memory, memory_lengths = self.decoder_frames(encoder_out, lengths)
+            loss_att, th_accuracy = self._attention_loss(memory, memory_lengths, target, target_lengths)
             loss = loss + self.attention_weight * loss_att
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": th_accuracy}
 
@@ -193,6 +195,26 @@ class ASRModel(nn.Module):
         ]
         lengths = torch.tensor([len(output) for output in outputs], device=feats.device)
         return nn.utils.rnn.pad_sequence(outputs, batch_first=True), lengths
+
+    def decoder_frames(self, encoder_out: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Frames that the decoder sees in training and rescoring: all, or with `skips_blanks` those without blank.
+
+        Args:
+            encoder_out: (B, T', D).
+            lengths: (B,) frames.
+
+        Returns:
+            Frames (B, T'', D) and lengths (B,). An utterance without such frames has one frame of zeros.
+        """
+        if not self.skips_blanks:
+            return encoder_out, lengths
+        with torch.no_grad():
+            labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)
+        kept = (labels != self.blank) & length_mask(lengths, encoder_out.size(1))
+        counts = kept.sum(dim=1)
+        places = (~kept).int().argsort(dim=1, stable=True)[:, : max(1, int(counts.max()))]
+        frames = encoder_out.gather(1, places.unsqueeze(2).expand(-1, -1, encoder_out.size(2)))
+        return frames * length_mask(counts, frames.size(1)).unsqueeze(2), counts.clamp(min=1)
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """CTC log-probabilities (B, T', V) of encoder frames (B, T', D); see CTC.log_softmax."""

@@ -1,4 +1,7 @@
-"""Multi-head attention through scaled_dot_product_attention."""
+"""Multi-head attention through scaled_dot_product_attention.
+
+H is the number of heads of queries, G that of keys and values (G = H unless heads share keys), d the width of a head.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,27 @@ class MultiHeadedAttention(nn.Module):
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
         super().__init__()
         self.heads = conf.attention_heads
-        self.head_dim = dim // conf.attention_heads
+        self.head_dim = conf.head_dim or dim // conf.attention_heads
+        self.shared_by = conf.attention_heads // conf.key_heads
         self.dropout_rate = dropout_rate
-        self.linear_q = nn.Linear(dim, dim, bias=conf.query_bias)
-        self.linear_k = nn.Linear(dim, dim, bias=conf.key_bias)
-        self.linear_v = nn.Linear(dim, dim, bias=conf.value_bias)
-        self.linear_out = nn.Linear(dim, dim, bias=conf.query_bias)
+        width, key_width = self.heads * self.head_dim, conf.key_heads * self.head_dim
+        self.linear_q = nn.Linear(dim, width, bias=conf.query_bias)
+        self.linear_k = nn.Linear(dim, key_width, bias=conf.key_bias)
+        self.linear_v = nn.Linear(dim, key_width, bias=conf.value_bias)
+        self.linear_out = nn.Linear(width, dim, bias=conf.query_bias)
 
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T, D) -> (B, H, T, D / H)."""
-        return x.view(x.size(0), x.size(1), self.heads, self.head_dim).transpose(1, 2)
+        """(B, T, heads * d) -> (B, heads, T, d); H heads of queries or G heads of keys and values."""
+        return x.view(x.size(0), x.size(1), -1, self.head_dim).transpose(1, 2)
+
+    def spread(self, x: torch.Tensor) -> torch.Tensor:
+        """Keys or values (B, G, K, d) -> (B, H, K, d): a head of keys serves H / G neighbouring heads of queries."""
+        if self.shared_by == 1:
+            return x
+        return x.repeat_interleave(self.shared_by, dim=1)
 
     def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Project memory (B, T, D) to keys and values, (B, H, T, D / H) each."""
+        """Project memory (B, T, D) to keys and values, (B, G, T, d) each."""
         return self.split_heads(self.linear_k(memory)), self.split_heads(self.linear_v(memory))
 
     def attend(
@@ -42,7 +53,7 @@ class MultiHeadedAttention(nn.Module):
         self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Let x (B, T, D) attend over a memory that `project_memory` projected -> (B, T, D)."""
-        return self.attend(self.split_heads(self.linear_q(x)), key, value, bias)
+        return self.attend(self.split_heads(self.linear_q(x)), self.spread(key), self.spread(value), bias)
 
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
@@ -53,10 +64,10 @@ class MultiHeadedAttention(nn.Module):
             x: (B, T, D).
             bias: added to the scores, broadcasts to (B, H, T, K); None: every frame sees every frame.
             pos_emb: (1, K, D), used by RelPositionMultiHeadedAttention only.
-            past: (B, H, C, 2 D / H) keys and values of the C frames before x, so K = C + T; None outside of streaming.
+            past: (B, G, C, 2 d) keys and values of the C frames before x, so K = C + T; None outside of streaming.
 
         Returns:
-            (B, T, D), and keys and values of the past and of x: (B, H, K, 2 D / H), or None outside of streaming.
+            (B, T, D), and keys and values of the past and of x: (B, G, K, 2 d), or None outside of streaming.
         """
         key, value, present = self.remember(x, past)
         return self.attend_memory(x, key, value, bias), present
@@ -67,9 +78,15 @@ class MultiHeadedAttention(nn.Module):
         """Append the keys and values of x (B, T, D) to those of `past`.
 
         Returns:
-            Keys and values (B, H, K, D / H), and both in one tensor (B, H, K, 2 D / H), or None without a past.
+            Keys and values (B, G, K, d), and both in one tensor (B, G, K, 2 d), or None without a past.
         """
         key, value = self.project_memory(x)
+        return self.append(key, value, past)
+
+    def append(
+        self, key: torch.Tensor, value: torch.Tensor, past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Append keys and values (B, G, T, d) to those of `past`; returns as `remember`."""
         if past is None:
             return key, value, None
         present = torch.cat((past, torch.cat((key, value), dim=3)), dim=2)
@@ -103,7 +120,7 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         if bias is not None:
             position_bias = position_bias + bias
         query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
-        return self.attend(query, key + position, value, position_bias), present
+        return self.attend(query, self.spread(key) + position, self.spread(value), position_bias), present
 
 
 class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
@@ -124,16 +141,11 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         shifted = self.shift(scores) * self.head_dim**-0.5
         if bias is not None:
             shifted = shifted + bias
-        return self.attend(self.split_heads(query + self.pos_bias_u.flatten()), key, value, shifted), present
+        query = self.split_heads(query + self.pos_bias_u.flatten())
+        return self.attend(query, self.spread(key), self.spread(value), shifted), present
 
     def shift(self, scores: torch.Tensor) -> torch.Tensor:
         """Shift each row of scores (B, H, Q, K) one place further to the left than the row below (Dai et al. 2019)."""
         batch, heads, queries, keys = scores.shape
         rows = pad(scores, (1, 0)).view(batch, heads, keys + 1, queries)
         return rows[:, :, 1:].reshape(batch, heads, queries, keys)
-
-
-SELF_ATTENTIONS: dict[str, type[MultiHeadedAttention]] = {
-    "selfattn": MultiHeadedAttention,
-    "rel_selfattn": RelPositionMultiHeadedAttention,
-}

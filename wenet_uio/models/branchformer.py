@@ -207,7 +207,7 @@ class _BranchEncoder(Encoder):
         convolutions = [[part for part in layer.modules() if isinstance(part, DepthwiseConv)] for layer in layers]
         remembered = max(sum(conv.channels * conv.left_frames for conv in of_layer) for of_layer in convolutions)
         self.cnn_cache_frames = (remembered + self.width - 1) // self.width
-        self.obstacle = SEES_FUTURE if any(convolutions) and not conf.causal else ""
+        self.obstacle = SEES_FUTURE if any(convolutions) and not conf.causal else self.obstacle
 
 
 class BranchformerEncoder(_BranchEncoder):

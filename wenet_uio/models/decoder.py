@@ -12,6 +12,7 @@ from wenet_uio.config.model import BiTransformerDecoderConf, DecoderConf
 from wenet_uio.models.decoder_layer import DecoderLayer
 from wenet_uio.models.embedding import PositionalEncoding
 from wenet_uio.models.masks import additive, causal_mask, length_mask
+from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
 
 
@@ -85,12 +86,13 @@ class TransformerDecoder(Decoder):
         super().__init__()
         embedding = nn.Embedding(vocab_size, dim)
         self.embed = nn.Sequential(embedding, PositionalEncoding(dim, conf.positional_dropout_rate))
-        self.after_norm = nn.LayerNorm(dim, eps=conf.norm_eps)
+        self.after_norm = build_norm(dim, conf)
         self.output_layer = nn.Linear(dim, vocab_size)
         if conf.tie_word_embedding:
             self.output_layer.weight = embedding.weight
         self.decoders = nn.ModuleList([DecoderLayer(dim, conf) for _ in range(conf.num_blocks)])
-        self.heads = conf.attention_heads
+        self.key_heads = conf.key_heads
+        self.head_dim = conf.head_dim or dim // conf.attention_heads
         self.normalize_before = conf.normalize_before
         self.gradient_checkpointing = conf.gradient_checkpointing
 
@@ -147,11 +149,10 @@ class TransformerDecoder(Decoder):
     @torch.jit.unused
     def start(self, memory: torch.Tensor, memory_mask: torch.Tensor) -> DecoderState:
         """Prepare B utterances for `forward_one_step`: memory (B, T, D), memory_mask (B, 1, T) bool."""
-        head_dim = memory.size(2) // self.heads
         return DecoderState(
             source=[layer.src_attn.project_memory(memory) for layer in self._layers()],
             memory_bias=additive(memory_mask, memory.dtype),
-            past=[memory.new_zeros(memory.size(0), self.heads, 0, 2 * head_dim) for _ in self.decoders],
+            past=[memory.new_zeros(memory.size(0), self.key_heads, 0, 2 * self.head_dim) for _ in self.decoders],
         )
 
     @torch.jit.unused

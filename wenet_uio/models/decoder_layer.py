@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from wenet_uio.config.model import DecoderConf
-from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.attention import MultiHeadedAttention
-from wenet_uio.models.feed_forward import PositionwiseFeedForward
+from wenet_uio.models.feed_forward import build_feed_forward
+from wenet_uio.models.norm import build_norm
 
 
 class DecoderLayer(nn.Module):
@@ -16,13 +16,12 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, dim: int, conf: DecoderConf) -> None:
         super().__init__()
-        activation = ACTIVATIONS[conf.activation_type]()
         self.self_attn = MultiHeadedAttention(dim, conf.self_attention_dropout_rate, conf)
         self.src_attn = MultiHeadedAttention(dim, conf.src_attention_dropout_rate, conf.source)
-        self.feed_forward = PositionwiseFeedForward(dim, conf.linear_units, conf.dropout_rate, activation)
-        self.norm1 = nn.LayerNorm(dim, eps=conf.norm_eps)
-        self.norm2 = nn.LayerNorm(dim, eps=conf.norm_eps)
-        self.norm3 = nn.LayerNorm(dim, eps=conf.norm_eps)
+        self.feed_forward = build_feed_forward(dim, conf.dropout_rate, conf)
+        self.norm1 = build_norm(dim, conf)
+        self.norm2 = build_norm(dim, conf)
+        self.norm3 = build_norm(dim, conf)
         self.dropout = nn.Dropout(conf.dropout_rate)
         self.normalize_before = conf.normalize_before
 

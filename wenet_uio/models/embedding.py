@@ -10,6 +10,9 @@ from torch import nn
 TABLE_LENGTH = 5000
 """Positions in the table that checkpoints contain, as in WeNet; encodings beyond it are computed when needed."""
 
+ROTARY_TABLE_LENGTH = 3000
+"""The same for rotary positions."""
+
 
 def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
     """(1, size, dim) encodings of positions start .. start + size - 1: even channels are sines, odd ones cosines."""
@@ -17,6 +20,14 @@ def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Te
     rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / dim))
     angle = position * rate
     return torch.stack((angle.sin(), angle.cos()), dim=2).reshape(1, size, dim)
+
+
+def rotations(start: int, size: int, head_dim: int, device: torch.device) -> torch.Tensor:
+    """(1, size, head_dim / 2, 2) cosines and sines of the angles of positions start .. start + size - 1."""
+    position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
+    rate = 1.0 / 10000.0 ** (torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
+    angle = position * rate
+    return torch.stack((angle.cos(), angle.sin()), dim=2).unsqueeze(0)
 
 
 class NoPositionalEncoding(nn.Module):
@@ -78,7 +89,34 @@ class PositionalEncoding(RelPositionalEncoding):
         return x * self.scale + positions
 
 
-PositionEncoding = NoPositionalEncoding | RelPositionalEncoding
+class RotaryPositionalEncoding(nn.Module):
+    """Scales the input; RotaryMultiHeadedAttention uses the angles."""
+
+    def __init__(self, dim: int, dropout_rate: float, head_dim: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(dim)
+        self.head_dim = head_dim
+        self.dropout = nn.Dropout(dropout_rate)
+        self.pe: torch.Tensor
+        self.register_buffer("pe", rotations(0, ROTARY_TABLE_LENGTH, head_dim, torch.device("cpu")))
+
+    def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
+        """(1, size, head_dim / 2, 2) cosines and sines of positions from `offset`, with dtype and device of `like`."""
+        if offset >= 0 and offset + size <= self.pe.size(1):
+            return self.pe[:, offset : offset + size].to(like.dtype)
+        return rotations(offset, size, self.head_dim, like.device).to(like.dtype)
+
+    def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Input x (B, T, dim) -> x scaled."""
+        return x * self.scale
+
+    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Input x (B, T, dim) -> x scaled, cosines and sines (1, T, head_dim / 2, 2)."""
+        positions = self.position_encoding(offset, x.size(1), x)
+        return self.dropout(self.place(x, positions)), positions
+
+
+PositionEncoding = NoPositionalEncoding | RelPositionalEncoding | RotaryPositionalEncoding
 POSITION_ENCODINGS: dict[str, type[NoPositionalEncoding] | type[RelPositionalEncoding]] = {
     "abs_pos": PositionalEncoding,
     "rel_pos": RelPositionalEncoding,

@@ -14,9 +14,10 @@ from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
 from wenet_uio.models.chunks import Caches, ChunkEncoder
-from wenet_uio.models.embedding import POSITION_ENCODINGS
+from wenet_uio.models.embedding import POSITION_ENCODINGS, PositionEncoding, RotaryPositionalEncoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
+from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
 
@@ -25,7 +26,11 @@ SEES_FUTURE = "this model's convolution sees future frames; train with causal: t
 
 def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
     """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
-    pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
+    if conf.pos_enc_layer_type == "rope_pos":
+        head_dim = conf.head_dim or conf.output_size // conf.attention_heads
+        pos_enc: PositionEncoding = RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
+    else:
+        pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
     return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
 
 
@@ -38,6 +43,7 @@ class Encoder(nn.Module):
     """CMVN, input layer, then a stack of layers with a common interface (see encoder_layer.py).
 
     `obstacle`: the reason why streaming differs from one pass with a chunk mask; empty if the model can stream.
+    `heads`, `head_dim`: number and width of the heads of keys and values, as caches hold them.
     `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
@@ -56,16 +62,17 @@ class Encoder(nn.Module):
         self.global_cmvn = global_cmvn
         self.embed = embed
         self.normalize_before = normalize_before
-        self.after_norm: nn.Module = nn.LayerNorm(conf.output_size, eps=conf.norm_eps).requires_grad_(normalize_before)
+        self.after_norm: nn.Module = build_norm(conf.output_size, conf).requires_grad_(normalize_before)
         self.encoders = nn.ModuleList(layers)
         self.output_size = self.width = conf.output_size
-        self.heads = conf.attention_heads
+        self.heads = conf.key_heads
+        self.head_dim = conf.head_dim or conf.output_size // conf.attention_heads
         self.use_dynamic_chunk = conf.use_dynamic_chunk
         self.use_dynamic_left_chunk = conf.use_dynamic_left_chunk
         self.static_chunk_size = conf.static_chunk_size
         self.gradient_checkpointing = conf.gradient_checkpointing
         self.drop_rates = [0.0] * len(layers)
-        self.obstacle = ""
+        self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
         self.batches_chunks = True
 
@@ -91,7 +98,7 @@ class Encoder(nn.Module):
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, pos_emb = self.embed(feats)
-        lengths = self.embed.output_lengths(feats_lengths, x.size(1))
+        lengths = self.embed.output_lengths(feats_lengths, x.size(1), feats.size(1))
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
         return self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2)), lengths
@@ -208,13 +215,7 @@ class Encoder(nn.Module):
         x = self.embed.project(xs)
         cached = [att_cache.size(2) for att_cache, _ in caches]
         longest = max(cached)
-        att_cache = x.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.width // self.heads)
-        cnn_cache = x.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
-        for row, (att, cnn) in enumerate(caches):
-            if cached[row]:
-                att_cache[:, row, :, longest - cached[row] :] = att
-            if cnn.size(0):
-                cnn_cache[:, row] = cnn[:, 0]
+        att_cache, cnn_cache = self._join_caches(caches, longest)
         pos_emb = torch.cat(
             [self.embed.position_encoding(offset - longest, longest + x.size(1), x) for offset in offsets]
         )
@@ -237,6 +238,19 @@ class Encoder(nn.Module):
             )
         return x, presents
 
+    @torch.jit.unused
+    def _join_caches(self, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The caches of B streams as those of `_chunk_blocks`; zeros before the frames of shorter ones."""
+        like = next(self.parameters())
+        att_cache = like.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.head_dim)
+        cnn_cache = like.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
+        for row, (att, cnn) in enumerate(caches):
+            if att.size(2):
+                att_cache[:, row, :, longest - att.size(2) :] = att
+            if cnn.size(0):
+                cnn_cache[:, row] = cnn[:, 0]
+        return att_cache, cnn_cache
+
     def _begin_chunk(
         self, xs: torch.Tensor, offset: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -250,7 +264,7 @@ class Encoder(nn.Module):
             xs = self.global_cmvn(xs)
         x, _ = self.embed(xs, offset)
         if att_cache.size(0) == 0:
-            att_cache = x.new_zeros(len(self.encoders), self.heads, 0, 2 * self.width // self.heads)
+            att_cache = x.new_zeros(len(self.encoders), self.heads, 0, 2 * self.head_dim)
         if cnn_cache.size(0) == 0:
             cnn_cache = x.new_zeros(len(self.encoders), 1, self.width, self.cnn_cache_frames)
         cached = att_cache.size(2)
@@ -279,5 +293,5 @@ class ConformerEncoder(Encoder):
     def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
-        self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else ""
+        self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else self.obstacle
         self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0

@@ -23,10 +23,19 @@ from wenet_uio.config.encoder import (
     EncoderConf,
     TransformerEncoderConf,
 )
-from wenet_uio.models.activation import ACTIVATIONS
-from wenet_uio.models.attention import SELF_ATTENTIONS, MultiHeadedAttention
+from wenet_uio.models.attention import MultiHeadedAttention, RelPositionMultiHeadedAttention
 from wenet_uio.models.convolution import ConvolutionModule
-from wenet_uio.models.feed_forward import PositionwiseFeedForward
+from wenet_uio.models.feed_forward import build_feed_forward
+from wenet_uio.models.norm import build_norm
+from wenet_uio.models.rotary import RotaryMultiHeadedAttention
+from wenet_uio.models.shaw import ShawMultiHeadedAttention
+
+SELF_ATTENTIONS: dict[str, type[MultiHeadedAttention]] = {
+    "selfattn": MultiHeadedAttention,
+    "rel_selfattn": RelPositionMultiHeadedAttention,
+    "rope_abs_selfattn": RotaryMultiHeadedAttention,
+    "shaw_rel_selfattn": ShawMultiHeadedAttention,
+}
 
 
 def self_attention(conf: EncoderConf) -> MultiHeadedAttention:
@@ -35,16 +44,13 @@ def self_attention(conf: EncoderConf) -> MultiHeadedAttention:
     return attention(conf.output_size, conf.attention_dropout_rate, conf)
 
 
-def feed_forward(
-    conf: TransformerEncoderConf | ConformerEncoderConf | EBranchformerEncoderConf,
-) -> PositionwiseFeedForward:
+def feed_forward(conf: TransformerEncoderConf | ConformerEncoderConf | EBranchformerEncoderConf) -> nn.Module:
     """Build a feed-forward module of the encoder."""
-    activation = ACTIVATIONS[conf.activation_type]()
-    return PositionwiseFeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
+    return build_feed_forward(conf.output_size, conf.dropout_rate, conf)
 
 
-def _norm(conf: EncoderConf) -> nn.LayerNorm:
-    return nn.LayerNorm(conf.output_size, eps=conf.norm_eps)
+def _norm(conf: EncoderConf) -> nn.Module:
+    return build_norm(conf.output_size, conf)
 
 
 class TransformerEncoderLayer(nn.Module):

@@ -18,7 +18,10 @@ class Subsampling(nn.Module):
 
     `subsampling_rate`: input frames per output frame.
     `right_context`: output frame t depends on input frames rate * t .. rate * t + right_context.
+    `obstacle`: the reason why chunks give other frames than the whole utterance; empty if they do not.
     """
+
+    obstacle = ""
 
     def __init__(self, pos_enc: PositionEncoding, subsampling_rate: int, right_context: int) -> None:
         super().__init__()
@@ -34,8 +37,13 @@ class Subsampling(nn.Module):
         """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D) from frame `offset`."""
         return self.pos_enc(self.project(x), offset)
 
-    def output_lengths(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
-        """Input lengths (B,) -> output lengths (B,), at most `frames`; 0 for inputs shorter than one window."""
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """Input lengths (B,) -> output lengths (B,); 0 for inputs shorter than one window.
+
+        Args:
+            frames: output frames of the padded batch, the largest output length.
+            padded: input frames of the padded batch.
+        """
         windows = torch.div(lengths - self.right_context - 1, self.subsampling_rate, rounding_mode="floor") + 1
         return windows.clamp(min=0, max=frames)
 
@@ -96,10 +104,11 @@ def _spread(x: torch.Tensor) -> torch.Tensor:
 class Conv2dSubsampling4(Subsampling):
     """Two convolutions of stride 2."""
 
-    SHAPES = ((3, 2), (3, 2))
+    SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (3, 2))
+    RATE, RIGHT_CONTEXT = 4, 6
 
     def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
-        super().__init__(pos_enc, subsampling_rate=4, right_context=6)
+        super().__init__(pos_enc, subsampling_rate=self.RATE, right_context=self.RIGHT_CONTEXT)
         self.conv = _convolutions(output_size, self.SHAPES)
         self.out = nn.Sequential(nn.Linear(output_size * _width_after(input_size, self.SHAPES), output_size))
 
@@ -134,6 +143,68 @@ class Conv2dSubsampling8(Conv2dSubsampling6):
     RIGHT_CONTEXT = 14
 
 
+class Conv2dSubsampling2(Conv2dSubsampling4):
+    """One convolution of stride 2."""
+
+    SHAPES = ((3, 2),)
+    RATE, RIGHT_CONTEXT = 2, 2
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """See Subsampling.output_lengths. As in WeNet, a window that ends in the padding counts too."""
+        windows = torch.div(lengths + 1, 2, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths <= self.right_context, 0)
+
+
+class Conv1dSubsampling2(Subsampling):
+    """Two convolutions over time, the second with stride 2 (Whisper, Radford et al. 2022)."""
+
+    obstacle = "input_layer conv1d2 pads each chunk with zeros"
+
+    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+        super().__init__(pos_enc, subsampling_rate=2, right_context=4)
+        self.conv = nn.Sequential(
+            nn.Conv1d(input_size, output_size, 3, padding=1),
+            nn.GELU(),
+            nn.Conv1d(output_size, output_size, 3, stride=2, padding=1),
+            nn.GELU(),
+        )
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """See Subsampling.output_lengths. As in WeNet, rounded up if `padded` is odd, down if it is even."""
+        return torch.div(lengths + padded % 2, 2, rounding_mode="floor").clamp(max=frames)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        return self.conv(x.transpose(1, 2)).transpose(1, 2)
+
+
+class StackNFramesSubsampling(Subsampling):
+    """Stacks each two frames, without overlap, and projects them."""
+
+    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+        super().__init__(pos_enc, subsampling_rate=2, right_context=1)
+        self.norm = nn.LayerNorm(2 * input_size)
+        self.out = nn.Linear(2 * input_size, output_size)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        pairs = x.size(1) // 2
+        stacked = x[:, : 2 * pairs].reshape(x.size(0), pairs, 2 * x.size(2))
+        return self.out(self.norm(stacked))
+
+
+class EmbeddingNoSubsampling(Subsampling):
+    """Embeds label ids instead of features."""
+
+    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+        super().__init__(pos_enc, subsampling_rate=1, right_context=0)
+        self.embed = nn.Embedding(input_size, output_size)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """Ids x (B, T) below input_size -> (B, T, D)."""
+        return self.embed(x)
+
+
 class DepthwiseConv2dSubsampling4(Subsampling):
     """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022).
 
@@ -152,7 +223,7 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         width = output_size * _width_after(input_size, self.SHAPES)
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
 
-    def output_lengths(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
         """See Subsampling.output_lengths. As in WeNet's squeezeformer, windows that end in the padding count too."""
         windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
         return windows.masked_fill(lengths <= self.right_context, 0)
@@ -169,4 +240,8 @@ INPUT_LAYERS: dict[str, Callable[[int, int, float, PositionEncoding], Subsamplin
     "conv2d": Conv2dSubsampling4,
     "conv2d6": Conv2dSubsampling6,
     "conv2d8": Conv2dSubsampling8,
+    "conv2d2": Conv2dSubsampling2,
+    "conv1d2": Conv1dSubsampling2,
+    "stack_n_frames": StackNFramesSubsampling,
+    "embed": EmbeddingNoSubsampling,
 }

@@ -120,6 +120,11 @@ def first_sentence(error: Exception) -> str:
     return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
 
 
+def _tables(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tables of positions in a state dict. They are computed; WeNet's checkpoints have them since March 2024."""
+    return {name: value for name, value in state.items() if name.endswith(".pe")}
+
+
 def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
     """Copy a complete state dict into `model`; error messages begin with `source`, the origin of the weights.
 
@@ -127,6 +132,7 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
         ValueError: names or shapes differ from the model; the message lists the differences.
     """
     wanted = model.state_dict()
+    weights = _tables(wanted) | dict(weights)
     problems = [
         *(f"{name} is missing" for name in wanted if name not in weights),
         *(f"{name} is not in the model" for name in weights if name not in wanted),

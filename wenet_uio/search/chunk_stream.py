@@ -103,15 +103,16 @@ class ChunkStream(LiveStream):
         going = [stream for stream in streams if attempt([stream], stream._absorb)]
         ready = [stream for stream in going if not stream._encoder.missing]
         outputs = encode_chunks([stream._encoder for stream in ready])
-        keys = [
-            (id(each._model), each._search.options.blank_penalty, out.size(1))
-            for each, out in zip(ready, outputs, strict=True)
-        ]
-        for places in _places(keys):
-            _search_chunks([ready[place] for place in places], [outputs[place] for place in places])
+        chunks = list(zip(ready, outputs, strict=True))
+        for places in _places(stream._kind(output) for stream, output in chunks):
+            _search_chunks([chunks[place] for place in places])
         for stream in going:
             if not stream.finished:
                 attempt([stream], stream._settle)
+
+    def _kind(self, output: torch.Tensor) -> Hashable:
+        """What is equal in chunks that are searched together."""
+        return id(self._model), self._search.options.blank_penalty, output.size(1)
 
     def _absorb(self) -> None:
         """Compute the features that the next chunk needs from the queued samples."""
@@ -180,13 +181,14 @@ class ChunkStream(LiveStream):
         return [self._transcriber.tokenizer.detokenize(hypothesis.tokens) for hypothesis in nbest[:most]]
 
 
-def _search_chunks(streams: Sequence[ChunkStream], outputs: Sequence[torch.Tensor]) -> None:
-    """Search chunks (1, T', D) of one length, encoded by one model."""
+def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
+    """Search chunks (1, T', D) of one kind."""
+    streams, outputs = zip(*chunks, strict=True)
     model, options = streams[0]._model, streams[0]._search.options
-    log_probs = model.ctc_log_probs(torch.cat(list(outputs)), options.blank_penalty)
+    log_probs = model.ctc_log_probs(torch.cat(outputs), options.blank_penalty)
     labels = log_probs.argmax(dim=2).tolist()
     blanks = log_probs[:, :, model.blank : model.blank + 1].cpu().numpy()
-    for row, (stream, output) in enumerate(zip(streams, outputs, strict=True)):
+    for row, (stream, output) in enumerate(chunks):
         stream._hear(output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above))
     beams = [(row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None]
     for places in _places(beam.kind for _, beam in beams):

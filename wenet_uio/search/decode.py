@@ -93,13 +93,9 @@ def _joint(batch: Decoding) -> list[NBest]:
 
 
 def _rescoring(batch: Decoding) -> list[NBest]:
+    memory, lengths = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
     return attention_rescoring(
-        batch.model,
-        batch.ctc_prefixes,
-        batch.encoder_out,
-        batch.lengths,
-        batch.options.ctc_weight,
-        batch.reverse_weight,
+        batch.model, batch.ctc_prefixes, memory, lengths, batch.options.ctc_weight, batch.reverse_weight
     )
 
 

@@ -6,7 +6,9 @@ import math
 from array import array
 from collections.abc import Callable
 from copy import copy
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -42,16 +44,19 @@ class LanguageModel:
         self._symbol_of, self._splitter = tokenizer.symbol, tokenizer.splitter
         self.most = max(0.0, bonus) if weight >= 0 else torch.inf  # ln P is never above 0
         self._model = _load(path)
+        self._lock = Lock()  # a server decodes streams and recordings in two threads
         self._forget()
         self._newest: LanguageModel | None = None
 
     def begin(self) -> LanguageModel:
         """As PrefixScorer.begin: a copy with a table. Searches share it until it is large; older ones then keep it."""
-        if self._newest is None or len(self._newest._extensions) > REMEMBERED:
-            self._newest = None
-            self._newest = copy(self)
-            self._newest._forget()
-        return self._newest
+        with self._lock:
+            if self._newest is None or len(self._newest._extensions) > REMEMBERED:
+                self._newest = None
+                newest = copy(self)
+                newest._forget()
+                self._newest = newest
+            return self._newest
 
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
@@ -63,9 +68,11 @@ class LanguageModel:
         gains = torch.zeros(wanted.numel(), dtype=torch.float64, device=states.device)
         if keys:
             # Python code runs only for extensions that are not in the table.
-            found = np.fromiter(map(self._extensions.__getitem__, keys), np.int64, len(keys))
-            next_states[rows] = torch.from_numpy(np.frombuffer(self._following, np.int64)[found]).to(states.device)
-            gains[rows] = torch.from_numpy(np.frombuffer(self._gains)[found]).to(states.device)
+            with self._lock:
+                found = np.fromiter(map(self._extensions.__getitem__, keys), np.int64, len(keys))
+                following, gained = np.frombuffer(self._following, np.int64)[found], np.frombuffer(self._gains)[found]
+            next_states[rows] = torch.from_numpy(following).to(states.device)
+            gains[rows] = torch.from_numpy(gained).to(states.device)
         return next_states.view(*wanted.shape, 1), gains.view(wanted.shape)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
@@ -132,14 +139,23 @@ class _Memo(dict):
 
 def _load(path: str | Path) -> kenlm.Model:
     try:
-        import kenlm
+        import kenlm  # noqa: F401 - `_loaded` uses the package
     except ModuleNotFoundError:
         raise ValueError("--lm_path needs the package kenlm: pip install kenlm (or wenet_uio[lm])") from None
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such language model")
+    state = Path(path).stat()
+    return _loaded(str(path), state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: str, changed: int, size: int) -> kenlm.Model:
+    """The n-gram model, which all streams and recordings share until the file changes or another one is loaded."""
+    import kenlm
+
     config = kenlm.Config()
     config.show_progress, config.arpa_complain = False, kenlm.ARPALoadComplain.NONE
     try:
-        return kenlm.Model(str(path), config)
+        return kenlm.Model(path, config)
     except OSError as error:
         raise ValueError(f"{path}: neither an ARPA file nor a KenLM binary ({' '.join(str(error).split())})") from None

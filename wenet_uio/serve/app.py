@@ -16,13 +16,14 @@ from aiohttp import web
 
 from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
 from wenet_uio.audio.read import AudioError
+from wenet_uio.cli import listed
 from wenet_uio.search.live import LiveStream, advance
 from wenet_uio.serve.engine import Engine
 from wenet_uio.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import ServeOptions
 from wenet_uio.serve.session import Session
-from wenet_uio.serve.transcriptions import GoneError, Transcriptions
+from wenet_uio.serve.transcriptions import GoneError, Transcriptions, spelled
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -87,7 +88,7 @@ class Server:
         rate = self._recogniser.sample_rate
         noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
         self._recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
-        stream = self._live(Start())
+        stream, _ = self._live(Start())
         stream.push(noise)
         stream.end()
         while not stream.finished:
@@ -168,16 +169,17 @@ class Server:
             PermissionError: it is not that of the server.
         """
         wanted = self._options.token
-        if wanted is not None and not hmac.compare_digest((given or "").encode(), wanted.encode()):
+        if wanted is not None and not hmac.compare_digest((given or "").encode(errors="replace"), wanted.encode()):
             raise PermissionError("the token is missing or wrong (Authorization: Bearer TOKEN)")
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
         self._check_token(_bearer(request))
         return await self._transcriptions.answer(request)
 
-    async def _preflight(self, _: web.Request) -> web.Response:
-        """Tell a browser that pages of other origins may send a token."""
-        allowed = {"Access-Control-Allow-Headers": "authorization, content-type", "Access-Control-Max-Age": "600"}
+    async def _preflight(self, request: web.Request) -> web.Response:
+        """Tell a browser that pages of other origins may send a token and other headers, as OpenAI's package does."""
+        wanted = request.headers.get("Access-Control-Request-Headers", "authorization, content-type")
+        allowed = {"Access-Control-Allow-Headers": wanted, "Access-Control-Max-Age": "600"}
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=allowed)
 
     async def _models(self, request: web.Request) -> web.Response:
@@ -238,18 +240,27 @@ class Server:
             self._sessions.discard(session)
             self._metrics.clients.set(len(self._sessions))
 
-    def _live(self, start: Start) -> LiveStream:
-        """Open a stream with the options of the server and of the client."""
+    def _live(self, start: Start) -> tuple[LiveStream, list[str]]:
+        """Open a stream with the options of the server and of the client; and warnings for the client.
+
+        Raises:
+            RefusedError: the units can spell none of the client's hot words.
+            ValueError: the model does not support an option.
+        """
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
         if options.get("mode") is None and STREAM_MODE in self._recogniser.modes:
             options["mode"] = STREAM_MODE
-        if start.hot_words:
-            options["hot_words"] = [*options.get("hot_words", ()), *start.hot_words]
+        known, warnings = spelled(start.hot_words, self._recogniser)
+        if start.hot_words and not known:
+            raise RefusedError(f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}")
+        if known:
+            options["hot_words"] = [*options.get("hot_words", ()), *known]
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
-        return self._recogniser.live(
+        stream = self._recogniser.live(
             sample_rate=start.sample_rate, endpoints=self._options.endpoints, nbest=start.nbest, **options
         )
+        return stream, warnings
 
     def _streaming(self) -> dict[str, Any]:
         return {

@@ -76,12 +76,12 @@ class Engine(threading.Thread):
         self._worked = False
         """Whether there was work since the last call of `return_memory`."""
 
-    def open(self, make: Callable[[], LiveStream], deliver: Callable[[Heard], None]) -> Seat:
-        """Open a stream; its first news says that it is open, or why not."""
+    def open(self, stream: LiveStream, deliver: Callable[[Heard], None]) -> Seat:
+        """Take a stream; its first news says that it is open."""
         seat = Seat(next(self._numbers), deliver)
 
         def begin() -> None:
-            self._streams[seat] = make()
+            self._streams[seat] = stream
             self._tell(seat, Heard(opened=True))
 
         self._submit(seat, begin)

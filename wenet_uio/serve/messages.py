@@ -11,6 +11,8 @@ from wenet_uio.search.results import TranscriptSegment
 from wenet_uio.search.subtitles import Cue
 
 MOST_PHRASES = 1000
+MOST_OF_PHRASE, MOST_OF_PHRASES = 100, 20_000
+"""Characters of a hot phrase, and of all together: the time to prepare them grows faster than their length."""
 MOST_NBEST = 100
 RATES = 4000, 384_000
 """Lowest and highest sample rate of a stream, in Hz."""
@@ -50,6 +52,7 @@ def signal_of(text: str) -> tuple[str, dict[str, Any]]:
     """
     try:
         message = json.loads(text)
+        json.dumps(message, ensure_ascii=False).encode()  # \ud800 alone is no character
     except (ValueError, RecursionError):
         raise RefusedError('a text message must be JSON, such as {"signal": "start"}') from None
     signal = message.get("signal") if isinstance(message, dict) else None
@@ -81,7 +84,7 @@ def phrases_of(value: Any) -> tuple[str, ...]:
     """Hot words from a list of texts, or from a text with one phrase a line.
 
     Raises:
-        RefusedError: another type, or too many.
+        RefusedError: another type, too many, or too long.
     """
     if isinstance(value, str):
         value = value.splitlines()
@@ -90,12 +93,18 @@ def phrases_of(value: Any) -> tuple[str, ...]:
     phrases = tuple(each.strip() for each in value if each.strip())
     if len(phrases) > MOST_PHRASES:
         raise RefusedError(f"hot_words: at most {MOST_PHRASES} phrases, found {len(phrases)}")
+    if (longest := max(map(len, phrases), default=0)) > MOST_OF_PHRASE:
+        raise RefusedError(f"hot_words: a phrase may have {MOST_OF_PHRASE} characters, found {longest}")
+    if (total := sum(map(len, phrases))) > MOST_OF_PHRASES:
+        raise RefusedError(f"hot_words: all phrases may have {MOST_OF_PHRASES} characters, found {total}")
     return phrases
 
 
-def ready(streaming: bool, reason: str, sample_rate: int) -> dict[str, Any]:
+def ready(streaming: bool, reason: str, sample_rate: int, warnings: Sequence[str]) -> dict[str, Any]:
     """The answer to `start`. `reason`: why the model cannot stream, so that windows are decoded again."""
-    own = {"streaming": streaming, "reason": reason, "sample_rate": sample_rate}
+    own: dict[str, Any] = {"streaming": streaming, "reason": reason, "sample_rate": sample_rate}
+    if warnings:
+        own["warnings"] = list(warnings)
     return {"status": "ok", "type": "server_ready", **own}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -47,7 +48,7 @@ class ServeOptions:
     """How the server recognises, and who may use it.
 
     Raises:
-        ValueError: `stream_batch` is below 1.
+        ValueError: `stream_batch` is below 1, or an origin has another form.
     """
 
     transcribing: Mapping[str, Any] = field(default_factory=dict)
@@ -67,3 +68,6 @@ class ServeOptions:
     def __post_init__(self) -> None:
         if self.stream_batch < 1:
             raise ValueError(f"--stream_batch: expected 1 or more, found {self.stream_batch}")
+        for origin in self.origins:
+            if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
+                raise ValueError(f"--allow_origin: expected an origin such as https://example.org, found {origin!r}")

@@ -20,7 +20,7 @@ from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import Limits
 
 HEARTBEAT = 20.0
-"""Seconds between pings; a client that does not answer within half of this has vanished."""
+"""Seconds between pings, which keep proxies from closing a quiet connection."""
 
 CLOSING = 5.0
 """Seconds for which the server waits for the client's part of the closing handshake."""
@@ -37,7 +37,7 @@ class Session:
         self,
         engine: Engine,
         check: Callable[[Start], None],
-        open_stream: Callable[[Start], LiveStream],
+        open_stream: Callable[[Start], tuple[LiveStream, list[str]]],
         ready: dict[str, Any],
         metrics: Metrics,
     ) -> None:
@@ -46,7 +46,7 @@ class Session:
         Args:
             engine: runs the stream.
             check: raises PermissionError if a client may not start.
-            open_stream: is called in the thread of the engine.
+            open_stream: returns a stream and warnings; is called in a thread of its own.
             ready: the answer to `start`.
             metrics: of the server.
         """
@@ -54,6 +54,7 @@ class Session:
         self._ready, self._metrics = ready, metrics
         self._seat: Seat | None = None
         self._start = Start()
+        self._warnings: list[str] = []
         self._received = self._waiting = 0.0
         """Seconds of audio."""
         self._unsent: deque[dict[str, Any]] = deque()
@@ -68,16 +69,13 @@ class Session:
         self._limits = limits
         # Without compression a small message cannot become a large one.
         socket = web.WebSocketResponse(
-            max_msg_size=limits.max_message_bytes,
-            heartbeat=HEARTBEAT,
-            timeout=CLOSING,
-            compress=False,
-            writer_limit=UNSENT,
+            max_msg_size=limits.max_message_bytes, timeout=CLOSING, compress=False, writer_limit=UNSENT
         )
         await socket.prepare(request)
         if request.transport is not None:
             request.transport.set_write_buffer_limits(UNSENT)
         receiving = asyncio.create_task(self._receive(socket))
+        pinging = asyncio.create_task(_ping(socket))
         try:
             await self._send(socket)
             receiving.cancel()
@@ -91,6 +89,7 @@ class Session:
             log.debug("a client vanished")
         finally:
             receiving.cancel()
+            pinging.cancel()
             if self._seat is not None:
                 self._engine.leave(self._seat)
         return socket
@@ -140,9 +139,11 @@ class Session:
                     # Pings are no messages. The time counts also for a client that reads no answers to its pings.
                     message = await asyncio.wait_for(socket.receive(), idle)
                 except asyncio.TimeoutError:
+                    if self._ending or self._waiting > 0:  # the client may wait for its results
+                        continue
                     raise LimitError("idle_seconds", f"no message for {idle:g} s") from None
                 if message.type == WSMsgType.TEXT:
-                    self._take_signal(message.data)
+                    await self._take_signal(message.data)
                 elif message.type == WSMsgType.BINARY:
                     self._take_audio(message.data)
                     await self._room()
@@ -151,7 +152,7 @@ class Session:
                     break
         except ConnectionError:
             log.debug("a client vanished")
-        except Exception as error:
+        except Exception as error:  # without a word the client would wait for ever
             self.refuse(error)
         finally:
             self._finish()
@@ -161,7 +162,7 @@ class Session:
             is_too_big = error.code == WSCloseCode.MESSAGE_TOO_BIG
             self._metrics.refused.labels("max_message_bytes" if is_too_big else "frame").inc()
 
-    def _take_signal(self, text: str) -> None:
+    async def _take_signal(self, text: str) -> None:
         signal, message = messages.signal_of(text)
         if signal == "end":
             if self._seat is None:
@@ -174,7 +175,9 @@ class Session:
             self._check(start)
             self._rate = start.sample_rate or self._ready["sample_rate"]
             self._metrics.streams.inc()
-            self._seat = self._engine.open(lambda: self._open_stream(start), self._take_news)
+            # In a thread of its own, because many hot words take seconds, and other clients shall not wait.
+            stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
+            self._seat = self._engine.open(stream, self._take_news)
 
     def _take_audio(self, data: bytes) -> None:
         if self._seat is None:
@@ -210,7 +213,7 @@ class Session:
         if self._finished:
             return
         if news.opened:
-            self._put(messages.ready(**{**self._ready, "sample_rate": self._rate}))
+            self._put(messages.ready(**{**self._ready, "sample_rate": self._rate}, warnings=self._warnings))
         for event in news.events:
             self._take_event(event)
         if news.finished and not self._finished:
@@ -251,3 +254,13 @@ class Session:
         self._ending = self._finished = True
         self._news.set()
         self._encoded.set()
+
+
+async def _ping(socket: web.WebSocketResponse) -> None:
+    """Ping until the connection is closed; a client that is slowed down cannot answer, so answers are not awaited."""
+    while not socket.closed:
+        await asyncio.sleep(HEARTBEAT)
+        try:
+            await socket.ping()
+        except ConnectionError:  # `receive` finds out as well
+            return

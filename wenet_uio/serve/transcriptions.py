@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from wenet_uio.audio.read import audio_info
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.serve.messages import LimitError, RefusedError, cue_of, phrases_of
+from wenet_uio.serve.messages import MOST_OF_PHRASE, LimitError, RefusedError, cue_of, phrases_of
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import Limits
 
@@ -44,6 +45,17 @@ class Upload:
     def response_format(self) -> str:
         """Format of the answer."""
         return self.fields.get("response_format", "json")
+
+    def check(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RefusedError: there is no such format, or the answer shall come in parts.
+        """
+        if self.response_format not in FORMATS:
+            raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
+        if self.fields.get("stream", "").lower() in ("true", "1"):
+            raise RefusedError("stream: not supported here; texts while somebody speaks come over the WebSocket")
 
 
 class Transcriptions:
@@ -105,18 +117,32 @@ class Transcriptions:
     def _options_of(self, fields: Mapping[str, str]) -> tuple[TranscribeOptions, list[str]]:
         """The options of the server with the hot words of a request, and what is said of them."""
         wanted = phrases_of(fields.get("hot_words", ""))
-        prompted = phrases_of(fields.get("prompt", "").translate(str.maketrans(",;.", "\n\n\n")))
-        if not (wanted or prompted):
+        prompted, long = _prompted(fields.get("prompt", ""))
+        if not (wanted or prompted or long):
             return self._options, []
         mode = self._options.mode or self._recogniser.usual_mode
         if mode not in SCORED:
             if wanted:
                 raise RefusedError(f"hot_words: not used in the mode {mode}, in which this server recognises")
             return self._options, [f"prompt: not used in the mode {mode}"]
-        _, unknown = tokenize_phrases(wanted + prompted, self._recogniser.recogniser.tokenizer)
-        known = [phrase for phrase in (*wanted, *prompted) if phrase not in unknown]
-        warnings = [f"the units cannot spell: {', '.join(unknown)}"] if unknown else []
+        known, warnings = spelled(wanted + prompted, self._recogniser)
+        if long:
+            warnings.append(f"prompt: left out {long} phrases of more than {MOST_OF_PHRASE} characters")
         return replace(self._options, hot_words=[*self._options.hot_words, *known]), warnings
+
+
+def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[str], list[str]]:
+    """The phrases that the units can spell, and a warning for the client, not for the log, that names the others."""
+    _, unknown = tokenize_phrases(phrases, recogniser.recogniser.tokenizer)
+    known = [phrase for phrase in phrases if phrase not in unknown]
+    return known, [f"the units cannot spell: {', '.join(unknown)}"] if unknown else []
+
+
+def _prompted(prompt: str) -> tuple[tuple[str, ...], int]:
+    """The phrases of a prompt, and the number of those that are too long: OpenAI's prompts may be prose."""
+    phrases = [phrase.strip() for phrase in re.split(r"[,;.\n]", prompt)]
+    short = [phrase for phrase in phrases if len(phrase) <= MOST_OF_PHRASE]
+    return phrases_of(short), len(phrases) - len(short)
 
 
 async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
@@ -146,8 +172,7 @@ async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
     if not audio:
         raise RefusedError("file: missing or empty")
     upload = Upload(audio, {name.removesuffix("[]"): text.decode("utf-8", "replace") for name, text in parts.items()})
-    if upload.response_format not in FORMATS:
-        raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
+    upload.check()
     return upload
 
 

@@ -27,7 +27,7 @@ def _attention(weights: np.ndarray, part: str) -> np.ndarray:
     """One panel for each head; weights (heads, queries, keys)."""
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
-    figure = _figure(3.2 * columns, 2.6 * rows)
+    figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
     for head, values in enumerate(weights):
         axes = figure.add_subplot(rows, columns, head + 1, title=f"head {head}")
         axes.imshow(values, origin="lower", aspect="auto", interpolation="nearest")
@@ -38,18 +38,32 @@ def _attention(weights: np.ndarray, part: str) -> np.ndarray:
 def _posteriors(posteriors: np.ndarray) -> np.ndarray:
     """Probabilities of the most probable units over time; posteriors (frames, units)."""
     units = np.sort(np.argsort(-posteriors.max(axis=0), kind="stable")[:SHOWN_UNITS])
-    figure = _figure(10, 1.5 + 0.12 * len(units))
+    figure = figure_of(10, 1.5 + 0.12 * len(units))
     axes = figure.add_subplot(xlabel="encoder frame", ylabel="unit")
     picture = axes.imshow(posteriors[:, units].T, aspect="auto", interpolation="nearest", vmin=0, vmax=1)
     axes.set_yticks(range(len(units)), [str(unit) for unit in units], fontsize=6)
-    figure.colorbar(picture, label="probability")
+    figure.colorbar(picture, label="probability", pad=0.02)
     return _array(figure)
 
 
-def _figure(width: float, height: float) -> Figure:
+def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> Figure:
+    """A figure of `width` by `height` inches, with room for the labels around each of its panels.
+
+    The room is fixed. A layout that measures the labels takes longer than to draw the figure.
+    """
     from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
 
-    return Figure(figsize=(width, height), layout="constrained", dpi=80)
+    left, right, below, above = 0.65, 0.15, 0.55, 0.3  # inches
+    figure = Figure(figsize=(width, height), dpi=80)
+    figure.subplots_adjust(
+        left=left / width,
+        right=1 - right / width,
+        bottom=below / height,
+        top=1 - above / height,
+        wspace=(left + right) / (width / columns - left - right),
+        hspace=(below + above) / (height / rows - below - above),
+    )
+    return figure
 
 
 def _array(figure: Figure) -> np.ndarray:

@@ -14,6 +14,7 @@ from wenet_uio.files import read_lines, written_aside
 from wenet_uio.pages import data_uri, render
 from wenet_uio.run_files import FINAL_WEIGHTS, LEDGER, TRAIN_CONFIG, read_starts
 from wenet_uio.scoring.bootstrap import LEVEL
+from wenet_uio.train.pictures import figure_of
 
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -180,12 +181,10 @@ def _observed_text(events: EventAccumulator, tag: str) -> tuple[int, str]:
 
 def _curves(series: Mapping[str, Any]) -> bytes:
     """Draw all curves that have points, as PNG."""
-    from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
-
     shown = [(title, [tag for tag in tags if series.get(tag)]) for title, tags in CURVES]
     shown = [(title, tags) for title, tags in shown if tags]
     rows = max(1, (len(shown) + 1) // 2)
-    figure = Figure(figsize=(13, 2.8 * rows), layout="constrained")
+    figure = figure_of(13, 2.8 * rows, rows, 2)
     for number, (title, tags) in enumerate(shown, 1):
         axes = figure.add_subplot(rows, 2, number, title=title, xlabel="step")
         for tag in tags:

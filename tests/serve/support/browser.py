@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OTHER_HOST = "speech.test"
 """A name of this machine that browsers do not trust as they trust localhost."""
-PATIENCE = 15_000
+PATIENCE = 60_000
 """Milliseconds until a test gives up."""
 
 
@@ -69,7 +68,7 @@ class Visitor:
         if script:
             page.add_init_script(script)
         page.goto(url)
-        page.locator("#model", has_text=re.compile(".")).wait_for()
+        page.locator("#model:not(:empty), #notices:not(:empty)").first.wait_for()  # /health was asked
         return page
 
     def leave(self) -> None:

@@ -67,7 +67,8 @@ function sayWhetherItStreams({ streaming, reason }) {
 }
 
 async function speak() {
-  notices.clear("failure", "warning", "slow", "silence", "obstacle");
+  notices.clear("failure", "warning", "obstacle");
+  if (!health) askHealth(); // the server did not answer when the page was opened
   setState("starting", "Waiting for the microphone …");
   const { hotWords, token } = settings();
   const now = new Date();
@@ -89,7 +90,7 @@ async function speak() {
       if (!current.isStopping) setState("listening", "Listening …");
     },
     partial: (text) => recording.setPartial(text),
-    final: (segment) => recording.addSegment(segment),
+    final: (segment) => recording.addSegments([segment]),
     sound: (level) => {
       if (dictation !== current) return; // the last packet of an earlier recording
       meter.add(level);
@@ -101,10 +102,7 @@ async function speak() {
       setState("finishing", "Waiting for the last words …");
     },
     end: () => finish("Done."),
-    failure: (words) => {
-      notices.clear("slow", "silence");
-      finish("Stopped.", words);
-    },
+    failure: (words) => finish("Stopped.", words),
   });
   dictation = current;
   try {
@@ -156,7 +154,7 @@ async function sendFiles() {
       const gone = new Promise((resolve) => abort.signal.addEventListener("abort", () => resolve(null)));
       const answer = await Promise.race([transcribe(file, options, progress, abort.signal), gone]);
       if (!answer) continue;
-      answer.segments.forEach((segment) => recording.addSegment(segment));
+      recording.addSegments(answer.segments);
       const length = answer.segments.length ? shortClock(answer.duration) : "No speech was found.";
       recording.progress = [length, ...(answer.warnings ?? [])].join(" · ");
     } catch (error) {

@@ -31,8 +31,8 @@ export class Dictation {
       () => this.stop("The microphone was disconnected."),
     );
     this.sampleRate = this.microphone.sampleRate;
-    const failure = (words) => (this.microphone.close(), this.on.failure(words));
-    const end = () => (this.microphone.close(), this.on.end()); // the server may end first
+    const failure = (words) => (this.leave(), this.on.failure(words));
+    const end = () => (this.leave(), this.on.end()); // the server may end first
     this.connection = new Connection({ ...this.start, sample_rate: this.sampleRate }, { ...this.on, end, failure });
   }
 
@@ -56,16 +56,22 @@ export class Dictation {
   /** End the recording; its last text is still to come. `why`: words for the person if the person did not ask. */
   async stop(why = "") {
     if (this.isStopping) return;
-    this.isStopping = true;
-    for (const key of ["silence", "slow"]) this.on.warning(key, "");
+    const closed = this.leave();
     this.on.stopping(why);
-    await this.microphone.close();
+    await closed;
     this.connection.end();
   }
 
-  /** Leave without the last text. */
+  /** End without the last text. */
   cancel() {
     this.connection.close();
-    this.microphone.close();
+    this.leave();
+  }
+
+  /** Close the microphone; its last packet gives no more warnings. */
+  leave() {
+    this.isStopping = true;
+    for (const key of ["silence", "slow"]) this.on.warning(key, "");
+    return this.microphone.close();
   }
 }

@@ -10,7 +10,6 @@ export class LevelMeter {
     this.canvas = canvas;
     this.levels = [];
     new ResizeObserver(() => this.draw()).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
   /** @param {number} level in dBFS */

@@ -21,16 +21,16 @@ export class Recording {
     this.element.querySelector("h2").textContent = title;
     this.element.setAttribute("aria-label", title);
     const actions = {
-      copy: (button) => this.copy(button),
+      copy: (button) => this.copy(button, title),
       srt: () => download(`${fileName}.srt`, "application/x-subrip", srt(this.cues)),
       vtt: () => download(`${fileName}.vtt`, "text/vtt", vtt(this.cues)),
       remove: () => this.remove(),
     };
     for (const button of this.element.querySelectorAll("[data-action]")) {
-      button.setAttribute("aria-label", `${button.textContent}: ${title}`);
+      name(button, button.textContent, title);
       button.addEventListener("click", () => actions[button.dataset.action](button));
     }
-    letKeysWalk(this.text);
+    this.walk = letKeysWalk(this.text);
     this.update();
   }
 
@@ -48,24 +48,14 @@ export class Recording {
     this.keepInView(() => (this.partial.textContent = text));
   }
 
-  /** @param {object} segment {start, end, text, words, cues}; seconds */
-  addSegment(segment) {
+  /** @param {object[]} segments {start, end, text, words, cues}; times in seconds */
+  addSegments(segments) {
+    const spoken = segments.filter((segment) => segment.text);
+    this.segments.push(...spoken);
     this.keepInView(() => {
       this.partial.textContent = "";
-      if (!segment.text) return;
-      this.segments.push(segment);
-      const row = document.createElement("div");
-      row.className = "segment";
-      const time = document.createElement("span");
-      time.className = "time";
-      time.textContent = shortClock(segment.start);
-      const text = document.createElement("p");
-      text.dir = "auto";
-      writeWords(text, segment);
-      row.append(time, text);
-      this.text.append(row);
-      const first = this.text.querySelector(".word");
-      if (first && !this.text.querySelector('.word[tabindex="0"]')) first.tabIndex = 0;
+      this.text.append(...spoken.map(rowOf));
+      this.walk.start();
       this.update();
     });
   }
@@ -73,7 +63,7 @@ export class Recording {
   /** Keep a partial text whose final text will not come. */
   keepPartial() {
     const text = this.partial.textContent;
-    this.addSegment({ start: this.segments.at(-1)?.end ?? 0, text, words: [], cues: [] });
+    this.addSegments([{ start: this.segments.at(-1)?.end ?? 0, text, words: [], cues: [] }]);
   }
 
   remove() {
@@ -89,10 +79,10 @@ export class Recording {
     for (const button of this.element.querySelectorAll("[data-action]")) button.disabled = !has[button.dataset.action];
   }
 
-  async copy(button) {
+  async copy(button, title) {
     const isCopied = await copyText(this.segments.map((segment) => segment.text).join(" "));
-    button.textContent = isCopied ? "Copied" : "Not copied";
-    setTimeout(() => (button.textContent = "Copy"), SHOWN_SECONDS * 1000);
+    name(button, isCopied ? "Copied" : "Not copied", title);
+    setTimeout(() => name(button, "Copy", title), SHOWN_SECONDS * 1000);
   }
 
   /** Change the text; a reader who sees its end sees the new end as well. */
@@ -102,6 +92,25 @@ export class Recording {
     const { bottom } = this.element.getBoundingClientRect();
     if (before <= innerHeight && bottom > innerHeight) this.element.scrollIntoView({ block: "end" });
   }
+}
+
+/** All recordings have the same buttons; their names for screen readers say which recording. */
+function name(button, words, title) {
+  button.textContent = words;
+  button.setAttribute("aria-label", `${words}: ${title}`);
+}
+
+function rowOf(segment) {
+  const row = document.createElement("div");
+  row.className = "segment";
+  const time = document.createElement("span");
+  time.className = "time";
+  time.textContent = shortClock(segment.start);
+  const text = document.createElement("p");
+  text.dir = "auto";
+  writeWords(text, segment);
+  row.append(time, text);
+  return row;
 }
 
 /** Copy, also on plain http pages, where there is no navigator.clipboard. */

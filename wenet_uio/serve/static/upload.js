@@ -19,7 +19,7 @@ export class UploadError extends Error {
  */
 export async function transcribe(file, { hotWords, token, mostBytes }, onProgress, signal) {
   if (mostBytes && file.size > mostBytes) {
-    throw new UploadError(`The file has ${megabytes(file.size)} MB; the server takes at most ${megabytes(mostBytes)} MB.`);
+    throw new UploadError(`The file has ${mebibytes(file.size)} MiB; the server takes at most ${mebibytes(mostBytes)} MiB.`);
   }
   await file.slice(0, 1).arrayBuffer().catch(() => {
     throw new UploadError("The file cannot be read. Is it a folder?");
@@ -60,6 +60,6 @@ function parsed(text) {
   }
 }
 
-function megabytes(bytes) {
+function mebibytes(bytes) {
   return (bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0);
 }

@@ -29,24 +29,44 @@ function wordElement({ word, start, end, confidence }) {
   return element;
 }
 
-/** Let Tab reach the words of `container` as one stop; arrow keys, Home and End go from word to word. */
+/**
+ * Let Tab reach the words of `container`, rows of the class "segment", as one stop; arrow keys, Home and End go from word
+ * to word.
+ * @returns {{start: () => void}} `start` makes the first word the stop if there is none
+ */
 export function letKeysWalk(container) {
-  const words = () => [...container.querySelectorAll(".word")];
-  container.addEventListener("focusin", ({ target }) => {
-    if (!target.matches(".word")) return;
-    container.querySelectorAll('.word[tabindex="0"]').forEach((word) => (word.tabIndex = -1));
-    target.tabIndex = 0;
-  });
+  let stop = null;
+  const setStop = (word) => {
+    if (stop) stop.tabIndex = -1;
+    stop = word;
+    if (stop) stop.tabIndex = 0;
+  };
+  container.addEventListener("focusin", ({ target }) => target.matches(".word") && setStop(target));
   container.addEventListener("keydown", (event) => {
     if (!event.target.matches(".word") || event.altKey || event.ctrlKey || event.metaKey) return;
-    const all = words();
-    const place = all.indexOf(event.target);
-    const step = getComputedStyle(event.target).direction === "rtl" ? -1 : 1;
-    const next = { ArrowRight: place + step, ArrowLeft: place - step, Home: 0, End: all.length - 1 }[event.key];
-    if (next === undefined) return;
+    const isLeftToRight = getComputedStyle(event.target).direction === "ltr";
+    const targets = {
+      ArrowRight: () => neighbour(event.target, isLeftToRight),
+      ArrowLeft: () => neighbour(event.target, !isLeftToRight),
+      Home: () => container.querySelector(".word"),
+      End: () => [...container.querySelectorAll(".word")].at(-1),
+    };
+    if (!Object.hasOwn(targets, event.key)) return;
     event.preventDefault();
-    all[Math.max(0, Math.min(all.length - 1, next))].focus();
+    targets[event.key]().focus();
   });
+  return { start: () => stop ?? setStop(container.querySelector(".word")) };
+}
+
+/** The next or previous word, or the word itself at the end of the text. Long texts have many words: look near first. */
+function neighbour(word, isForward) {
+  const after = (element) => (isForward ? element.nextElementSibling : element.previousElementSibling);
+  if (after(word)) return after(word);
+  for (let row = after(word.closest(".segment")); row; row = after(row)) {
+    const words = row.querySelectorAll(".word");
+    if (words.length) return words[isForward ? 0 : words.length - 1];
+  }
+  return word;
 }
 
 /** Show the tip of the word under the pointer, or of the focused word. */
@@ -63,11 +83,12 @@ export function startTips(tip, container) {
     tip.style.top = `${above < MARGIN ? bottom + MARGIN : above}px`;
   };
   const hide = () => (tip.hidden = true);
+  const back = () => (hide(), show(focused()));
   const focused = () => (container.contains(document.activeElement) ? document.activeElement : null);
   container.addEventListener("pointerover", ({ target }) => show(target.closest(".word")));
-  container.addEventListener("pointerout", () => (hide(), show(focused())));
+  container.addEventListener("pointerout", back);
   container.addEventListener("focusin", ({ target }) => show(target.closest(".word")));
   container.addEventListener("focusout", hide);
   document.addEventListener("keydown", ({ key }) => key === "Escape" && hide());
-  document.addEventListener("scroll", hide, { passive: true });
+  document.addEventListener("scroll", back, { passive: true }); // the focus may have scrolled the page
 }
