@@ -184,9 +184,9 @@ def measure_memory(server: ServerProcess, speech: np.ndarray, minutes: float) ->
 def measure_faults(server: ServerProcess, talk: Talk, vanishing: int, seconds: float) -> dict[str, Any]:
     """What vanished clients leave behind, and whether floods change the text of a client."""
     vanish_often(server.url, vanishing // 10)
-    before = settled(server, min(3.0, seconds))
+    before = settled(server)
     places = vanish_often(server.url, vanishing)
-    after = settled(server, min(3.0, seconds))
+    after = settled(server)
     with ThreadPoolExecutor(1) as pool:
         flooding = pool.submit(flood_all, server.url, seconds, lambda: server.alive)
         (heard,) = speak_together(server.url, [talk], 1, real_time=True)
@@ -196,21 +196,21 @@ def measure_faults(server: ServerProcess, talk: Talk, vanishing: int, seconds: f
         "places": places,
         "before": before,
         "after": after,
-        "after_floods": settled(server, min(3.0, seconds)),
+        "after_floods": settled(server),
         "floods_ended_by_the_server": ended,
         "text_is_unchanged": heard.finals == talk.finals,
         "errors_logged": server.text.count("Traceback"),
     }
 
 
-def settled(server: ServerProcess, rest: float) -> dict[str, float]:
-    """What is left when all clients are gone; waits up to a minute for it, then `rest` seconds."""
+def settled(server: ServerProcess) -> dict[str, float]:
+    """What is left when all clients are gone; waits up to a minute for it."""
     for _ in range(600):
         held = server.held()
         if held["clients"] == held["streams"] == held["uploads"] == 0:
             break
         time.sleep(0.1)
-    time.sleep(rest)  # the server returns memory after a second without work
+    time.sleep(3)  # the server returns memory after a second without work
     return server.held()
 
 
