@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from provenance import provenance, settings
-from serve_clients import CHUNK_SECONDS, RATE, Talk, delays_of, speak_on, speak_together
+from serve_clients import CHUNK_SECONDS, RATE, Heard, Talk, delays_of, speak_on, speak_together
 from serve_faults import flood_all, vanish_often
 from serve_model import MODE, join_recordings, talks_of, write_model
 
@@ -146,14 +146,19 @@ def measure_clients(server: ServerProcess, talks: Sequence[Talk], clients: int, 
         "utterances": sum(len(talk.finals) for talk in own),
         "differ": sum(talk.finals != each.finals for talk, each in zip(own, heard, strict=True)),
     }
-    if real_time:
-        found = [delays_of(talk, each) for talk, each in zip(own, heard, strict=True)]
-        for place, name in enumerate(("partial", "final")):
-            delays = [delay for each in found for delay in each[place]]
-            for part in (50, 95):
-                figures[f"{name}_p{part}_s"] = round(float(np.percentile(delays, part)), 3) if delays else None
-        figures["partials"] = sum(len(each[0]) for each in found)
-        figures["keeps_up"] = (figures["partial_p95_s"] or 0) < CHUNK_SECONDS
+    return figures | (delay_figures(own, heard) if real_time else {})
+
+
+def delay_figures(talks: Sequence[Talk], heard: Sequence[Heard]) -> dict[str, Any]:
+    """Percentiles of the delays of all clients, and whether the server keeps up."""
+    found = [delays_of(talk, each) for talk, each in zip(talks, heard, strict=True)]
+    figures: dict[str, Any] = {}
+    for place, name in enumerate(("partial", "final")):
+        delays = [delay for each in found for delay in each[place]]
+        for part in (50, 95):
+            figures[f"{name}_p{part}_s"] = round(float(np.percentile(delays, part)), 3) if delays else None
+    figures["partials"] = sum(len(each[0]) for each in found)
+    figures["keeps_up"] = (figures["partial_p95_s"] or 0) < CHUNK_SECONDS
     return figures
 
 

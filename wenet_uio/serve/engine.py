@@ -23,7 +23,7 @@ QUIET = 1.0
 def return_memory() -> None:
     """Return freed memory to the operating system.
 
-    Connections that broke off leave cycles of objects, and glibc keeps freed memory. Another C library returns it.
+    Broken connections leave cycles of objects, and glibc keeps freed memory. With other C libraries, only cycles go.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
