@@ -1,5 +1,6 @@
 import asyncio
 import json
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -117,10 +118,13 @@ def test_pages_of_other_origins_are_refused_unless_they_are_allowed(guarded, spe
     for origin, status, allowed in (
         ("https://evil.example", 401, None),
         ("null", 401, None),
+        ("http://[", 401, None),
         (own, 400, None),  # the form has no file
+        (own.replace("127.0.0.1", "localhost"), 400, None),
         ("https://friend.example", 400, "https://friend.example"),
     ):
-        assert asyncio.run(post_empty(url, bearer | {"Origin": origin})) == (status, allowed), origin
+        host = {"Host": urlsplit(origin).netloc} if "localhost" in origin else {}
+        assert asyncio.run(post_empty(url, bearer | host | {"Origin": origin})) == (status, allowed), origin
 
     async def connect(origin):
         async with aiohttp.ClientSession() as client:
@@ -131,6 +135,13 @@ def test_pages_of_other_origins_are_refused_unless_they_are_allowed(guarded, spe
     asyncio.run(connect("https://friend.example"))
     with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
         asyncio.run(connect("https://evil.example"))
+
+
+def test_a_page_whose_host_name_leads_to_this_machine_is_not_our_page(guarded):
+    port = urlsplit(guarded.url).port
+    for name in (f"evil.example:{port}", "evil.example", f"127.0.0.1.evil.example:{port}"):
+        headers = {"Authorization": "Bearer secret", "Host": name, "Origin": f"http://{name}"}
+        assert asyncio.run(post_empty(f"{guarded.url}/v1/audio/transcriptions", headers)) == (401, None)
 
 
 def test_a_browser_may_ask_before_it_sends_a_token_from_an_allowed_origin(guarded):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
 from wenet_uio.audio.read import AudioError
 from wenet_uio.cli import listed
 from wenet_uio.search.live import LiveStream, advance
+from wenet_uio.serve.access import bearer, check_origin, check_token, is_allowed
 from wenet_uio.serve.engine import Engine
 from wenet_uio.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.serve.metrics import Metrics
@@ -124,7 +124,7 @@ class Server:
         """Turn errors into answers in the form of OpenAI's API."""
         is_post = request.path == TRANSCRIPTIONS
         try:
-            self._check_origin(request)
+            check_origin(request, self._options.origins)
             answer = await handler(request)
         except (GoneError, ConnectionError):
             answer = _error(499, "the client has vanished")
@@ -141,39 +141,14 @@ class Server:
         except Exception:
             log.exception("error: a request failed: %s %s", request.method, request.path)
             answer = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request")
-        if not answer.prepared and self._is_allowed(request.headers.get("Origin", "")):
+        if not answer.prepared and is_allowed(request.headers.get("Origin"), self._options.origins):
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
         if is_post:
             self._metrics.transcriptions.labels(str(answer.status)).inc()
         return answer
 
-    def _check_origin(self, request: web.Request) -> None:
-        """Refuse pages of other hosts: a browser would let any page use a server on its own machine.
-
-        Raises:
-            PermissionError: the request comes from such a page.
-        """
-        origin = request.headers.get("Origin")
-        if origin is None or self._is_allowed(origin):
-            return
-        if origin.partition("://")[2] != request.headers.get("Host"):
-            raise PermissionError(f"pages of {origin!r:.100} may not use this server (--allow_origin)")
-
-    def _is_allowed(self, origin: str) -> bool:
-        return bool(origin) and ("*" in self._options.origins or origin in self._options.origins)
-
-    def _check_token(self, given: str | None) -> None:
-        """Check a token in constant time.
-
-        Raises:
-            PermissionError: it is not that of the server.
-        """
-        wanted = self._options.token
-        if wanted is not None and not hmac.compare_digest((given or "").encode(errors="replace"), wanted.encode()):
-            raise PermissionError("the token is missing or wrong (Authorization: Bearer TOKEN)")
-
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
-        self._check_token(_bearer(request))
+        check_token(bearer(request), self._options.token)
         return await self._transcriptions.answer(request)
 
     async def _preflight(self, request: web.Request) -> web.Response:
@@ -183,7 +158,7 @@ class Server:
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=allowed)
 
     async def _models(self, request: web.Request) -> web.Response:
-        self._check_token(_bearer(request))
+        check_token(bearer(request), self._options.token)
         model = {"id": self.name, "object": "model", "created": 0, "owned_by": "wenet_uio"}
         return web.json_response({"object": "list", "data": [model]})
 
@@ -202,7 +177,7 @@ class Server:
         )
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
-        self._check_token(_bearer(request))
+        check_token(bearer(request), self._options.token)
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self._metrics.text(), headers=headers)
 
@@ -223,10 +198,10 @@ class Server:
 
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
         assert self._engine is not None, "_start comes first"
-        bearer = _bearer(request)
+        given = bearer(request)
 
         def check(start: Start) -> None:
-            self._check_token(start.token or bearer)
+            check_token(start.token or given, self._options.token)
 
         session = Session(self._engine, check, self._live, self._streaming(), self._metrics)
         if len(self._sessions) >= self._options.limits.max_clients:
@@ -268,11 +243,6 @@ class Server:
             "reason": self._reason,
             "sample_rate": self._recogniser.sample_rate,
         }
-
-
-def _bearer(request: web.Request) -> str | None:
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else None
 
 
 def _error(status: int, message: str) -> web.Response:
