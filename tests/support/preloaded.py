@@ -1,7 +1,8 @@
 """Python commands in processes of their own that have imported torch already, which takes 2 to 5 s of a new process.
 
-The processes are forked from a server, which this process starts at the first command. The server imports packages of
-others only: a command imports the modules of this project itself, and runs as `python SCRIPT` or `python -m MODULE`.
+The processes are forked from a server, which this process starts at the first command. The server imports the modules
+of this project that train, too. A command runs as `python SCRIPT` or `python -m MODULE`. Tests of what an import does
+start Python itself.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ PACKAGES = (
     "tqdm",
     "yaml",
 )
+COMMANDS = ("wenet_uio.bin.train", "wenet_uio.bin.recognize", "wenet_uio.bin.export_jit", "wenet_uio.bin.launch")
+"""These import most modules of the project: reading, models, training, search and export."""
 
 
 @cache
@@ -57,7 +60,7 @@ def python() -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     packages = [name for name in PACKAGES if find_spec(name.split(".")[0])]
     with open(folder / "log", "w") as log:
-        command = [sys.executable, str(here / "preload_server.py"), str(folder), *packages]
+        command = [sys.executable, str(here / "preload_server.py"), str(folder), *packages, *COMMANDS]
         server = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )
