@@ -1,8 +1,8 @@
 """Python commands in processes of their own that have imported torch already, which takes 2 to 5 s of a new process.
 
-The processes are forked from a server, which this process starts at the first command. The server imports the modules
-of this project that train, too. A command runs as `python SCRIPT` or `python -m MODULE`. Tests of what an import does
-start Python itself.
+The processes are forked from a server, which pytest starts before its worker processes, or else at the first command.
+The server imports most modules of this project, too. A command runs as `python SCRIPT` or `python -m MODULE`. Tests of
+what an import does start Python itself.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 
+SHARED = "WENET_UIO_TESTS_PYTHON"
+"""Variable in which pytest gives its worker processes `python()`, so that they share one server."""
 PACKAGES = (
     "fsspec.core",
     "jinja2",
@@ -51,6 +53,8 @@ def python() -> str:
     The variables of a command that packages read at import, such as OMP_NUM_THREADS, have no effect. The parent of a
     command is the server: only the signals that `python` receives and forwards reach the command.
     """
+    if SHARED in os.environ:
+        return os.environ[SHARED]
     here = Path(__file__).parent
     folder = Path(tempfile.mkdtemp(prefix="python", dir="/tmp"))  # a socket in it wants a short path
     program = folder / "python"
