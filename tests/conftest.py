@@ -13,6 +13,7 @@ import pytest
 import soundfile
 from hypothesis import settings
 
+from tests.support import preloaded
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
@@ -42,6 +43,11 @@ LONG_FILES = (
     "serve/test_page.py",
 )
 """The longest test files. They start first, so that the processes of the suite end at about the same time."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[preloaded.SHARED] = preloaded.python()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
 """Server of preloaded.py: runs the commands of its clients in processes forked from itself.
 
-preload_server.py FOLDER PACKAGE…     listens at FOLDER/socket until standard input ends; imports the packages
+preload_server.py FOLDER MODULE…      listens at FOLDER/socket until standard input ends; imports the modules
 
 A client sends its arguments, folder and variables with its standard input, output and error, and after that the
 numbers of the signals that it receives. It gets the exit status of its command. A client that is killed takes its
@@ -23,8 +23,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = "wenet_uio"
 
 
 class Server:
@@ -105,14 +109,24 @@ def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path.insert(0, cwd if arguments[0] == "-m" else str(Path(arguments[0]).resolve().parent))
+    forget_other_project()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        sys.path.insert(0, cwd)
+        sys.modules.pop(arguments[1], None)  # it runs as __main__
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments
-        sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
         runpy.run_path(arguments[0], run_name="__main__")
+
+
+def forget_other_project() -> None:
+    """Forget the modules of this project if the command finds the project in another folder, or nowhere."""
+    names = [name for name in sys.modules if name.partition(".")[0] == PROJECT]
+    imported = {name: sys.modules.pop(name) for name in names}
+    found = find_spec(PROJECT)
+    if found and found.origin == imported[PROJECT].__file__:
+        sys.modules.update(imported)
 
 
 def status_of(run: Callable[[], None]) -> int:
@@ -129,15 +143,16 @@ def status_of(run: Callable[[], None]) -> int:
     return 0
 
 
-def main(folder: str, *packages: str) -> None:
+def main(folder: str, *modules: str) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{folder}/new")
     listening.listen(100)
     os.rename(f"{folder}/new", f"{folder}/socket")  # who finds the socket can connect; commands wait for the imports
-    del sys.path[0]
+    sys.path[0] = str(ROOT)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for package in packages:
-        importlib.import_module(package)
+    for module in modules:
+        importlib.import_module(module)
+    del sys.path[0]
     gc.collect()
     gc.freeze()
     request = Server(listening).serve()

@@ -1,7 +1,8 @@
 """Python commands in processes of their own that have imported torch already, which takes 2 to 5 s of a new process.
 
-The processes are forked from a server, which this process starts at the first command. The server imports packages of
-others only: a command imports the modules of this project itself, and runs as `python SCRIPT` or `python -m MODULE`.
+The processes are forked from a server, which pytest starts before its worker processes, or else at the first command.
+The server imports most modules of this project, too. A command runs as `python SCRIPT` or `python -m MODULE`. Tests of
+what an import does start Python itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 
+SHARED = "WENET_UIO_TESTS_PYTHON"
+"""Variable in which pytest gives its worker processes `python()`, so that they share one server."""
 PACKAGES = (
     "fsspec.core",
     "jinja2",
@@ -39,6 +42,8 @@ PACKAGES = (
     "tqdm",
     "yaml",
 )
+COMMANDS = ("wenet_uio.bin.train", "wenet_uio.bin.recognize", "wenet_uio.bin.export_jit", "wenet_uio.bin.launch")
+"""These import most modules of the project: reading, models, training, search and export."""
 
 
 @cache
@@ -48,6 +53,8 @@ def python() -> str:
     The variables of a command that packages read at import, such as OMP_NUM_THREADS, have no effect. The parent of a
     command is the server: only the signals that `python` receives and forwards reach the command.
     """
+    if SHARED in os.environ:
+        return os.environ[SHARED]
     here = Path(__file__).parent
     folder = Path(tempfile.mkdtemp(prefix="python", dir="/tmp"))  # a socket in it wants a short path
     program = folder / "python"
@@ -57,7 +64,7 @@ def python() -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     packages = [name for name in PACKAGES if find_spec(name.split(".")[0])]
     with open(folder / "log", "w") as log:
-        command = [sys.executable, str(here / "preload_server.py"), str(folder), *packages]
+        command = [sys.executable, str(here / "preload_server.py"), str(folder), *packages, *COMMANDS]
         server = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )

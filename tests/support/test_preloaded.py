@@ -3,10 +3,13 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.support import preloaded
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -45,6 +48,24 @@ def test_a_command_that_a_command_starts_has_torch_already(script):
     text = "import subprocess, sys; print('torch' in sys.modules)\n"
     text += "len(sys.argv) == 1 and subprocess.run([sys.executable, '-u', __file__, 'again'], check=True)"
     assert preloaded.run([script(text)]).stdout.splitlines() == ["True", "True"]
+
+
+def test_a_command_has_the_modules_of_this_project_already(script):
+    text = "import sys; print('wenet_uio.train.trainer' in sys.modules); import wenet_uio; print(wenet_uio.__file__)"
+    done = preloaded.run([script(text)], env={"PYTHONPATH": str(ROOT)})
+    assert done.stdout.split() == ["True", str(ROOT / "wenet_uio/__init__.py")]
+
+
+def test_a_command_beside_another_copy_of_the_project_imports_that(script, tmp_path):
+    (tmp_path / "wenet_uio").mkdir()
+    (tmp_path / "wenet_uio/__init__.py").write_text("")
+    done = preloaded.run([script("import wenet_uio, sys; print(wenet_uio.__file__, 'wenet_uio.train' in sys.modules)")])
+    assert done.stdout.split() == [str(tmp_path / "wenet_uio/__init__.py"), "False"]
+
+
+def test_a_module_of_the_project_runs_once_and_without_a_warning():
+    done = preloaded.run(["-m", "wenet_uio.bin.train", "--help"], env={"PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_other_arguments_start_python_itself():

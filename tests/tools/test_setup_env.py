@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHON = Path(sys.base_prefix) / "bin/python3"
 
 
 def make_wheel(folder: Path, name: str, version: str) -> None:
@@ -26,12 +27,27 @@ def make_wheel(folder: Path, name: str, version: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
+@pytest.fixture(scope="module")
+def quick_python(tmp_path_factory) -> str:
+    """A script `python3` whose `-m venv` links the pip of one environment; to install pip takes 4 s."""
+    folder = tmp_path_factory.mktemp("with pip")
+    subprocess.run([PYTHON, "-m", "venv", folder], check=True)
+    (pip,) = folder.glob("lib/python*/site-packages/pip")
+    return f"""#!/bin/sh
+if [ "$1 $2" != "-m venv" ]; then exec {PYTHON} "$@"; fi
+{PYTHON} -m venv --without-pip "$3" && ln -s "{pip}" "$3"/lib/python*/site-packages/
+"""
+
+
 @pytest.fixture
-def root(tmp_path) -> Path:
-    """A project whose requirements are satisfied by the folder `wheels` beside it.
+def root(tmp_path, quick_python) -> Path:
+    """A project whose requirements are satisfied by the folder `wheels` beside it, with `bin/python3` beside it.
 
     The name of its folder has characters that a shell treats specially.
     """
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").write_text(quick_python)
+    (tmp_path / "bin/python3").chmod(0o755)
     root = tmp_path / """it's a "root" * $HOME; #1 & x"""
     (root / "tools").mkdir(parents=True)
     (tmp_path / "wheels").mkdir()
@@ -49,7 +65,7 @@ def start(root: Path, script: str = "", command: tuple = (), **environment: str)
     chosen = ("VIRTUAL_ENV", "CONDA_PREFIX", "WENET_UIO_VENV")
     inherited = {name: value for name, value in os.environ.items() if name not in chosen}
     bare = {
-        "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin",
+        "PATH": f"{root.parent}/bin:{PYTHON.parent}:/usr/bin:/bin",
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(root.parent / "wheels"),
         "PIP_CONFIG_FILE": os.devnull,
@@ -70,6 +86,7 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
 
 
 def test_the_first_run_creates_the_environment_and_later_runs_are_silent(root):
+    (root.parent / "bin/python3").unlink()  # Python itself creates this environment
     status, output, errors = finish(start(root, "command -v python; python -c 'import toy'"))
     assert status == 0, errors
     assert output.strip() == f"{root}/.venv/bin/python"
@@ -133,7 +150,7 @@ def test_an_active_environment_with_all_packages_is_used(root, tmp_path):
 
 
 def test_an_active_environment_that_lacks_a_package_is_not_changed(root, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "my own"], check=True)
+    subprocess.run([tmp_path / "bin/python3", "-m", "venv", tmp_path / "my own"], check=True)
     active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin"}
     status, output, errors = finish(start(root, "command -v python", **active))
     assert status == 0, errors
