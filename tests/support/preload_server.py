@@ -2,17 +2,19 @@
 
 preload_server.py FOLDER MODULE…      listens at FOLDER/socket until standard input ends; imports the modules
 
-A client sends its arguments, folder and variables with its standard input, output and error, and after that the
-numbers of the signals that it receives. It gets the exit status of its command. A client that is killed takes its
-command with it.
+A client sends its arguments, folder and variables with its standard input, output and error (a process of
+multiprocessing: all its open files), and after that the numbers of the signals that it receives. It gets the exit
+status of its command. A client that is killed takes its command with it.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
+import multiprocessing
 import os
 import runpy
 import selectors
@@ -29,6 +31,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "wenet_uio"
+MOST_FILES = 253
+"""Linux sends no more with one message."""
 
 
 class Server:
@@ -52,15 +56,13 @@ class Server:
 
     def accept(self, listening: socket.socket) -> None:
         client, _ = listening.accept()
-        length, streams, *_ = socket.recv_fds(client, 4, 3)
+        length, received, *_ = socket.recv_fds(client, 4, MOST_FILES)
         (size,) = struct.unpack("I", length)
         request = json.loads(client.recv(size, socket.MSG_WAITALL))
         child = os.fork()
         if not child:
             os.setsid()
             self.request = request
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
             for key in self.selector.get_map().values():
                 if isinstance(key.fileobj, socket.socket):
                     key.fileobj.close()
@@ -68,13 +70,14 @@ class Server:
                     os.close(key.fd)
             self.selector.close()
             client.close()
+            place(received, request.pop("files"))
         else:
             ended = os.pidfd_open(child)
             self.running.add(child)
             self.selector.register(client, selectors.EVENT_READ, lambda _: self.signal(client, child))
             self.selector.register(ended, selectors.EVENT_READ, lambda _: self.reap(client, child, ended))
-        for stream in streams:
-            os.close(stream)
+            for file in received:
+                os.close(file)
 
     def signal(self, client: socket.socket, child: int) -> None:
         received = client.recv(1)
@@ -99,8 +102,18 @@ class Server:
         os._exit(0)
 
 
+def place(received: list[int], numbers: list[int]) -> None:
+    """Give the received files the numbers that they have in the client."""
+    above = [fcntl.fcntl(file, fcntl.F_DUPFD, max(numbers) + 1) for file in received]
+    for file in received:
+        os.close(file)
+    for file, number in zip(above, numbers, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+
+
 def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[str, str]) -> None:
-    """Run `python ARGUMENTS`: a script or -m MODULE."""
+    """Run `python ARGUMENTS`: a script, -m MODULE, or the -c CODE of multiprocessing."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", 1 if unbuffered else -1, encoding="utf-8", closefd=False)
@@ -115,6 +128,9 @@ def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[
         sys.argv = arguments[1:]
         sys.modules.pop(arguments[1], None)  # it runs as __main__
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(arguments[1], {"__name__": "__main__"})
     else:
         sys.argv = arguments
         runpy.run_path(arguments[0], run_name="__main__")
@@ -157,6 +173,7 @@ def main(folder: str, *modules: str) -> None:
     gc.freeze()
     request = Server(listening).serve()
     sys.executable = f"{folder}/python"  # commands that a command starts are forked too
+    multiprocessing.set_executable(sys.executable)  # and its processes that are spawned
     status = status_of(lambda: command(**request))
     status = status_of(end) or status
     os._exit(status)

@@ -68,6 +68,17 @@ def test_a_module_of_the_project_runs_once_and_without_a_warning():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_process_that_a_command_spawns_has_torch_already_and_its_queues(script):
+    text = "import multiprocessing, sys\n"
+    text += "def work(numbers, words): words.put((numbers.get(), 'torch' in sys.modules)); sys.exit(3)\n"
+    text += "if __name__ == '__main__':\n"
+    text += "    context = multiprocessing.get_context('spawn')\n"
+    text += "    numbers, words = context.Queue(), context.Queue()\n"
+    text += "    process = context.Process(target=work, args=(numbers, words))\n"
+    text += "    process.start(); numbers.put(7); print(words.get()); process.join(); print(process.exitcode)\n"
+    assert preloaded.run([script(text)]).stdout.splitlines() == ["(7, True)", "3"]
+
+
 def test_other_arguments_start_python_itself():
     done = preloaded.run(["-c", "import sys; print(sys.executable, 'torch' in sys.modules)"])
     assert done.stdout.split() == [sys.executable, "False"]
