@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = [ROOT / "README.md"]
-READMES += [path for part in ("wenet_uio", "tools", "tests") for path in sorted((ROOT / part).glob("**/README.md"))]
+READMES += [path for part in ("wenet_uio", "tools", "tests") for path in sorted((ROOT / part).glob("**/*.md"))]
 READMES += sorted(ROOT.glob("examples/*/*/README.md"))
 REQUIREMENTS = [ROOT / "requirements.txt"]
 REQUIREMENTS += (ROOT / "requirements").glob("*.txt")
@@ -31,6 +31,11 @@ def test_every_relative_link_of_a_readme_leads_to_an_existing_path(path):
     targets = [link.split("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
     missing = [target for target in targets if not (path.parent / target).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_readme_has_at_most_300_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
 
 
 def test_the_layout_in_the_root_readme_names_every_package():
