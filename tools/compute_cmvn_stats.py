@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
+from wenet_uio.config.command_line import add_override_option
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics, write_cmvn
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
@@ -19,14 +20,7 @@ def main() -> None:
     """Compute the statistics and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train_config", required=True, help="yaml; its dataset_conf says what features are computed")
-    parser.add_argument(
-        "--override_config",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="keys of the yaml to change",
-    )
+    add_override_option(parser)
     parser.add_argument("--in_scp", required=True, help="lines `key path`")
     parser.add_argument("--segments", help="lines `key recording start end` in seconds (default: beside in_scp)")
     parser.add_argument("--out_cmvn", required=True, help="JSON to write: mean_stat, var_stat, frame_num")

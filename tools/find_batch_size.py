@@ -16,6 +16,7 @@ import argparse
 import torch
 
 from wenet_uio.cli import run
+from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_filtered
 from wenet_uio.dataset.plan.worst_shapes import worst_shapes
@@ -31,14 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
     parser.add_argument("--data_type", required=True, choices=("raw", "shard"), help="type of the data list")
     parser.add_argument("--config", required=True, help="train.yaml; its bucket_duration_bins, if any, are the buckets")
-    parser.add_argument(
-        "--override_config",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="keys of the config to change",
-    )
+    add_override_option(parser)
     parser.add_argument(
         "--num_bins", type=int, default=10, help="buckets to make if the config has none (default: %(default)s)"
     )

@@ -15,6 +15,7 @@ import torch
 
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
+from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.diagnose.profile import profile
@@ -29,9 +30,7 @@ def main() -> None:
         "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
     )
     parser.add_argument("--config", required=True, help="train.yaml")
-    parser.add_argument(
-        "--override_config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="changes of the config"
-    )
+    add_override_option(parser)
     parser.add_argument(
         "--batches", type=int, default=50, help="batches to read, after one batch that warms up (default: %(default)s)"
     )

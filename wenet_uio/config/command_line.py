@@ -24,12 +24,8 @@ LORA = ("use_lora", "only_optimize_lora")
 LORA_CONF = ("lora_list", "lora_rank", "lora_alpha", "lora_dropout")
 
 
-def add_config_options(parser: argparse.ArgumentParser, *, cmvn: bool = False) -> None:
-    """Add --override_config, and the files that WeNet's commands name; `config_overrides` reads them.
-
-    Args:
-        cmvn: add --cmvn too.
-    """
+def add_override_option(parser: argparse.ArgumentParser) -> None:
+    """Add --override_config: `key=value` strings for `load_config`."""
     parser.add_argument(
         "--override_config",
         nargs="+",
@@ -38,6 +34,15 @@ def add_config_options(parser: argparse.ArgumentParser, *, cmvn: bool = False) -
         metavar="KEY=VALUE",
         help="keys of the config to change, such as encoder_conf.num_blocks=6",
     )
+
+
+def add_config_options(parser: argparse.ArgumentParser, *, cmvn: bool = False) -> None:
+    """Add --override_config, and the files that WeNet's commands name; `config_overrides` reads them.
+
+    Args:
+        cmvn: add --cmvn too.
+    """
+    add_override_option(parser)
     group = parser.add_argument_group("files, if the config does not name them")
     group.add_argument("--symbol_table", "--dict", metavar="FILE", help="units")
     group.add_argument("--bpe_model", metavar="FILE", help="sentencepiece model; sets tokenizer bpe")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -85,16 +85,24 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
 
     The frames of a batch differ from those of a stream alone by rounding only.
     """
-    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for place, stream in enumerate(streams):
-        together = (id(stream.encoder), stream.next_chunk().size(1))
-        groups[together if stream.encoder.batches_chunks else place].append(place)
+    keys = [
+        (id(stream.encoder), stream.next_chunk().size(1)) if stream.encoder.batches_chunks else place
+        for place, stream in enumerate(streams)
+    ]
     outputs: list[torch.Tensor] = [torch.empty(0)] * len(streams)
-    for places in groups.values():
+    for places in places_of_equal(keys):
         group = [streams[place] for place in places]
         for place, output in zip(places, _encode(group), strict=True):
             outputs[place] = output
     return outputs
+
+
+def places_of_equal(keys: Iterable[Hashable]) -> list[list[int]]:
+    """The places of equal keys: what can run as a batch."""
+    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        found[key].append(place)
+    return list(found.values())
 
 
 def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:

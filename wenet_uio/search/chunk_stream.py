@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
 
 from wenet_uio.dataset.frames import frame_count
-from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
+from wenet_uio.models.chunks import ChunkEncoder, encode_chunks, places_of_equal
 from wenet_uio.search.ctc_prefix_beam import PrefixBeam
 from wenet_uio.search.decode import Search, decode_encoded
 from wenet_uio.search.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
@@ -21,8 +19,6 @@ from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import Segment
 from wenet_uio.search.transcription import Transcriber
 from wenet_uio.search.types import NBest
-
-AnyKey = TypeVar("AnyKey", bound=Hashable)
 
 
 class ChunkStream(LiveStream):
@@ -104,7 +100,7 @@ class ChunkStream(LiveStream):
         ready = [stream for stream in going if not stream._encoder.missing]
         outputs = encode_chunks([stream._encoder for stream in ready])
         chunks = list(zip(ready, outputs, strict=True))
-        for places in _places(stream._kind(output) for stream, output in chunks):
+        for places in places_of_equal(stream._kind(output) for stream, output in chunks):
             _search_chunks([chunks[place] for place in places])
         for stream in going:
             if not stream.finished:
@@ -191,16 +187,8 @@ def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
     for row, (stream, output) in enumerate(chunks):
         stream._hear(output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above))
     beams = [(row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None]
-    for places in _places(beam.kind for _, beam in beams):
+    for places in places_of_equal(beam.kind for _, beam in beams):
         group = [beams[place] for place in places]
         members = [streams[row] for row, _ in group]
         rows = log_probs[[row for row, _ in group]]
         attempt(members, PrefixBeam.advance_together, [beam for _, beam in group], rows)
-
-
-def _places(keys: Iterable[AnyKey]) -> list[list[int]]:
-    """The places of equal keys."""
-    found: defaultdict[AnyKey, list[int]] = defaultdict(list)
-    for place, key in enumerate(keys):
-        found[key].append(place)
-    return list(found.values())

@@ -21,7 +21,6 @@ from wenet_uio.serve.options import Limits
 
 HEARTBEAT = 20.0
 """Seconds between pings, which keep proxies from closing a quiet connection."""
-
 CLOSING = 5.0
 """Seconds for which the server waits for the client's part of the closing handshake."""
 UNSENT = 1 << 14
@@ -182,9 +181,7 @@ class Session:
     def _take_audio(self, data: bytes) -> None:
         if self._seat is None:
             raise RefusedError("the signal start comes before audio")
-        if self._ending:
-            return
-        if not data:
+        if self._ending or not data:
             return
         if len(data) % 2:
             raise RefusedError(f"audio: expected 16-bit samples, found a message of {len(data)} bytes")
