@@ -40,7 +40,7 @@ class Golden:
     """A model of WeNet and what WeNet computes with it."""
 
     def __init__(self, folder: Path) -> None:
-        self.config = load_config(folder / "train.yaml", of_model=True)
+        self.config = load_config(folder / "train.yaml", ["mask_padding=false"], of_model=True)
         self.model: ASRModel = build_model(self.config).eval()
         load_weights(self.model, folder / "final.pt")
         self.state = torch.load(folder / "final.pt", weights_only=True)

@@ -112,6 +112,10 @@ class Config(TrainKeys):
     text_weight: float = Field(default=1.0, ge=0)
     """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes every key of that
     section to its model."""
+    mask_padding: bool = True
+    """Compute for an utterance in a padded batch what is computed for the utterance alone. False: as in WeNet, padding
+    changes the last frames of some encoders, and attention search continues to the length of the longest utterance.
+    Tests compare with WeNet's numbers by false."""
     input_dim: int | None = None
     """Number of features of a frame; default: `dataset_conf.feature_dim`."""
     output_dim: int | None = None

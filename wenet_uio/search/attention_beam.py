@@ -21,7 +21,7 @@ def attention_beam_search(
     length_penalty: float = 0.0,
     ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
-    """Extend `beam_size` hypotheses of every utterance until all have ended, or have as many tokens as frames.
+    """Extend `beam_size` hypotheses of every utterance until they have ended, or have as many tokens as frames.
 
     Args:
         encoder_out: (B, T', D).
@@ -37,9 +37,10 @@ def attention_beam_search(
     state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
     tokens = torch.full((batch, 1), model.sos, device=device)
     scores = torch.zeros(batch, 1, device=device)
+    limits = lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)
     ended = (lengths == 0).unsqueeze(1)  # an utterance without frames has no tokens
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
-    for _ in range(frames):
+    for step in range(1, frames + 1):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
         if ctc is None:
             best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
@@ -55,7 +56,7 @@ def attention_beam_search(
         if ctc is not None:
             ctc.choose(choice)
         history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
-        ended = tokens == model.eos
+        ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
         if bool(ended.all()):
             break
     return _ranked(history, scores, model.eos, length_penalty)
