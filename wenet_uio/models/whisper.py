@@ -30,7 +30,6 @@ class Whisper(ASRModel):
         super().__init__(encoder, decoder, vocabulary, conf)
         self.tokens = tokens
         self.languages = languages if tokens.multilingual else tokens.languages
-        encoder.obstacle = "whisper attends to the whole utterance"
 
     def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor:
         """The prompts of training utterances (B, P).
