@@ -11,6 +11,7 @@ from pydantic import Field, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
@@ -46,12 +47,14 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
+AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf
+ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
     "conformer": ConformerEncoderConf,
     "branchformer": BranchformerEncoderConf,
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
+    "efficientConformer": EfficientConformerEncoderConf,
 }
 MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
@@ -87,7 +90,7 @@ class Config(TrainKeys):
     """
 
     encoder: str = "conformer"
-    encoder_conf: EncoderConf | SqueezeformerEncoderConf = ConformerEncoderConf()
+    encoder_conf: AnyEncoderConf = ConformerEncoderConf()
     decoder: str = "bitransformer"
     decoder_conf: DecoderConf = BiTransformerDecoderConf()
     ctc: str = "ctc"
