@@ -42,18 +42,31 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         return x.view(x.size(0), groups, self.heads, self.group * self.head_dim).transpose(1, 2)
 
     def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+        padded: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward. A group sees what its first frame sees."""
+        """See MultiHeadedAttention.forward. A group sees what its first frame sees.
+
+        Args:
+            padded: (B, T, 1) bool, True for frames that count as zeros in a group. None: no such frames.
+        """
+        query = self.linear_q(x)
         key, value, present = self.remember(x, past)
+        if padded is not None:
+            query, pos_emb = query.masked_fill(padded, 0.0), pos_emb.masked_fill(padded, 0.0)
+            key, value = key.masked_fill(padded.unsqueeze(1), 0.0), value.masked_fill(padded.unsqueeze(1), 0.0)
         position = self.join(self.linear_pos(pos_emb))
         scale = (self.group * self.head_dim) ** -0.5
         shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * scale
-        position_bias = shift.transpose(2, 3)  # (1, H, 1, K)
+        position_bias = shift.transpose(2, 3)  # (1 or B, H, 1, K)
         if bias is not None:
             position_bias = position_bias + bias[:, :, :: self.group, :: self.group]
         heads = scaled_dot_product_attention(
-            self.join(self.linear_q(x)) + self.pos_bias_u.unsqueeze(1),
+            self.join(query) + self.pos_bias_u.unsqueeze(1),
             self.join(key.transpose(1, 2).flatten(2)) + position,
             self.join(value.transpose(1, 2).flatten(2)),
             attn_mask=position_bias,
@@ -64,11 +77,15 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
 
 
 class EfficientConformerLayer(ConformerEncoderLayer):
-    """A conformer layer whose attention may join frames to groups, and whose convolution may have a stride."""
+    """A conformer layer whose attention may join frames to groups, and whose convolution may have a stride.
+
+    `masks_padding`: groups and means have no share of the padding; False: as in WeNet, they may.
+    """
 
     def __init__(self, conf: ConformerEncoderConf, stride: int, group: int) -> None:
         super().__init__(conf)
-        self.stride = stride
+        self.stride, self.group = stride, group
+        self.masks_padding = True
         if group > 1:
             self.self_attn = GroupedRelPositionMultiHeadedAttention(
                 conf.output_size, conf.attention_dropout_rate, conf, group
@@ -77,6 +94,19 @@ class EfficientConformerLayer(ConformerEncoderLayer):
             self.conv_module = ConvolutionModule(conf, stride)
             # WeNet's checkpoints have this layer; it is not used.
             self.concat_linear = nn.Linear(2 * conf.output_size, conf.output_size).requires_grad_(False)
+
+    def attend(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor | None,
+        past: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """See ConformerEncoderLayer.attend."""
+        if self.group == 1:
+            return self.self_attn(x, bias, pos_emb, past)
+        return self.self_attn(x, bias, pos_emb, past, padded if self.masks_padding else None)
 
     def convolve(
         self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
@@ -88,9 +118,20 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         if padded is not None:
             convolved = convolved.masked_fill(padded[:, :: self.stride], 0.0)
         if self.stride > 1:
-            x = avg_pool1d(x.transpose(1, 2), self.stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
+            x = self.mean(x, padded if self.masks_padding else None)
         x = x + self.dropout(convolved)
         return x if self.normalize_before else self.norm_conv(x), present
+
+    def mean(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Means of `stride` neighbouring frames that are not padding: (B, T, D) -> (B, ceil(T / stride), D)."""
+        if padded is None:
+            return _pooled(x, self.stride)
+        share = _pooled((~padded).to(x.dtype), self.stride)
+        return _pooled(x.masked_fill(padded, 0.0), self.stride) / share.clamp(min=1 / self.stride)
+
+
+def _pooled(x: torch.Tensor, stride: int) -> torch.Tensor:
+    return avg_pool1d(x.transpose(1, 2), stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
 
 
 class EfficientConformerEncoder(Encoder):
