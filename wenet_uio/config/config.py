@@ -27,6 +27,7 @@ from wenet_uio.config.model import (
     CtcConf,
     DecoderConf,
     ModelConf,
+    WhisperConf,
 )
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
@@ -55,10 +56,11 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "squeezeformer": SqueezeformerEncoderConf,
     "efficientConformer": EfficientConformerEncoderConf,
 }
-MODEL_CONFS: dict[str, type[ModelConf] | type[TransducerConf]] = {
+MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
+    "whisper": WhisperConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,
@@ -75,7 +77,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe"),
+    "tokenizer": ("char", "bpe", "whisper"),
     "dataset": ("asr",),
 }
 
@@ -105,7 +107,7 @@ class Config(TrainKeys):
     joint_conf: JointConf | None = None
     """Transducer only."""
     model: str = "asr_model"
-    model_conf: ModelConf | TransducerConf = ModelConf()
+    model_conf: WhisperConf | TransducerConf = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"
@@ -115,6 +117,10 @@ class Config(TrainKeys):
     text_weight: float = Field(default=1.0, ge=0)
     """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes every key of that
     section to its model."""
+    mask_padding: bool = True
+    """Compute for an utterance in a padded batch what is computed for the utterance alone. False: as in WeNet, padding
+    changes the last frames of some encoders, and attention search continues to the length of the longest utterance.
+    Tests compare with WeNet's numbers by false."""
     input_dim: int | None = None
     """Number of features of a frame; default: `dataset_conf.feature_dim`."""
     output_dim: int | None = None

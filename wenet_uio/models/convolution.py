@@ -21,6 +21,7 @@ class DepthwiseConv(nn.Conv1d):
         self.channels = channels
         self.left_frames = kernel - 1 if causal else 0
         self.margin = 0 if causal else (kernel - 1) // 2
+        self.masks_padding = not causal  # a causal kernel sees no padding from within the utterance
 
     def remember(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Prepend the frames before x (B, T, C) that a causal kernel needs.
@@ -37,8 +38,15 @@ class DepthwiseConv(nn.Conv1d):
             return x, x[:, x.size(1) - self.left_frames :].transpose(1, 2)
         return pad(x, (0, 0, self.left_frames, 0)), None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, left_frames + T, C) -> (B, ceil(T / stride), C)."""
+    def forward(self, x: torch.Tensor, padded: torch.Tensor | None = None) -> torch.Tensor:
+        """Apply the kernels: (B, left_frames + T, C) -> (B, ceil(T / stride), C).
+
+        Args:
+            padded: (B, T, 1) bool, True where x is padding. With `masks_padding` the kernels see zeros there, as they
+                do beyond the end of an utterance alone. None: no padding.
+        """
+        if padded is not None and self.masks_padding:
+            x = x.masked_fill(padded, 0.0)
         # An image of one row with channels last is three times as fast on CPUs as conv1d.
         row = x.transpose(1, 2).unsqueeze(2)
         kernels, stride, padding = self.weight.unsqueeze(2), self.stride[0], (0, self.margin)
@@ -76,11 +84,11 @@ class ConvolutionModule(nn.Module):
         Returns:
             (B, ceil(T / stride), D), and the last frames of the input as the next `past`, or None outside of streaming.
         """
-        if padded is not None:
+        if padded is not None and not self.depthwise_conv.masks_padding:
             x = x.masked_fill(padded, 0.0)
         x, present = self.depthwise_conv.remember(x, past)
         # A pointwise convolution is a matrix product on (B, T, D); this avoids the transpositions of conv1d.
         x = glu(linear(x, self.pointwise_conv1.weight.squeeze(2), self.pointwise_conv1.bias), dim=2)
-        x = self.depthwise_conv(x)
+        x = self.depthwise_conv(x, padded)
         x = self.norm(x) if self.use_layer_norm else self.norm(x.flatten(0, 1)).view(x.shape)
         return linear(self.activation(x), self.pointwise_conv2.weight.squeeze(2), self.pointwise_conv2.bias), present
