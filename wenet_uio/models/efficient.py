@@ -15,8 +15,9 @@ from torch.nn.functional import avg_pool1d, pad, scaled_dot_product_attention
 from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention
+from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder, frames_to_forget, input_layer
+from wenet_uio.models.encoder import SEES_FUTURE, Encoder, input_layer
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer
 from wenet_uio.models.masks import additive
 
@@ -30,13 +31,16 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
     def __init__(self, dim: int, dropout_rate: float, conf: ConformerEncoderConf, group: int) -> None:
         super().__init__(dim, dropout_rate, conf)
         self.group = group
+        self.masks_padding = True
         self.pos_bias_u = nn.Parameter(torch.empty(self.heads, group * self.head_dim))
         self.pos_bias_v = nn.Parameter(torch.empty(self.heads, group * self.head_dim))
         nn.init.xavier_uniform_(self.pos_bias_u)
         nn.init.xavier_uniform_(self.pos_bias_v)
 
-    def join(self, x: torch.Tensor) -> torch.Tensor:
-        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group."""
+    def join(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group of an utterance."""
+        if padded is not None and self.masks_padding:
+            x = x.masked_fill(padded, 0.0)
         groups = (x.size(1) + self.group - 1) // self.group
         x = pad(x, (0, 0, 0, groups * self.group - x.size(1)))
         return x.view(x.size(0), groups, self.heads, self.group * self.head_dim).transpose(1, 2)
@@ -52,23 +56,19 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         """See MultiHeadedAttention.forward. A group sees what its first frame sees.
 
         Args:
-            padded: (B, T, 1) bool, True for frames that count as zeros in a group. None: no such frames.
+            padded: (B, T, 1) bool, True where x is padding; None: no padding.
         """
-        query = self.linear_q(x)
         key, value, present = self.remember(x, past)
-        if padded is not None:
-            query, pos_emb = query.masked_fill(padded, 0.0), pos_emb.masked_fill(padded, 0.0)
-            key, value = key.masked_fill(padded.unsqueeze(1), 0.0), value.masked_fill(padded.unsqueeze(1), 0.0)
-        position = self.join(self.linear_pos(pos_emb))
+        position = self.join(self.linear_pos(pos_emb), padded)
         scale = (self.group * self.head_dim) ** -0.5
         shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * scale
         position_bias = shift.transpose(2, 3)  # (1 or B, H, 1, K)
         if bias is not None:
             position_bias = position_bias + bias[:, :, :: self.group, :: self.group]
         heads = scaled_dot_product_attention(
-            self.join(query) + self.pos_bias_u.unsqueeze(1),
-            self.join(key.transpose(1, 2).flatten(2)) + position,
-            self.join(value.transpose(1, 2).flatten(2)),
+            self.join(self.linear_q(x), padded) + self.pos_bias_u.unsqueeze(1),
+            self.join(key.transpose(1, 2).flatten(2), padded) + position,
+            self.join(value.transpose(1, 2).flatten(2), padded),
             attn_mask=position_bias,
             dropout_p=self.dropout_rate if self.training else 0.0,
         )
@@ -77,14 +77,11 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
 
 
 class EfficientConformerLayer(ConformerEncoderLayer):
-    """A conformer layer whose attention may join frames to groups, and whose convolution may have a stride.
-
-    `masks_padding`: groups and means have no share of the padding; False: as in WeNet, they may.
-    """
+    """A conformer layer whose attention may join frames to groups, and whose convolution may have a stride."""
 
     def __init__(self, conf: ConformerEncoderConf, stride: int, group: int) -> None:
         super().__init__(conf)
-        self.stride, self.group = stride, group
+        self.stride = stride
         self.masks_padding = True
         if group > 1:
             self.self_attn = GroupedRelPositionMultiHeadedAttention(
@@ -101,12 +98,10 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         bias: torch.Tensor | None,
         pos_emb: torch.Tensor,
         padded: torch.Tensor | None,
-        past: torch.Tensor | None,
+        att_past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """See ConformerEncoderLayer.attend."""
-        if self.group == 1:
-            return self.self_attn(x, bias, pos_emb, past)
-        return self.self_attn(x, bias, pos_emb, past, padded if self.masks_padding else None)
+        return self.self_attn(x, bias, pos_emb, att_past, padded)
 
     def convolve(
         self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
@@ -118,19 +113,23 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         if padded is not None:
             convolved = convolved.masked_fill(padded[:, :: self.stride], 0.0)
         if self.stride > 1:
-            x = self.mean(x, padded if self.masks_padding else None)
+            x = self.shorten(x, padded)
         x = x + self.dropout(convolved)
         return x if self.normalize_before else self.norm_conv(x), present
 
-    def mean(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Means of `stride` neighbouring frames that are not padding: (B, T, D) -> (B, ceil(T / stride), D)."""
-        if padded is None:
-            return _pooled(x, self.stride)
-        share = _pooled((~padded).to(x.dtype), self.stride)
-        return _pooled(x.masked_fill(padded, 0.0), self.stride) / share.clamp(min=1 / self.stride)
+    def shorten(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Means of each `stride` frames of x (B, T, D) -> (B, ceil(T / stride), D).
+
+        The last mean of an utterance may be over fewer frames.
+        """
+        if padded is None or not self.masks_padding:
+            return _means(x, self.stride)
+        share = _means((~padded).to(x.dtype), self.stride)
+        return _means(x.masked_fill(padded, 0.0), self.stride) / share.clamp(min=1.0 / self.stride)
 
 
-def _pooled(x: torch.Tensor, stride: int) -> torch.Tensor:
+def _means(x: torch.Tensor, stride: int) -> torch.Tensor:
+    """Means of each `stride` frames of x (B, T, D), of those that exist -> (B, ceil(T / stride), D)."""
     return avg_pool1d(x.transpose(1, 2), stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
 
 

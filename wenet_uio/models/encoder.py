@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
-from wenet_uio.models.chunks import Caches, ChunkEncoder
+from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
 from wenet_uio.models.embedding import build_position_encoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
@@ -28,11 +28,6 @@ def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
     """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
     layer = INPUT_LAYERS[conf.input_layer]
     return layer(input_size, conf.output_size, conf.dropout_rate, build_position_encoding(conf))
-
-
-def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
-    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
 
 
 class Encoder(nn.Module):
@@ -101,10 +96,9 @@ class Encoder(nn.Module):
         x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
-        padded = ~valid.unsqueeze(2)
-        x = self._blocks(x, bias, pos_emb, padded)
+        x = self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2))
         lengths = torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
-        return x.masked_fill(padded[:, :: self.reduction], 0.0), lengths
+        return x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0), lengths
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:

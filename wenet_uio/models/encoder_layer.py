@@ -143,10 +143,10 @@ class ConformerEncoderLayer(nn.Module):
         bias: torch.Tensor | None,
         pos_emb: torch.Tensor,
         padded: torch.Tensor | None,
-        past: torch.Tensor | None,
+        att_past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Self-attention of x (B, T, D); see MultiHeadedAttention.forward."""
-        return self.self_attn(x, bias, pos_emb, past)
+        """Self-attention of x (B, T, D); return the past for the next chunk too."""
+        return self.self_attn(x, bias, pos_emb, att_past)
 
     def convolve(
         self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
