@@ -42,9 +42,7 @@ class Subsampling(nn.Module):
         return self.pos_enc(self.project(x), offset)
 
     @torch.jit.unused
-    def forward_batch(
-        self, x: torch.Tensor, lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Padded features x (B, T, F) of `lengths` (B,) -> as `forward`, and output lengths (B,)."""
         frames, positions = self(x)
         return frames, positions, self.output_lengths(lengths, frames.size(1), x.size(1))
@@ -193,9 +191,7 @@ class Conv1dSubsampling2(Subsampling):
         return self.conv(x.transpose(1, 2)).transpose(1, 2)
 
     @torch.jit.unused
-    def forward_batch(
-        self, x: torch.Tensor, lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See Subsampling.forward_batch. Both convolutions see zeros beyond the end of an utterance."""
         if not self.masks_padding:
             return super().forward_batch(x, lengths)
