@@ -11,6 +11,7 @@ from pydantic import Field, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
@@ -26,6 +27,7 @@ from wenet_uio.config.model import (
     CtcConf,
     DecoderConf,
     ModelConf,
+    WhisperConf,
 )
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
@@ -45,17 +47,20 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
+AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf
+ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
     "conformer": ConformerEncoderConf,
     "branchformer": BranchformerEncoderConf,
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
+    "efficientConformer": EfficientConformerEncoderConf,
 }
-MODEL_CONFS: dict[str, type[ModelConf] | type[TransducerConf]] = {
+MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
+    "whisper": WhisperConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,
@@ -72,7 +77,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe"),
+    "tokenizer": ("char", "bpe", "whisper"),
     "dataset": ("asr",),
 }
 
@@ -85,7 +90,7 @@ class Config(TrainKeys):
     """
 
     encoder: str = "conformer"
-    encoder_conf: EncoderConf | SqueezeformerEncoderConf = ConformerEncoderConf()
+    encoder_conf: AnyEncoderConf = ConformerEncoderConf()
     decoder: str = "bitransformer"
     decoder_conf: DecoderConf = BiTransformerDecoderConf()
     ctc: str = "ctc"
@@ -102,7 +107,7 @@ class Config(TrainKeys):
     joint_conf: JointConf | None = None
     """Transducer only."""
     model: str = "asr_model"
-    model_conf: ModelConf | TransducerConf = ModelConf()
+    model_conf: WhisperConf | TransducerConf = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"

@@ -60,7 +60,6 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
     ("syncbn",),
     ("dataset_conf", "syncbn"),
     ("dataset_conf", "split_with_space"),
-    ("dataset_conf", "language_conf"),
     ("dataset_conf", "speaker_conf"),
     ("tokenizer_conf", "connect_symbol"),
 )
@@ -68,7 +67,6 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
     "model": (
         "ctl_model",
-        "whisper",
         "firered",
         "k2_model",
         "paraformer",
@@ -78,7 +76,6 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "wav2vec_model",
     ),
     "encoder": (
-        "efficientConformer",
         "dual_transformer",
         "dual_conformer",
         "sanm_encoder",
@@ -87,7 +84,7 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
     ),
     "decoder": ("sanm_decoder",),
     "predictor": ("cif_predictor", "paraformer_predictor"),
-    "tokenizer": ("whisper", "paraformer", "sentencepiece"),
+    "tokenizer": ("paraformer", "sentencepiece"),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {

@@ -11,10 +11,13 @@ from wenet_uio.models.activation import ACTIVATIONS
 
 
 class DepthwiseConv(nn.Conv1d):
-    """Convolution with one kernel per channel, over the frames around each frame or (causal) up to each frame."""
+    """Convolution with one kernel per channel, over the frames around each frame or (causal) up to each frame.
 
-    def __init__(self, channels: int, kernel: int, causal: bool, bias: bool = True) -> None:
-        super().__init__(channels, channels, kernel, groups=channels, bias=bias)
+    With `stride` n it computes every n-th frame.
+    """
+
+    def __init__(self, channels: int, kernel: int, causal: bool, bias: bool = True, stride: int = 1) -> None:
+        super().__init__(channels, channels, kernel, stride, groups=channels, bias=bias)
         self.channels = channels
         self.left_frames = kernel - 1 if causal else 0
         self.margin = 0 if causal else (kernel - 1) // 2
@@ -36,7 +39,7 @@ class DepthwiseConv(nn.Conv1d):
         return pad(x, (0, 0, self.left_frames, 0)), None
 
     def forward(self, x: torch.Tensor, padded: torch.Tensor | None = None) -> torch.Tensor:
-        """Apply the kernels: (B, left_frames + T, C) -> (B, T, C).
+        """Apply the kernels: (B, left_frames + T, C) -> (B, ceil(T / stride), C).
 
         Args:
             padded: (B, T, 1) bool, True where x is padding. With `masks_padding` the kernels see zeros there, as they
@@ -46,7 +49,8 @@ class DepthwiseConv(nn.Conv1d):
             x = x.masked_fill(padded, 0.0)
         # An image of one row with channels last is three times as fast on CPUs as conv1d.
         row = x.transpose(1, 2).unsqueeze(2)
-        row = conv2d(row, self.weight.unsqueeze(2), self.bias, padding=(0, self.margin), groups=self.groups)
+        kernels, stride, padding = self.weight.unsqueeze(2), self.stride[0], (0, self.margin)
+        row = conv2d(row, kernels, self.bias, stride, padding, groups=self.groups)
         return row.squeeze(2).transpose(1, 2)
 
 
@@ -56,12 +60,12 @@ class ConvolutionModule(nn.Module):
     Pointwise convolution, gated linear unit, depthwise convolution, norm, activation, pointwise convolution.
     """
 
-    def __init__(self, conf: ConformerEncoderConf) -> None:
+    def __init__(self, conf: ConformerEncoderConf, stride: int = 1) -> None:
         super().__init__()
         dim = conf.output_size
         self.use_layer_norm = conf.cnn_module_norm == "layer_norm"
         self.pointwise_conv1 = nn.Conv1d(dim, 2 * dim, 1, bias=conf.conv_bias)
-        self.depthwise_conv = DepthwiseConv(dim, conf.cnn_module_kernel, conf.causal, conf.conv_bias)
+        self.depthwise_conv = DepthwiseConv(dim, conf.cnn_module_kernel, conf.causal, conf.conv_bias, stride)
         norm = nn.LayerNorm if self.use_layer_norm else nn.BatchNorm1d
         self.norm = norm(dim, eps=conf.conv_norm_eps)
         self.activation = ACTIVATIONS[conf.activation_type]()
@@ -78,7 +82,7 @@ class ConvolutionModule(nn.Module):
             past: (B, D, left_frames) frames before x; None outside of streaming.
 
         Returns:
-            (B, T, D), and the last frames of the input as the next `past`, or None outside of streaming.
+            (B, ceil(T / stride), D), and the last frames of the input as the next `past`, or None outside of streaming.
         """
         if padded is not None and not self.depthwise_conv.masks_padding:
             x = x.masked_fill(padded, 0.0)
