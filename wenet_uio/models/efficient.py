@@ -113,14 +113,6 @@ class EfficientConformerEncoder(Encoder):
         self.obstacle = self.obstacle if conf.causal else SEES_FUTURE
 
     @torch.jit.unused
-    def forward(
-        self, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1, num_left_chunks: int = -1
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Encoder.forward. A chunk has `chunk_size` frames of the input layer."""
-        x, lengths = super().forward(feats, feats_lengths, chunk_size, num_left_chunks)
-        return x, torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
-
-    @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
         for place, stride in enumerate(self.strides):
             x = self._block(place, x, bias, pos_emb, padded)

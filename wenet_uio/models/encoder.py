@@ -92,7 +92,7 @@ class Encoder(nn.Module):
         Args:
             feats: (B, T, F), padded.
             feats_lengths: (B,) frames.
-            chunk_size: encoder frames of a chunk; negative: full context.
+            chunk_size: frames of the input layer in a chunk; negative: full context.
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
@@ -106,8 +106,9 @@ class Encoder(nn.Module):
         x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
-        padded = ~valid.unsqueeze(2)
-        return self._blocks(x, bias, pos_emb, padded).masked_fill(padded, 0.0), lengths
+        x = self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2))
+        lengths = torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
+        return x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0), lengths
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
