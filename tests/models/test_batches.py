@@ -22,6 +22,7 @@ UTTERANCES = 32
 BRANCH = {"cgmlp_linear_units": 24, "cgmlp_conv_kernel": 7}
 CAUSAL = {"causal": True, "use_dynamic_chunk": True}
 SQUEEZE = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
+EFFICIENT = {"num_blocks": 4, "stride_layer_idx": [1, 2], "stride": [2, 3], "group_layer_idx": [0, 2, 3]}
 MOE = {"mlp_type": "moe", "n_expert": 3}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -56,6 +57,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "squeezeformer",
         {**SQUEEZE, **CAUSAL, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
     ),
+    "efficientConformer": ("efficientConformer", {**EFFICIENT, "cnn_module_kernel": 7, "stride_kernel": False, "use_dynamic_chunk": True}),
+    "causal efficientConformer": ("efficientConformer", {**EFFICIENT, **CAUSAL, "cnn_module_kernel": 6}),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
 """{name: encoder, encoder_conf}: the encoders that are tested."""
