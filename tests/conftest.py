@@ -81,6 +81,12 @@ def golden2() -> Path:
     return _folder("WENET_UIO_GOLDEN2")
 
 
+@pytest.fixture(scope="session")
+def nemo_examples() -> Path:
+    """Folder of the examples in NeMo's documentation of data sets, one file each; index.tsv says what each is for."""
+    return _folder("WENET_UIO_NEMO_EXAMPLES")
+
+
 @pytest.fixture
 def make_utterances(tmp_path: Path) -> Callable[..., list[RawLine]]:
     """Write `count` wav files of tones, 0.3 to 1.2 s, and return the lines of their raw list."""
