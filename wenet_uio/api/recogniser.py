@@ -15,6 +15,7 @@ import torch
 from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.read import AudioError
+from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.decode import Search, check_parts, possible_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
@@ -172,7 +173,7 @@ class SpeechRecogniser:
 
         Args:
             sample_rate: of the samples, in Hz; None: that of the model.
-            chunk_size: encoder frames of a chunk; None: the size of the training, or 16.
+            chunk_size: encoder frames of a chunk; None: the size of the training, or at least 16.
             left_chunks: chunks seen before the current chunk; -1: all.
             endpoints: rules that end utterances; {}: the stream is one utterance, and its memory grows with its length.
             partial_mode: ctc_greedy_search or ctc_prefix_beam_search.
@@ -185,8 +186,7 @@ class SpeechRecogniser:
         if self._exported:
             raise ValueError(f"stream: {self.obstacle}")
         chosen = TranscribeOptions(**options)
-        usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
-        size = usual if chunk_size is None else chunk_size
+        size = fitting_chunk(self.recogniser.model.encoder, USUAL_CHUNK) if chunk_size is None else chunk_size
         rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = self._cut(chosen)
         search = self._search(chosen)
