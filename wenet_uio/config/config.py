@@ -72,7 +72,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe"),
+    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece"),
     "dataset": ("asr",),
 }
 
