@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.text.whisper_tokens import LANGUAGES, NAMES, WhisperTokens, special_tokens
+from wenet_uio.text.whisper_tokens import LANGUAGES, NAMES, WhisperTokens, language_of, special_tokens
 
 SMALL = {
     "eot": 40,
@@ -73,3 +73,24 @@ def test_every_special_token_is_needed(name: str) -> None:
 def test_the_number_of_languages_is_checked(count: int) -> None:
     with pytest.raises(ValueError, match=rf"num_languages {count}: expected 1 to 100"):
         WhisperTokens(SMALL, count)
+
+
+@pytest.mark.parametrize(
+    ("text", "languages", "expected"),
+    [
+        ("four", ("zh", "en"), "en"),
+        ("打开 wifi", ("zh", "en"), "zh"),
+        ("", ("ja", "zh"), "ja"),
+        ("打", ("en",), "en"),
+        ("x", ("ja",), "ja"),
+    ],
+)
+def test_the_language_of_a_text_is_that_of_the_corpus_or_found_between_chinese_and_english(
+    text: str, languages: tuple[str, ...], expected: str
+) -> None:
+    assert language_of(text, languages) == expected
+
+
+def test_other_languages_must_be_named_by_the_data() -> None:
+    with pytest.raises(ValueError, match=r"no language, and en, de are possible: add the field `lang`"):
+        language_of("x", ("en", "de"))

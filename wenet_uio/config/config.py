@@ -26,6 +26,7 @@ from wenet_uio.config.model import (
     CtcConf,
     DecoderConf,
     ModelConf,
+    WhisperConf,
 )
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
@@ -52,10 +53,11 @@ ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
 }
-MODEL_CONFS: dict[str, type[ModelConf] | type[TransducerConf]] = {
+MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
+    "whisper": WhisperConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,
@@ -102,7 +104,7 @@ class Config(TrainKeys):
     joint_conf: JointConf | None = None
     """Transducer only."""
     model: str = "asr_model"
-    model_conf: ModelConf | TransducerConf = ModelConf()
+    model_conf: WhisperConf | TransducerConf = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"

@@ -60,7 +60,6 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
     ("syncbn",),
     ("dataset_conf", "syncbn"),
     ("dataset_conf", "split_with_space"),
-    ("dataset_conf", "language_conf"),
     ("dataset_conf", "speaker_conf"),
     ("tokenizer_conf", "connect_symbol"),
 )
@@ -68,7 +67,6 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
     "model": (
         "ctl_model",
-        "whisper",
         "firered",
         "k2_model",
         "paraformer",
