@@ -20,7 +20,6 @@ from wenet_uio.models import build_model
 CONFS = sorted((Path(os.environ.get("WENET_UIO_GOLDEN2", "absent")) / "confs").glob("*.yaml"))
 OTHER_PARTS = {
     "paraformer": "model: paraformer",
-    "efficonformer": "encoder: efficientConformer",
     "_ctl": "model: ctl_model",
 }
 """{part of a file name: what is refused in this file}."""

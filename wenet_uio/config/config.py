@@ -11,6 +11,7 @@ from pydantic import Field, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
@@ -46,12 +47,14 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
+AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf
+ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
     "conformer": ConformerEncoderConf,
     "branchformer": BranchformerEncoderConf,
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
+    "efficientConformer": EfficientConformerEncoderConf,
 }
 MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
@@ -87,7 +90,7 @@ class Config(TrainKeys):
     """
 
     encoder: str = "conformer"
-    encoder_conf: EncoderConf | SqueezeformerEncoderConf = ConformerEncoderConf()
+    encoder_conf: AnyEncoderConf = ConformerEncoderConf()
     decoder: str = "bitransformer"
     decoder_conf: DecoderConf = BiTransformerDecoderConf()
     ctc: str = "ctc"
@@ -114,6 +117,10 @@ class Config(TrainKeys):
     text_weight: float = Field(default=1.0, ge=0)
     """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes every key of that
     section to its model."""
+    mask_padding: bool = True
+    """Compute for an utterance in a padded batch what is computed for the utterance alone. False: as in WeNet, padding
+    changes the last frames of some encoders, and attention search continues to the length of the longest utterance.
+    Tests compare with WeNet's numbers by false."""
     input_dim: int | None = None
     """Number of features of a frame; default: `dataset_conf.feature_dim`."""
     output_dim: int | None = None

@@ -76,7 +76,6 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "wav2vec_model",
     ),
     "encoder": (
-        "efficientConformer",
         "dual_transformer",
         "dual_conformer",
         "sanm_encoder",

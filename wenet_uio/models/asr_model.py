@@ -189,7 +189,7 @@ class ASRModel(nn.Module):
             simulate_streaming: encode each utterance alone, chunk by chunk with caches, as a streaming runtime does.
 
         Returns:
-            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length have arbitrary values.
+            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are zeros.
 
         Raises:
             ValueError: the model does not support these chunks.

@@ -11,6 +11,7 @@ from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
+from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.lora import add_lora
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
@@ -26,6 +27,7 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "branchformer": BranchformerEncoder,
     "e_branchformer": EBranchformerEncoder,
     "squeezeformer": SqueezeformerEncoder,
+    "efficientConformer": EfficientConformerEncoder,
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 
@@ -51,6 +53,10 @@ def build_model(config: Config) -> ASRModel:
     else:
         model = ASRModel(encoder, decoder, vocabulary, config.model_conf)
     model.text_weight = config.text_weight
+    if not config.mask_padding:
+        for part in model.modules():
+            if hasattr(part, "masks_padding"):
+                part.masks_padding = False
     if config.use_lora:
         add_lora(model, config.lora_conf)
     return model

@@ -47,7 +47,10 @@ class Encoder(nn.Module):
     `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
+    `reduction`: factor by which the layers lower the frame rate of the input layer.
+    `chunk_unit`: streaming equals one pass for chunks that are a multiple of this number of input layer frames.
     `drop_rates`: share of the training batches that skip each layer.
+    `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class Encoder(nn.Module):
         self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
         self.batches_chunks = True
+        self.masks_padding = True
+        self.reduction = self.chunk_unit = 1
 
     @torch.jit.unused
     def forward(
@@ -91,17 +96,17 @@ class Encoder(nn.Module):
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
-            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length have arbitrary values.
+            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are zeros.
         """
         if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
             feats = pad(feats, (0, 0, 0, self.embed.right_context + 1 - feats.size(1)))
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
-        x, pos_emb = self.embed(feats)
-        lengths = self.embed.output_lengths(feats_lengths, x.size(1), feats.size(1))
+        x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
-        return self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2)), lengths
+        padded = ~valid.unsqueeze(2)
+        return self._blocks(x, bias, pos_emb, padded).masked_fill(padded, 0.0), lengths
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:

@@ -109,7 +109,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         """See the docstring of encoder_layer.py."""
         before = self.normalize_before
         scaled = self.self_attn.scale(self.layer_norm1(x) if before else x)
-        attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past)
+        attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past, padded)
         x = x + self.dropout(attended)
         if not before:
             x = self.layer_norm1(x)

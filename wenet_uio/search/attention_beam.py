@@ -22,7 +22,7 @@ def attention_beam_search(
     prompts: Prompts,
     ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
-    """Extend `beam_size` hypotheses of every utterance until all have ended, or have as many tokens as frames.
+    """Extend `beam_size` hypotheses of every utterance until they have ended, or have as many tokens as frames.
 
     Args:
         encoder_out: (B, T', D).
@@ -42,9 +42,13 @@ def attention_beam_search(
     for token in earlier:
         _, state = model.decoder.forward_one_step(state, token)
     scores = torch.zeros(batch, 1, device=device)
-    ended = (lengths == 0).unsqueeze(1)  # an utterance without frames has no tokens
+    most = min(frames, model.decoder.max_tokens or frames)
+    limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(max=most) - len(
+        earlier
+    )
+    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)  # an utterance without frames has no tokens
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
-    for _ in range(min(frames, model.decoder.max_tokens or frames) - len(earlier)):
+    for step in range(1, most - len(earlier) + 1):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
         if prompts.rules is not None:
             log_probs = prompts.rules.apply(log_probs, history)
@@ -62,7 +66,7 @@ def attention_beam_search(
         if ctc is not None:
             ctc.choose(choice)
         history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
-        ended = tokens == model.eos
+        ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
         if bool(ended.all()):
             break
     return _ranked(history, scores, model.eos, options.length_penalty)
