@@ -78,7 +78,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe", "whisper"),
+    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece"),
     "dataset": ("asr",),
 }
 

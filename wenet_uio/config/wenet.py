@@ -84,7 +84,7 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
     ),
     "decoder": ("sanm_decoder",),
     "predictor": ("cif_predictor", "paraformer_predictor"),
-    "tokenizer": ("paraformer", "sentencepiece"),
+    "tokenizer": ("paraformer",),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {
