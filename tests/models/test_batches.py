@@ -57,7 +57,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "squeezeformer",
         {**SQUEEZE, **CAUSAL, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
     ),
-    "efficientConformer": ("efficientConformer", {**EFFICIENT, "cnn_module_kernel": 7, "stride_kernel": False, "use_dynamic_chunk": True}),
+    "efficientConformer": (
+        "efficientConformer",
+        {**EFFICIENT, "cnn_module_kernel": 7, "stride_kernel": False, "use_dynamic_chunk": True},
+    ),
     "causal efficientConformer": ("efficientConformer", {**EFFICIENT, **CAUSAL, "cnn_module_kernel": 6}),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
