@@ -141,7 +141,7 @@ def test_of_two_processes_one_downloads(server, tmp_path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join()
+        process.join(120)
         assert process.exitcode == 0
     assert len(server.requests) == 1
     assert (tmp_path / "x").read_bytes() == BODY

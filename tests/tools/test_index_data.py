@@ -61,7 +61,7 @@ def test_a_run_after_a_killed_run_indexes_the_missing_shards(foreign):
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.wait(60)
     made = {path: path.stat().st_mtime_ns for path in folder.glob("set-*.tar.idx")}
     assert 0 < len(made) < 200
     assert not (folder / "set.list.idx").exists()
