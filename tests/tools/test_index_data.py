@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.support.tars import wav, write_tar
+from tests.support import preloaded
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "index_data.py"
@@ -15,8 +16,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def index_data(*arguments):
-    command = [sys.executable, str(TOOL), *map(str, arguments)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    return preloaded.run([TOOL, *arguments], env=ENVIRONMENT)
 
 
 @pytest.fixture
