@@ -10,7 +10,7 @@ from wenet_uio.dataset.plan.cutting import cut, fewest_batches
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy
 from wenet_uio.dataset.plan.lanes import Members
 from wenet_uio.dataset.plan.measure import Measure, Stored
-from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out
+from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out, without_empty
 from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
 
 BLOCK_BATCHES = 256
@@ -91,7 +91,7 @@ class GroupPlanner:
         expected = (
             count
             if count is not None
-            else int(samples.units.sum()) // (self.measure.policy.bound * self._sources.joined)
+            else int(samples.units.sum()) // (self.measure.policy.bound * len(self._sources.joined))
         )
         number = max(1, round(expected / BLOCK_BATCHES))
         place = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
@@ -131,7 +131,7 @@ class GroupPlanner:
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
-        if self._sources.joined > 1:
+        if self._sources.are_joined:
             return self._joined(block, count)
         if self._sources.take_turns and count is None and (parts := self._by_entry(block)):
             return [batch for batches in self._in_equal_numbers(parts) for batch in batches]
@@ -160,7 +160,7 @@ class GroupPlanner:
         else:
             cut_parts = [self._cut_any(part, count) for part in parts]
         joined = [tuple(piece for batch in batches for piece in batch) for batches in zip(*cut_parts, strict=True)]
-        return [tuple(filter(len, batch)) or batch[:1] for batch in joined]
+        return [without_empty(batch) for batch in joined]
 
     def _by_entry(self, block: Piece) -> list[Piece]:
         """The samples of each entry; nothing if all are of one entry."""
