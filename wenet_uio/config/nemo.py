@@ -173,7 +173,7 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
 
 def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """`data` of several loaders: a group for each, with batches of its own; their filters together."""
-    loaders = {key: value for key, value in section.items() if isinstance(value, dict)}
+    loaders = {key: value for key, value in section.items() if isinstance(value, dict) and key not in OTHERS}
     if not loaders:
         raise ConfigError(f"{where}.multi_config: give the keys of each loader in a section, such as audio: and text:")
     common = {key: value for key, value in section.items() if key not in loaders and key not in OTHERS}

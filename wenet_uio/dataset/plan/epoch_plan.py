@@ -95,6 +95,11 @@ class EpochPlan:
         return rows
 
     @property
+    def groups_of_a_row(self) -> int:
+        """Groups that a row of a lane takes samples from: one, or one for each joined entry."""
+        return len(self._streams)
+
+    @property
     def num_batches(self) -> int:
         """Batches of the epoch, of all lanes together."""
         return self.lanes * self.rows
