@@ -28,7 +28,7 @@ class ShardSources:
         """Number of the source of each shard, int64."""
         return np.searchsorted(self.first_shard, shards, side="right") - 1
 
-    def entries(self, shards: np.ndarray) -> np.ndarray:
+    def entries(self, shards: np.ndarray | int) -> np.ndarray:
         """Entry of each shard, int64."""
         numbers = self.numbers(shards)
         return numbers if self.entry_of is None else np.asarray(self.entry_of)[numbers]

@@ -31,7 +31,8 @@ def expand(pattern: str) -> list[str]:
     """
     if "\0" in pattern:
         raise ListError(f"{pattern!r} holds a NUL character")
-    if (RANGE.search(pattern) or _first_alternatives(pattern)) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+    has_alternatives = "," in pattern and _first_alternatives(pattern) is not None
+    if (has_alternatives or RANGE.search(pattern)) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
         return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
@@ -47,6 +48,9 @@ def _expand_alternatives(name: str) -> Iterator[str]:
     Raises:
         ListError: they are too many.
     """
+    if "," not in name:
+        yield name
+        return
     count = math.prod(found[1].count(",") + 1 for found in BRACES.finditer(name))
     if count > MOST_PATHS:
         raise ListError(f"{name[:80]}: its alternatives stand for {count} paths; {MOST_PATHS} is the limit")

@@ -66,7 +66,7 @@ class GroupPlanner:
         columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
-            kept = np.flatnonzero(self.measure.keep(rows, self._entries(np.full(len(rows), shard)))[0])
+            kept = np.flatnonzero(self.measure.keep(rows, self._entries(shard, len(rows)))[0])
             stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
             columns.append((*place, *(column[kept] for column in stored)))
@@ -74,7 +74,7 @@ class GroupPlanner:
         keys = keys.astype(np.uint64)
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
-        lengths = self.measure.lengths(Stored(*stored), speeds, self._entries(shards))
+        lengths = self.measure.lengths(Stored(*stored), speeds, self._entries(shards, len(shards)))
         buckets = self._sources.separate(shards, self.measure.policy.buckets(lengths))
         seeds = draw(key_of(self.key, AUGMENTATION), keys)
         units = self.measure.policy.units(lengths)
@@ -82,9 +82,11 @@ class GroupPlanner:
         samples = Piece(shards, rows, speeds.astype(np.float32), frames, units, buckets, seeds)
         return samples, keys
 
-    def _entries(self, shards: np.ndarray) -> np.ndarray | None:
-        """Entry of each sample, if the policy differs between entries."""
-        return self._sources.entries(shards) if isinstance(self.measure.policy, EntryPolicy) else None
+    def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
+        """Entry of each of `count` samples of some shards, if the policy differs between entries."""
+        if not isinstance(self.measure.policy, EntryPolicy):
+            return None
+        return np.broadcast_to(self._sources.entries(shards), (count,))
 
     def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
         """Deal the samples into random blocks. Each block is sorted by length and gets its share of `count` batches."""
