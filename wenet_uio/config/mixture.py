@@ -117,7 +117,7 @@ class SourceConf(Section):
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
-        if values.get("type") == "nemo" and "data_list" in values:
+        if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")
         return values
 
