@@ -62,6 +62,7 @@ def test_the_requirements_files_of_the_package_exist():
         "ray",
         "audio",
         "onnx",
+        "parquet",
         "vad",
     ]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]

@@ -13,7 +13,7 @@ from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles,
 from wenet_uio.dataset.formats.lhotse_cuts import folder_beside_shar, list_of_cuts
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import Layout
-from wenet_uio.dataset.storage import cache, objects
+from wenet_uio.dataset.storage import cache, containers, objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 Patterns = str | Sequence["Patterns"]
@@ -55,6 +55,8 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
             return [SourceList(list_of_cuts(path), "raw", layout) for path in expanded(conf.files("cuts_path"))]
         case "lhotse_shar":
             return [SourceList(_list_of_shar(folder), "shard", layout) for folder in expanded(conf.files("shar_path"))]
+        case "parquet":
+            return [SourceList(_list_of_containers(expanded(conf.files("paths"))), "shard", layout)]
         case _:
             raise ValueError(f"a source of type {conf.type} has no data list")
 
@@ -74,6 +76,20 @@ def _list_of_shar(folder: str) -> str:
             f"found {len(tars)} and {len(cuts)}"
         )
     return _written(folder_beside_shar(cuts[0]), pair_manifests(tars, cuts))
+
+
+def _list_of_containers(paths: Sequence[str]) -> str:
+    """The shard list of parquet files, and of all parquet files below folders."""
+    files = [file for path in paths for file in (_files_below(path) if Path(path).is_dir() else [path])]
+    folder = cache.directory() / "lists" if objects.is_remote(files[0]) else Path(files[0]).parent
+    return _written(folder, [ShardFiles(file) for file in files])
+
+
+def _files_below(folder: str) -> list[str]:
+    files = sorted(str(path) for path in Path(folder).rglob("*") if containers.is_container(str(path)))
+    if not files:
+        raise ListError(f"{folder}: no {' or '.join(containers.SUFFIXES)} in it")
+    return files
 
 
 def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
