@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -55,8 +56,8 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
             return [SourceList(list_of_cuts(path), "raw", layout) for path in expanded(conf.files("cuts_path"))]
         case "lhotse_shar":
             return [SourceList(_list_of_shar(folder), "shard", layout) for folder in expanded(conf.files("shar_path"))]
-        case "parquet":
-            return [SourceList(_list_of_containers(expanded(conf.files("paths"))), "shard", layout)]
+        case "parquet" | "mds" | "litdata":
+            return [SourceList(_list_of_containers(expanded(conf.files("paths")), conf.type), "shard", layout)]
         case _:
             raise ValueError(f"a source of type {conf.type} has no data list")
 
@@ -78,18 +79,23 @@ def _list_of_shar(folder: str) -> str:
     return _written(folder_beside_shar(cuts[0]), pair_manifests(tars, cuts))
 
 
-def _list_of_containers(paths: Sequence[str]) -> str:
-    """The shard list of parquet files, and of all parquet files below folders."""
-    files = [file for path in paths for file in (_files_below(path) if Path(path).is_dir() else [path])]
+def _list_of_containers(paths: Sequence[str], kind: str) -> str:
+    """The shard list of files of a kind, such as parquet, and of all such files below folders."""
+    files = [file for path in paths for file in (_files_below(path, kind) if Path(path).is_dir() else [path])]
     folder = cache.directory() / "lists" if objects.is_remote(files[0]) else Path(files[0]).parent
     return _written(folder, [ShardFiles(file) for file in files])
 
 
-def _files_below(folder: str) -> list[str]:
-    files = sorted(str(path) for path in Path(folder).rglob("*") if containers.is_container(str(path)))
+def _files_below(folder: str, kind: str) -> list[str]:
+    files = [str(path) for path in Path(folder).rglob("*") if containers.kind_of(str(path)) == kind]
     if not files:
-        raise ListError(f"{folder}: no {' or '.join(containers.SUFFIXES)} in it")
-    return files
+        raise ListError(f"{folder}: no files of type {kind} in it; compressed shards are not read")
+    return sorted(files, key=_by_numbers)
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Sort key: chunk-0-9 is before chunk-0-10."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", name)]
 
 
 def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from wenet_uio.dataset.storage import parquet_file
+from wenet_uio.dataset.storage import litdata_file, mds_file, parquet_file
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.uris import shown
 
@@ -36,10 +36,13 @@ class Reader(Protocol):
         ...
 
 
-READERS: dict[str, Reader] = {".parquet": parquet_file}
-"""Suffix of a container -> its reader."""
-SUFFIXES = tuple(READERS)
-PART = re.compile(rf"(.*(?:{'|'.join(map(re.escape, SUFFIXES))}))/(\d+)\.tar(\?.*)?")
+READERS: dict[str, tuple[re.Pattern[str], Reader]] = {
+    "parquet": (re.compile(r".*\.parquet"), parquet_file),
+    "mds": (re.compile(r".*\.mds"), mds_file),
+    "litdata": (re.compile(r"(?:.*/)?chunk-\d+-\d+\.bin"), litdata_file),
+}
+"""Kind of container -> pattern of its names, and its reader."""
+PART = re.compile(r"(.*)/(\d+)\.tar(\?.*)?")
 
 
 class Part(NamedTuple):
@@ -53,12 +56,19 @@ class Part(NamedTuple):
 def part_of(uri: str) -> Part | None:
     """The part that a path or URI names; None if it names no part of a container."""
     found = PART.fullmatch(uri) if ".tar" in uri else None
-    return Part(found[1] + (found[3] or ""), int(found[2])) if found else None
+    return Part(found[1] + (found[3] or ""), int(found[2])) if found and kind_of(found[1]) else None
 
 
-def is_container(uri: str) -> bool:
-    """Whether a path or URI names a container by its suffix."""
-    return uri.partition("?")[0].endswith(SUFFIXES)
+def kind_of(uri: str) -> str | None:
+    """The kind of container, a key of READERS, that a path or URI names; None if it names none."""
+    name = uri.partition("?")[0]
+    return next((kind for kind, (pattern, _) in READERS.items() if pattern.fullmatch(name)), None)
+
+
+def refuse_compressed(uri: str) -> None:
+    """Raises: StorageError: a path or URI names a compressed container, which is not read."""
+    if uri.partition("?")[0].endswith(mds_file.COMPRESSED):
+        raise StorageError(f"{shown(uri)}: compressed shards of MDS are not read; unpack them, such as with zstd -d")
 
 
 def names_of_parts(uri: str, file: BinaryIO) -> list[str]:
@@ -124,4 +134,4 @@ class _Sink(io.RawIOBase):
 
 
 def _reader_of(name: str) -> Reader:
-    return next(reader for suffix, reader in READERS.items() if name.endswith(suffix))
+    return next(reader for pattern, reader in READERS.values() if pattern.fullmatch(name))

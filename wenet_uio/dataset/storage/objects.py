@@ -169,7 +169,8 @@ def parts_of(uri: str) -> list[str]:
     Raises:
         OSError: a container cannot be read. DriverError: reading containers of this kind needs a package.
     """
-    if not containers.is_container(uri):
+    if not containers.kind_of(uri):
+        containers.refuse_compressed(uri)
         return [uri]
     with open_or_hold(uri) as file:
         return containers.names_of_parts(without_scheme(uri), file)
