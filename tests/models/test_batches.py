@@ -18,6 +18,7 @@ UTTERANCES = 32
 BRANCH = {"cgmlp_linear_units": 24, "cgmlp_conv_kernel": 7}
 CAUSAL = {"causal": True, "use_dynamic_chunk": True}
 SQUEEZE = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
+EFFICIENT = {"linear_units": 32, "num_blocks": 3, "cnn_module_kernel": 15}
 MOE = {"mlp_type": "moe", "n_expert": 3}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -51,6 +52,18 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "causal squeezeformer": (
         "squeezeformer",
         {**SQUEEZE, **CAUSAL, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
+    ),
+    "efficient conformer": (
+        "efficientConformer",
+        {**EFFICIENT, "stride_layer_idx": 1, "group_layer_idx": [0, 1, 2], "use_dynamic_chunk": True},
+    ),
+    "efficient conformer at a quarter of the rate": (
+        "efficientConformer",
+        {**EFFICIENT, "stride_layer_idx": [0, 1], "stride": [2, 2], "group_layer_idx": [1], "stride_kernel": False},
+    ),
+    "causal efficient conformer": (
+        "efficientConformer",
+        {**EFFICIENT, **CAUSAL, "stride_layer_idx": 1, "group_layer_idx": [0], "normalize_before": False},
     ),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
