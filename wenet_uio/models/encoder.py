@@ -90,7 +90,8 @@ class Encoder(nn.Module):
             Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are zeros.
         """
         if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
-            feats = pad(feats, (0, 0, 0, self.embed.right_context + 1 - feats.size(1)))
+            window = (0, self.embed.right_context + 1 - feats.size(1))
+            feats = pad(feats, (0, 0, *window) if feats.dim() == 3 else window)  # ids (B, T) have no features
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
