@@ -22,7 +22,7 @@ UTTERANCES = 32
 BRANCH = {"cgmlp_linear_units": 24, "cgmlp_conv_kernel": 7}
 CAUSAL = {"causal": True, "use_dynamic_chunk": True}
 SQUEEZE = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
-EFFICIENT = {"num_blocks": 4, "stride_layer_idx": [1, 2], "stride": [2, 3], "group_layer_idx": [0, 2, 3]}
+EFFICIENT = {"linear_units": 32, "num_blocks": 3, "cnn_module_kernel": 15}
 MOE = {"mlp_type": "moe", "n_expert": 3}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -57,11 +57,18 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "squeezeformer",
         {**SQUEEZE, **CAUSAL, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
     ),
-    "efficientConformer": (
+    "efficient conformer": (
         "efficientConformer",
-        {**EFFICIENT, "cnn_module_kernel": 7, "stride_kernel": False, "use_dynamic_chunk": True},
+        {**EFFICIENT, "stride_layer_idx": 1, "group_layer_idx": [0, 1, 2], "use_dynamic_chunk": True},
     ),
-    "causal efficientConformer": ("efficientConformer", {**EFFICIENT, **CAUSAL, "cnn_module_kernel": 6}),
+    "efficient conformer at a quarter of the rate": (
+        "efficientConformer",
+        {**EFFICIENT, "stride_layer_idx": [0, 1], "stride": [2, 2], "group_layer_idx": [1], "stride_kernel": False},
+    ),
+    "causal efficient conformer": (
+        "efficientConformer",
+        {**EFFICIENT, **CAUSAL, "stride_layer_idx": 1, "group_layer_idx": [0], "normalize_before": False},
+    ),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
 """{name: encoder, encoder_conf}: the encoders that are tested."""
@@ -160,8 +167,8 @@ def test_the_gradient_of_a_batch_is_the_mean_of_those_of_its_utterances(model: A
 
 def test_batch_norm_counts_padded_frames_in_training(make_encoder_model: Callable[..., ASRModel]) -> None:
     model = make_encoder_model("conformer", {"num_blocks": 1}).train()
-    norm = model.encoder.encoders[0].conv_module.norm
     counted: list[int] = []
+    norm = next(part for part in model.modules() if isinstance(part, torch.nn.BatchNorm1d))
     norm.register_forward_pre_hook(lambda _, arguments: counted.append(len(arguments[0])))
     _, lengths = model.encoder(*padded_batch(make_features(model, [87, 47])))
     assert (counted, lengths.tolist()) == ([2 * 21], [21, 11])

@@ -88,6 +88,11 @@ class ChunkEncoder:
         return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self.encoder.output_size)
 
 
+def frames_to_forget(seen: int, required_cache_size: int) -> int:
+    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
+    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
+
+
 def fitting_chunk(encoder: Encoder, size: int) -> int:
     """The static chunk size, or the smallest chunk of at least `size` frames in which streaming equals one pass."""
     return encoder.static_chunk_size or -(-size // encoder.chunk_unit) * encoder.chunk_unit

@@ -15,8 +15,9 @@ from torch.nn.functional import avg_pool1d, pad, scaled_dot_product_attention
 from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention
+from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder, frames_to_forget, input_layer
+from wenet_uio.models.encoder import SEES_FUTURE, Encoder, input_layer
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer
 from wenet_uio.models.masks import additive
 
@@ -24,8 +25,7 @@ from wenet_uio.models.masks import additive
 class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
     """Relative attention in which `group` neighbouring frames are one query, and one key with its value.
 
-    The frames of a group stand side by side and are cut into heads again, so a head is `group` times as wide. Zeros
-    take the place of the frames that the last group of an utterance lacks.
+    The frames of a group stand side by side and are cut into heads again, so a head is `group` times as wide.
     """
 
     def __init__(self, dim: int, dropout_rate: float, conf: ConformerEncoderConf, group: int) -> None:
@@ -38,7 +38,7 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         nn.init.xavier_uniform_(self.pos_bias_v)
 
     def join(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Frames (B, T, D), padded (B, T, 1) -> groups (B, H, ceil(T / group), group * d)."""
+        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group of an utterance."""
         if padded is not None and self.masks_padding:
             x = x.masked_fill(padded, 0.0)
         groups = (x.size(1) + self.group - 1) // self.group
@@ -62,7 +62,7 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         position = self.join(self.linear_pos(pos_emb), padded)
         scale = (self.group * self.head_dim) ** -0.5
         shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * scale
-        position_bias = shift.transpose(2, 3)  # (1, H, 1, K)
+        position_bias = shift.transpose(2, 3)  # (1 or B, H, 1, K)
         if bias is not None:
             position_bias = position_bias + bias[:, :, :: self.group, :: self.group]
         heads = scaled_dot_product_attention(
@@ -113,19 +113,24 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         if padded is not None:
             convolved = convolved.masked_fill(padded[:, :: self.stride], 0.0)
         if self.stride > 1:
-            x = self._means(x, padded)
+            x = self.shorten(x, padded)
         x = x + self.dropout(convolved)
         return x if self.normalize_before else self.norm_conv(x), present
 
-    def _means(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Mean of each `stride` neighbouring frames: (B, T, D), padded (B, T, 1) -> (B, ceil(T / stride), D)."""
-        if padded is None or not self.masks_padding:
-            return self._pool(x)
-        share = self._pool((~padded).to(x.dtype))  # of the frames of each mean, those within the utterance
-        return self._pool(x.masked_fill(padded, 0.0)) / share.clamp(min=1.0 / self.stride)
+    def shorten(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Means of each `stride` frames of x (B, T, D) -> (B, ceil(T / stride), D).
 
-    def _pool(self, x: torch.Tensor) -> torch.Tensor:
-        return avg_pool1d(x.transpose(1, 2), self.stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
+        The last mean of an utterance may be over fewer frames.
+        """
+        if padded is None or not self.masks_padding:
+            return _means(x, self.stride)
+        share = _means((~padded).to(x.dtype), self.stride)
+        return _means(x.masked_fill(padded, 0.0), self.stride) / share.clamp(min=1.0 / self.stride)
+
+
+def _means(x: torch.Tensor, stride: int) -> torch.Tensor:
+    """Means of each `stride` frames of x (B, T, D), of those that exist -> (B, ceil(T / stride), D)."""
+    return avg_pool1d(x.transpose(1, 2), stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
 
 
 class EfficientConformerEncoder(Encoder):

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
-from wenet_uio.models.chunks import Caches, ChunkEncoder
-from wenet_uio.models.embedding import POSITION_ENCODINGS, PositionEncoding, RotaryPositionalEncoding
+from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
+from wenet_uio.models.embedding import build_position_encoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
@@ -26,17 +26,8 @@ SEES_FUTURE = "this model's convolution sees future frames; train with causal: t
 
 def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
     """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
-    if conf.pos_enc_layer_type == "rope_pos":
-        head_dim = conf.head_dim or conf.output_size // conf.attention_heads
-        pos_enc: PositionEncoding = RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
-    else:
-        pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
-    return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
-
-
-def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
-    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
+    layer = INPUT_LAYERS[conf.input_layer]
+    return layer(input_size, conf.output_size, conf.dropout_rate, build_position_encoding(conf))
 
 
 class Encoder(nn.Module):

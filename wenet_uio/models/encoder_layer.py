@@ -145,7 +145,7 @@ class ConformerEncoderLayer(nn.Module):
         padded: torch.Tensor | None,
         att_past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Apply the attention to x (B, T, D) -> (B, T, D), the next `att_past`; see the module docstring."""
+        """Self-attention of x (B, T, D); return the past for the next chunk too."""
         return self.self_attn(x, bias, pos_emb, att_past)
 
     def convolve(
