@@ -18,6 +18,7 @@ SQUEEZED = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 
 EFFICIENT = {"linear_units": 32, "stride_layer_idx": 0, "group_layer_idx": [0], "cnn_module_kernel": 7}
 CASES = {
     "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
+    "conv1d2": ("transformer", "transformer", {"input_layer": "conv1d2"}),
     "conformer": ("conformer", "transformer", {}),
     "u2pp": ("conformer", "bitransformer", STREAMING),
     "branchformer": ("branchformer", "transformer", {**GATED, "merge_method": "learned_ave"}),
