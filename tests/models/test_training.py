@@ -18,6 +18,12 @@ CASES: dict[str, dict[str, Any]] = {
         "encoder": "efficientConformer",
         "encoder_conf": {"stride_layer_idx": 0, "group_layer_idx": [0], "causal": True, "use_dynamic_chunk": True},
     },
+    "ctl_model": {
+        "model": "ctl_model",
+        "model_conf": {"n_negatives": 10, "ctc_weight": 1.0},
+        "encoder": "dual_conformer",
+        "encoder_conf": {"causal": True, "use_dynamic_chunk": True},
+    },
 }
 
 

@@ -15,6 +15,7 @@ from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
+    DualConformerEncoderConf,
     EBranchformerEncoderConf,
     EncoderConf,
     TransformerEncoderConf,
@@ -25,6 +26,7 @@ from wenet_uio.config.model import (
     BiTransformerDecoderConf,
     CmvnConf,
     CtcConf,
+    CtlConf,
     DecoderConf,
     ModelConf,
     WhisperConf,
@@ -55,12 +57,15 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
     "efficientConformer": EfficientConformerEncoderConf,
+    "dual_transformer": TransformerEncoderConf,
+    "dual_conformer": DualConformerEncoderConf,
 }
 MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
     "whisper": WhisperConf,
+    "ctl_model": CtlConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,

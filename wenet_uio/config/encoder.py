@@ -128,8 +128,8 @@ class TransformerEncoderConf(EncoderConf, FeedForwardConf):
     """Layer normalisation before each module (true) or after it (false)."""
 
 
-class ConformerEncoderConf(EncoderConf, FeedForwardConf):
-    """Conformer (Gulati et al. 2020)."""
+class ConformerKeys(EncoderConf, FeedForwardConf):
+    """Keys of every conformer."""
 
     activation_type: Activation = "swish"
     normalize_before: bool = True
@@ -142,16 +142,30 @@ class ConformerEncoderConf(EncoderConf, FeedForwardConf):
     """The convolution sees no future frames; streaming needs this."""
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     conv_bias: bool = True
-    conv_norm_eps: float = Field(default=1e-5, gt=0)
-    conv_inner_factor: Literal[2] = 2
     positionwise_conv_kernel_size: Literal[1] = 1
-    final_norm: Literal[True] = True
 
     @model_validator(mode="after")
-    def _kernel_is_centred(self) -> ConformerEncoderConf:
+    def _kernel_is_centred(self) -> ConformerKeys:
         if self.use_cnn_module:
             odd_or_causal(self.causal, cnn_module_kernel=self.cnn_module_kernel)
         return self
+
+
+class ConformerEncoderConf(ConformerKeys):
+    """Conformer (Gulati et al. 2020)."""
+
+    conv_norm_eps: float = Field(default=1e-5, gt=0)
+    conv_inner_factor: Literal[2] = 2
+    final_norm: Literal[True] = True
+
+
+class DualConformerEncoderConf(ConformerKeys):
+    """A conformer for `model: ctl_model`; WeNet's encoder of this name takes fewer keys."""
+
+    @property
+    def conformer(self) -> ConformerEncoderConf:
+        """The same conformer, with the further keys at their defaults."""
+        return ConformerEncoderConf(**self.model_dump())
 
 
 class BranchEncoderConf(EncoderConf):

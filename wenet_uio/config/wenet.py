@@ -66,7 +66,6 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
 """Keys of WeNet's files that change nothing here."""
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
     "model": (
-        "ctl_model",
         "firered",
         "k2_model",
         "paraformer",
@@ -76,8 +75,6 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "wav2vec_model",
     ),
     "encoder": (
-        "dual_transformer",
-        "dual_conformer",
         "sanm_encoder",
         "sanm_encoder_with_tp",
         "firered_conformer",

@@ -16,7 +16,7 @@ from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, Transfor
 from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
 from wenet_uio.models.embedding import POSITION_ENCODINGS, PositionEncoding, RotaryPositionalEncoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
-from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
+from wenet_uio.models.masks import ALL_FRAMES, additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
@@ -87,7 +87,7 @@ class Encoder(nn.Module):
         Args:
             feats: (B, T, F), padded.
             feats_lengths: (B,) frames.
-            chunk_size: encoder frames of a chunk; negative: full context.
+            chunk_size: encoder frames of a chunk; negative: full context; ALL_FRAMES: in training too.
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
@@ -128,9 +128,9 @@ class Encoder(nn.Module):
     def _attention_mask(self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
         """Valid frames (B, T) -> attention mask (B, 1, T), or (B, T, T) with chunks."""
         size = valid.size(1)
-        if self.use_dynamic_chunk and self.training:
+        if self.use_dynamic_chunk and self.training and chunk_size != ALL_FRAMES:
             chunk_size, num_left_chunks = draw_chunk(size, self.use_dynamic_left_chunk)
-        elif self.static_chunk_size > 0:
+        elif self.static_chunk_size > 0 and chunk_size != ALL_FRAMES:
             chunk_size = self.static_chunk_size
         mask = valid.unsqueeze(1)
         if 0 < chunk_size < size:
