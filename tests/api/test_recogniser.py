@@ -67,6 +67,22 @@ def test_several_inputs_are_batched_and_give_a_list_in_their_order(recogniser):
     assert [len(result.segments) for result in found] == [3, 0, 2]
 
 
+def test_a_list_gives_what_each_input_gives_alone_in_every_mode(model):
+    conf = {"causal": False, "use_dynamic_chunk": False, "cnn_module_norm": "batch_norm", "input_layer": "conv1d2"}
+    recogniser = wenet_uio.load_model(write_model(model, **conf), device="cpu")
+    recordings = [bursts(starts=(1, 2, 5), seed=3), bursts(2, (1,), seed=4), bursts(starts=(0, 3), seed=5)]
+    for mode in recogniser.modes:
+        alone = [recogniser.transcribe(samples=each, sample_rate=RATE, mode=mode, batch_size=1) for each in recordings]
+        together = recogniser.transcribe(samples=recordings, sample_rate=RATE, mode=mode, batch_size=16)
+        assert [result.text for result in together] == [result.text for result in alone]
+        assert any(result.text for result in alone)
+        for one, other in zip(together, alone, strict=True):
+            for segment, same in zip(one.segments, other.segments, strict=True):
+                assert [token.time for token in segment.tokens] == [token.time for token in same.tokens]
+                sure = [token.confidence for token in same.tokens]
+                assert [token.confidence for token in segment.tokens] == pytest.approx(sure, abs=1e-5)
+
+
 def test_every_mode_of_the_model_and_its_options_work(recogniser):
     assert "attention_rescoring" in recogniser.modes
     for mode in recogniser.modes:

@@ -107,6 +107,15 @@ def test_encoder_and_ctc_outputs_equal_wenets(case: Golden) -> None:
 
 
 @torch.no_grad()
+def test_an_utterance_without_padding_has_wenets_frames_with_masked_padding(case: Golden) -> None:
+    model = build_model(case.config.model_copy(update={"mask_padding": True})).eval()
+    model.load_state_dict(case.model.state_dict())
+    (found, *_), lengths = model.encode(*case.batch[:2])  # the first utterance is the longest
+    assert lengths[0] == case.expected["encoder_out_lengths"][0]
+    assert_close(found[: lengths[0]], case.expected["encoder_out"][0, : lengths[0]])
+
+
+@torch.no_grad()
 def test_decoder_outputs_equal_wenets(case: Golden) -> None:
     expected = case.expected
     tokens, lengths = expected["decoder_in"], expected["decoder_in_lengths"]
