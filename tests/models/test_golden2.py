@@ -33,6 +33,7 @@ MODELS = (
     "efficient_conformer",
     "efficient_conformer_stream",
     "efficient_conformer_v2",
+    "firered",
 )
 CTL = ("ctl_conformer", "ctl_transformer")
 """Their losses are in test_contrastive.py."""

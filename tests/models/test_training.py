@@ -25,6 +25,15 @@ CASES: dict[str, dict[str, Any]] = {
         "encoder_conf": {"causal": True, "use_dynamic_chunk": True},
     },
 }
+CASES["firered"] = {
+    "model": "firered",
+    "encoder": "firered_conformer",
+    "encoder_conf": {
+        **{"pos_enc_layer_type": "rel_pos_firered", "selfattention_layer_type": "firered_rel_selfattn"},
+        **{"input_layer": "firered_conv2d4", "final_norm": False, "conv_inner_factor": 4, "cnn_module_kernel": 33},
+    },
+    "decoder_conf": {"attention_heads": 4, "linear_units": 64, "num_blocks": 1, "tie_word_embedding": True},
+}
 
 
 @pytest.fixture(scope="module")

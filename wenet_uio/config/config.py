@@ -18,6 +18,7 @@ from wenet_uio.config.encoder import (
     DualConformerEncoderConf,
     EBranchformerEncoderConf,
     EncoderConf,
+    FireredConformerEncoderConf,
     TransformerEncoderConf,
 )
 from wenet_uio.config.mixture import MixtureConf
@@ -58,6 +59,7 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
     "efficientConformer": EfficientConformerEncoderConf,
+    "firered_conformer": FireredConformerEncoderConf,
     "dual_transformer": TransformerEncoderConf,
     "dual_conformer": DualConformerEncoderConf,
 }
@@ -67,6 +69,7 @@ MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "transducer": TransducerConf,
     "whisper": WhisperConf,
     "ctl_model": CtlConf,
+    "firered": WhisperConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,

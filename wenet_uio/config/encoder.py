@@ -15,7 +15,9 @@ DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
 PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos", "abs_pos_whisper"]
 SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
-InputLayer = Literal["conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed"]
+InputLayer = Literal[
+    "conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed", "firered_conv2d4"
+]
 PerBlock = Probability | tuple[Probability, ...]
 
 
@@ -105,8 +107,8 @@ class EncoderConf(AttentionConf, ChunkConf):
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
     input_layer: InputLayer = "conv2d"
-    """Input layer that lowers the frame rate by 4 (conv2d), 6, 8, by 2 (conv1d2, conv2d2, stack_n_frames), or not at
-    all: linear, or embed, whose input is label ids (B, T) instead of features."""
+    """Input layer that lowers the frame rate by 4 (conv2d, firered_conv2d4), 6, 8, by 2 (conv1d2, conv2d2,
+    stack_n_frames), or not at all: linear, or embed, whose input is label ids (B, T) instead of features."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"
     selfattention_layer_type: SelfAttention = "rel_selfattn"
 
@@ -155,8 +157,17 @@ class ConformerEncoderConf(ConformerKeys):
     """Conformer (Gulati et al. 2020)."""
 
     conv_norm_eps: float = Field(default=1e-5, gt=0)
-    conv_inner_factor: Literal[2] = 2
-    final_norm: Literal[True] = True
+    conv_inner_factor: Annotated[int, Field(gt=0, multiple_of=2)] = 2
+    """Channels of the convolution before its gate, in units of output_size; the gate halves them."""
+    final_norm: bool = True
+    """With normalize_before: a normalisation after the last layer."""
+
+
+class FireredConformerEncoderConf(ConformerEncoderConf):
+    """FireRedASR's conformer (Xu et al. 2025). WeNet's defaults for these two keys are those of other conformers."""
+
+    pos_enc_layer_type: Literal["rel_pos_firered"]  # pyright: ignore[reportGeneralTypeIssues]
+    selfattention_layer_type: Literal["firered_rel_selfattn"]  # pyright: ignore[reportGeneralTypeIssues]
 
 
 class DualConformerEncoderConf(ConformerKeys):

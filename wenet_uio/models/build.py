@@ -14,6 +14,7 @@ from wenet_uio.models.contrastive import CtlModel
 from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
 from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
+from wenet_uio.models.firered import FireredConformerEncoder
 from wenet_uio.models.lora import add_lora
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
@@ -29,6 +30,7 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "e_branchformer": EBranchformerEncoder,
     "squeezeformer": SqueezeformerEncoder,
     "efficientConformer": EfficientConformerEncoder,
+    "firered_conformer": FireredConformerEncoder,
     "dual_transformer": TransformerEncoder,
     "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
 }
