@@ -24,7 +24,7 @@ from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
-USUAL_MODE = "ctc_prefix_beam_search"
+USUAL_MODES = ("paraformer_greedy_search", "ctc_prefix_beam_search")
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
 USUAL_CHUNK = 16
@@ -115,7 +115,7 @@ class SpeechRecogniser:
     def usual_mode(self) -> str:
         """The decode mode if none is given."""
         modes = self.modes
-        return next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+        return next((mode for mode in (*USUAL_MODES, *modes) if mode in modes), USUAL_MODES[-1])
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...

@@ -10,7 +10,7 @@ from wenet_uio.config.base import Section
 
 
 class TokenizerConf(Section):
-    """Keys of the char and bpe tokenizers."""
+    """Keys of the char, bpe and paraformer tokenizers."""
 
     symbol_table_path: str | None = None
     """Units file with lines `symbol id`."""
@@ -18,6 +18,8 @@ class TokenizerConf(Section):
     """char: the tokens are words between spaces instead of characters."""
     bpe_path: str | None = None
     """bpe: the sentencepiece model."""
+    seg_dict_path: str | None = None
+    """paraformer: dictionary with lines `word piece piece ...`."""
     non_lang_syms_path: str | None = None
     """File of non-language symbols such as {NOISE}, one per line. Each symbol is one token."""
     is_multilingual: bool = False

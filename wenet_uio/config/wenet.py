@@ -57,6 +57,7 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
     ("collate_conf",),
     ("raw_wav",),
     ("lfmmi_dir",),
+    ("lfr_conf",),
     ("syncbn",),
     ("dataset_conf", "syncbn"),
     ("dataset_conf", "split_with_space"),
@@ -71,8 +72,6 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "whisper",
         "firered",
         "k2_model",
-        "paraformer",
-        "sensevoice_small",
         "bestrq_model",
         "w2vbert_model",
         "wav2vec_model",
@@ -81,13 +80,9 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "efficientConformer",
         "dual_transformer",
         "dual_conformer",
-        "sanm_encoder",
-        "sanm_encoder_with_tp",
         "firered_conformer",
     ),
-    "decoder": ("sanm_decoder",),
-    "predictor": ("cif_predictor", "paraformer_predictor"),
-    "tokenizer": ("whisper", "paraformer", "sentencepiece"),
+    "tokenizer": ("whisper", "sentencepiece"),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {

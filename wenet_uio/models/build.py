@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from wenet_uio.config import Config
+from wenet_uio.config.model import DecoderConf
+from wenet_uio.config.sanm import CifPredictorConf, ParaformerConf, ParaformerPredictorConf, SanmDecoderConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
+from wenet_uio.models.cif import CifPredictor, ParaformerPredictor
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.decoder import DECODERS
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.lora import add_lora
+from wenet_uio.models.paraformer import Paraformer
+from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
+from wenet_uio.models.sanm_decoder import SanmDecoder
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.text.symbols import EOS, SOS
@@ -23,6 +29,8 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "branchformer": BranchformerEncoder,
     "e_branchformer": EBranchformerEncoder,
     "squeezeformer": SqueezeformerEncoder,
+    "sanm_encoder": SanmEncoder,
+    "sanm_encoder_with_tp": SanmEncoderWithTp,
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 
@@ -35,20 +43,44 @@ def build_model(config: Config) -> ASRModel:
         ValueError: values of the config contradict each other.
     """
     vocabulary = _vocabulary(config)
-    width, heads = config.encoder_conf.output_size, config.decoder_conf.attention_heads
-    if width % heads:
-        raise ValueError(f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads {heads}")
-    encoder = ENCODERS[config.encoder](config.feature_dim, config.encoder_conf, _cmvn(config))
-    decoder = DECODERS[config.decoder](vocabulary.size, width, config.decoder_conf)
-    sections = config.transducer
-    if sections is None:
-        model = ASRModel(encoder, decoder, vocabulary, config.model_conf)
-    else:
-        model = Transducer(encoder, decoder, vocabulary, sections)
+    encoder = ENCODERS[config.encoder](config.encoder_input_dim, config.encoder_conf, _cmvn(config))
+    model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
     if config.use_lora:
         add_lora(model, config.lora_conf)
     return model
+
+
+def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRModel:
+    """The model of an encoder and the parts that `config.model` names."""
+    width, heads = encoder.output_size, config.decoder_conf.attention_heads
+    if width % heads:
+        raise ValueError(f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads {heads}")
+    if config.model == "paraformer":
+        return _paraformer(config, encoder, vocabulary)
+    assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
+    assert config.decoder is not None, "config.parts checks it"
+    decoder = DECODERS[config.decoder](vocabulary.size, width, config.decoder_conf)
+    sections = config.transducer
+    if sections is None:
+        return ASRModel(encoder, decoder, vocabulary, config.model_conf)
+    return Transducer(encoder, decoder, vocabulary, sections)
+
+
+def _paraformer(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraformer:
+    width, decoder_conf, predictor_conf = encoder.output_size, config.decoder_conf, config.predictor_conf
+    assert isinstance(encoder, SanmEncoder), "config.parts checks the kinds"
+    assert isinstance(config.model_conf, ParaformerConf)
+    assert isinstance(decoder_conf, SanmDecoderConf)
+    assert isinstance(predictor_conf, CifPredictorConf)
+    if width % (predictor_conf.cnn_groups or 1):
+        raise ValueError(f"encoder_conf.output_size {width} is not divisible by cnn_groups {predictor_conf.cnn_groups}")
+    if isinstance(predictor_conf, ParaformerPredictorConf):
+        predictor: CifPredictor = ParaformerPredictor(width, predictor_conf)
+    else:
+        predictor = CifPredictor(width, predictor_conf)
+    decoder = SanmDecoder(vocabulary.size, width, decoder_conf)
+    return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf)
 
 
 def _cmvn(config: Config) -> GlobalCMVN | None:
@@ -57,7 +89,7 @@ def _cmvn(config: Config) -> GlobalCMVN | None:
     conf = config.cmvn_conf
     if conf.cmvn_file is None:
         raise ValueError("cmvn is global_cmvn, but cmvn_conf.cmvn_file is missing")
-    return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.feature_dim)
+    return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.encoder_input_dim)
 
 
 def _vocabulary(config: Config) -> Vocabulary:

@@ -11,12 +11,14 @@ from typing import NamedTuple
 import torch
 
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
+from wenet_uio.search.paraformer import ScoredTokens, paraformer_beam_search, paraformer_greedy_search
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.rescoring import attention_rescoring
 from wenet_uio.search.rnnt_beam import rnnt_beam_search
@@ -58,6 +60,18 @@ class Decoding:
         return ctc_prefix_beam_search(
             self.ctc_log_probs, self.lengths, self.options.beam_size, self.model.blank, self.scorers
         )
+
+    @cached_property
+    def scored_tokens(self) -> ScoredTokens:
+        """The scores of all tokens, from a paraformer."""
+        assert isinstance(self.model, Paraformer), "check_parts comes first"
+        log_probs, predicted = self.model.predict(self.encoder_out, self.lengths)
+        return ScoredTokens(log_probs, predicted.counts, self.model.token_frames(predicted))
+
+    @property
+    def silent(self) -> set[int]:
+        """Labels that are no text."""
+        return {self.model.blank, self.model.sos, self.model.eos}
 
     @property
     def reverse_weight(self) -> float:
@@ -116,6 +130,14 @@ def _transducer(batch: Decoding) -> Transducer:
     return batch.model
 
 
+def _paraformer_greedy(batch: Decoding) -> list[NBest]:
+    return paraformer_greedy_search(batch.scored_tokens, batch.silent)
+
+
+def _paraformer_beam(batch: Decoding) -> list[NBest]:
+    return paraformer_beam_search(batch.scored_tokens, batch.options.beam_size, batch.silent)
+
+
 MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "attention": _attention,
     "attention_rescoring": _rescoring,
@@ -129,7 +151,12 @@ TRANSDUCER_MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "rnnt_greedy_search": _rnnt_greedy,
 }
 """As MODES, for models with a predictor and a joint network."""
-ALL_MODES = MODES | TRANSDUCER_MODES
+PARAFORMER_MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
+    "paraformer_beam_search": _paraformer_beam,
+    "paraformer_greedy_search": _paraformer_greedy,
+}
+"""As MODES, for paraformers."""
+ALL_MODES = MODES | TRANSDUCER_MODES | PARAFORMER_MODES
 PARTS = {
     "attention": ("attention_weight",),
     "attention_rescoring": ("ctc_weight", "attention_weight"),
@@ -138,8 +165,10 @@ PARTS = {
     "joint_ctc_attention": ("ctc_weight", "attention_weight"),
     "rnnt_beam_search": ("transducer_weight",),
     "rnnt_greedy_search": ("transducer_weight",),
+    "paraformer_beam_search": ("parallel_weight",),
+    "paraformer_greedy_search": ("parallel_weight",),
 }
-"""{mode: keys of model_conf that must be above 0}."""
+"""{mode: weights of the model that must be above 0; they are keys of model_conf, except parallel_weight}."""
 
 
 def check_modes(modes: Sequence[str]) -> None:
@@ -163,9 +192,17 @@ def check_parts(model: ASRModel, modes: Sequence[str], transducer_weight: float 
         for part in parts:
             if getattr(model, part) == 0.0:
                 raise ValueError(
-                    f"decode mode {mode}: the model was trained with {part} 0; it can do "
-                    + ", ".join(possible_modes(model))
+                    f"decode mode {mode}: {_lack(model, part)}; it can do {', '.join(possible_modes(model))}"
                 )
+
+
+def _lack(model: ASRModel, part: str) -> str:
+    """Why `model` has no use for a mode that needs `part`."""
+    if part == "parallel_weight":
+        return "the model is no paraformer"
+    if model.parallel_weight and part != "ctc_weight":
+        return "the model is a paraformer, whose decoder scores all tokens at once"
+    return f"the model was trained with {part} 0"
 
 
 @torch.inference_mode()
@@ -217,7 +254,10 @@ def decode_encoded(
 
 def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     check_modes(modes)
-    check_parts(model, [mode for mode in modes if mode in TRANSDUCER_MODES], options.transducer_weight)
+    of_kinds = [
+        mode for mode in modes if mode not in MODES or (model.parallel_weight and "attention_weight" in PARTS[mode])
+    ]
+    check_parts(model, of_kinds, options.transducer_weight)
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:

@@ -29,10 +29,10 @@ class FrameClock:
         offset = max(0.0, (seen - step) / 2 / count.sample_rate)
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
-    def edge(self, frame: int) -> float:
+    def edge(self, frame: float) -> float:
         """Start of encoder frame `frame`, in seconds; also the end of the frame before."""
         return self.offset + frame * self.step
 
-    def middle(self, frame: int) -> float:
+    def middle(self, frame: float) -> float:
         """Middle of encoder frame `frame`, in seconds."""
         return self.edge(frame) + self.step / 2

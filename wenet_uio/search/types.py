@@ -13,9 +13,9 @@ class Hypothesis:
     tokens: tuple[int, ...]
     score: float
     """Log-probability; what it includes depends on the search."""
-    frames: tuple[int, ...] | None = None
-    """Encoder frame of each token: where CTC finds it most probable, or where the transducer emits it. None without
-    `token_times`, or if no CTC path exists."""
+    frames: tuple[float, ...] | None = None
+    """Encoder frame of each token: where CTC finds it most probable, where the transducer emits it, or where a
+    paraformer has heard it, in parts of a frame. None without `token_times`, or if no CTC path exists."""
     confidences: tuple[float, ...] | None = None
     """Probability of each token at its frame; None exactly if `frames` is None."""
 
