@@ -15,6 +15,7 @@ STREAMING = {"causal": True, "cnn_module_kernel": 8, "cnn_module_norm": "layer_n
 IN_CHUNKS = {"causal": True, "use_dynamic_chunk": True}
 GATED = {"cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
 SQUEEZED = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
+EFFICIENT = {"linear_units": 32, "stride_layer_idx": 0, "group_layer_idx": [0], "cnn_module_kernel": 7}
 CASES = {
     "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
     "conformer": ("conformer", "transformer", {}),
@@ -22,6 +23,8 @@ CASES = {
     "branchformer": ("branchformer", "transformer", {**GATED, "merge_method": "learned_ave"}),
     "e_branchformer": ("e_branchformer", "transformer", GATED),
     "squeezeformer": ("squeezeformer", "transformer", SQUEEZED),
+    "efficient": ("efficientConformer", "transformer", EFFICIENT),
+    "streaming_efficient": ("efficientConformer", "transformer", {**EFFICIENT, **IN_CHUNKS}),
     "streaming_branchformer": ("branchformer", "transformer", {**GATED, **IN_CHUNKS}),
     "streaming_e_branchformer": ("e_branchformer", "transformer", {**GATED, **IN_CHUNKS}),
     "streaming_squeezeformer": (

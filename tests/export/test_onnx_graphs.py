@@ -8,7 +8,7 @@ import torch
 from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
 from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, check_onnx_chunks, sherpa_graph, wenet_graphs
 from wenet_uio.search import DecodeOptions
 
 WAYS = [
@@ -22,6 +22,7 @@ WAYS = [
     ("branchformer", OFFLINE),
     ("e_branchformer", OFFLINE),
     ("squeezeformer", OFFLINE),
+    ("efficient", OFFLINE),
     ("streaming_branchformer", Chunks(4, 2)),
     ("streaming_e_branchformer", Chunks(4, 2)),
     ("streaming_squeezeformer", Chunks(4, 2)),
@@ -161,6 +162,9 @@ def test_an_export_does_not_change_the_model(make_model, examples):
 
 
 def test_chunks_that_a_model_does_not_support_are_refused(make_model):
+    check_chunks(make_model("streaming_efficient"), Chunks(6, 4))
+    with pytest.raises(ValueError, match="lowers the frame rate or joins frames to groups: stream with TorchScript"):
+        check_onnx_chunks(make_model("streaming_efficient"), Chunks(6, 4))
     with pytest.raises(ValueError, match="future frames; train with causal: true"):
         check_chunks(make_model("conformer"), Chunks(16, 4))
     with pytest.raises(ValueError, match="--chunk_size: expected 1 or more"):
@@ -171,10 +175,10 @@ def test_chunks_that_a_model_does_not_support_are_refused(make_model):
     with pytest.raises(ValueError, match="--chunk_size 8"):
         check_chunks(fixed, Chunks(16, 4))
     check_chunks(make_model("transformer"), Chunks(16, 4))
-    check_chunks(make_model("streaming_squeezeformer"), Chunks(16, 4))
+    check_onnx_chunks(make_model("streaming_squeezeformer"), Chunks(16, 4))
     with pytest.raises(ValueError, match="--chunk_size 5 is not a multiple of 2"):
-        check_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
+        check_onnx_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
     wide = make_model("streaming_squeezeformer")
     wide.encoder.output_size = 24
     with pytest.raises(ValueError, match="train with equal widths"):
-        check_chunks(wide, Chunks(4, 4))
+        check_onnx_chunks(wide, Chunks(4, 4))

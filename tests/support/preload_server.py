@@ -13,16 +13,16 @@ import atexit
 import fcntl
 import gc
 import importlib
-import json
+import marshal
 import multiprocessing
 import os
 import runpy
 import selectors
 import signal
 import socket
-import struct
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "wenet_uio"
 MOST_FILES = 253
 """Linux sends no more with one message."""
+PATIENCE = 60
+"""Seconds that a client has for its request."""
 
 
 class Server:
@@ -56,10 +58,18 @@ class Server:
 
     def accept(self, listening: socket.socket) -> None:
         client, _ = listening.accept()
-        length, received, *_ = socket.recv_fds(client, 4, MOST_FILES)
-        (size,) = struct.unpack("I", length)
-        request = json.loads(client.recv(size, socket.MSG_WAITALL))
-        child = os.fork()
+        client.settimeout(PATIENCE)
+        received: list[int] = []
+        try:
+            length, received, *_ = socket.recv_fds(client, 4, MOST_FILES)
+            request = marshal.loads(client.recv(int.from_bytes(length, "little"), socket.MSG_WAITALL))
+            child = os.fork()
+        except (OSError, EOFError) as error:  # the client was killed, or there is no room for a process
+            print(f"a command was not started: {error!r}", file=sys.stderr, flush=True)
+            client.close()
+            for file in received:
+                os.close(file)
+            return
         if not child:
             os.setsid()
             self.request = request
@@ -80,7 +90,12 @@ class Server:
                 os.close(file)
 
     def signal(self, client: socket.socket, child: int) -> None:
-        received = client.recv(1)
+        if child not in self.running:  # it has just ended
+            return
+        try:
+            received = client.recv(1)
+        except OSError:
+            received = b""
         os.kill(child, received[0] if received else signal.SIGKILL)
         if not received:
             self.selector.unregister(client)
@@ -92,8 +107,8 @@ class Server:
         os.close(ended)
         with suppress(KeyError):  # the client was killed
             self.selector.unregister(client)
-        with suppress(BrokenPipeError):
-            client.send(struct.pack("i", os.waitstatus_to_exitcode(status)))
+        with suppress(OSError):
+            client.send(os.waitstatus_to_exitcode(status).to_bytes(4, "little", signed=True))
         client.close()
 
     def end(self, _: object) -> None:
@@ -145,6 +160,13 @@ def forget_other_project() -> None:
         sys.modules.update(imported)
 
 
+def forget_ends_of_imports() -> None:
+    """Drop what torch does at the end of every process: it frees its registered operators, in 0.1 s."""
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False
+    atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
+
+
 def status_of(run: Callable[[], None]) -> int:
     """Run a function; the exit status that Python gives to a program with its exception."""
     try:
@@ -169,6 +191,7 @@ def main(folder: str, *modules: str) -> None:
     for module in modules:
         importlib.import_module(module)
     del sys.path[0]
+    forget_ends_of_imports()
     gc.collect()
     gc.freeze()
     request = Server(listening).serve()

@@ -22,6 +22,8 @@ from subprocess import CompletedProcess
 
 SHARED = "WENET_UIO_TESTS_PYTHON"
 """Variable in which pytest gives its worker processes `python()`, so that they share one server."""
+PATIENCE = 60
+"""Seconds within which the server must start to listen, and end."""
 PACKAGES = (
     "fsspec.core",
     "jinja2",
@@ -68,12 +70,19 @@ def python() -> str:
         server = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )
+    give_up = time.monotonic() + PATIENCE
     while not (folder / "socket").exists():
         assert server.poll() is None, (folder / "log").read_text()
+        assert time.monotonic() < give_up, f"the server of commands does not start: {(folder / 'log').read_text()}"
         time.sleep(0.01)
 
     def end() -> None:
-        server.communicate()
+        try:
+            server.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            print(f"the server of commands did not end within {PATIENCE} s and is killed", file=sys.stderr)
+            server.kill()
+            server.wait(PATIENCE)
         shutil.rmtree(folder)
 
     atexit.register(end)

@@ -1,8 +1,10 @@
 """Commands of the server end as commands of a new Python would."""
 
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,23 @@ def test_a_process_that_a_command_spawns_has_torch_already_and_its_queues(script
 def test_other_arguments_start_python_itself():
     done = preloaded.run(["-c", "import sys; print(sys.executable, 'torch' in sys.modules)"])
     assert done.stdout.split() == [sys.executable, "False"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x80\0\0\0", b"\x80\0\0\0{"], ids=["nothing", "the size", "a part"])
+def test_a_client_that_is_killed_before_its_request_is_complete_stops_no_others(script, sent):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(Path(preloaded.python()).with_name("socket")))
+        client.send(sent) if sent else None
+    assert preloaded.run([script("print('runs')")]).stdout == "runs\n"
+
+
+def test_clients_that_are_killed_while_their_commands_end_stop_no_others(script):
+    for delay in range(20):
+        client = subprocess.Popen([preloaded.python(), script("")])
+        time.sleep(0.01 * delay)
+        client.kill()
+        client.wait(60)
+    assert preloaded.run([script("print('runs')")]).stdout == "runs\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -14,9 +14,11 @@ import torch
 
 from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.audio.read import AudioError, Channel
-from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
+from wenet_uio.models.chunks import fitting_chunk
+from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream
+from wenet_uio.search.modes import check_modes, check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
@@ -24,7 +26,6 @@ from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
-USUAL_MODES = ("paraformer_greedy_search", "ctc_prefix_beam_search")
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
 USUAL_CHUNK = 16
@@ -114,8 +115,7 @@ class SpeechRecogniser:
     @property
     def usual_mode(self) -> str:
         """The decode mode if none is given."""
-        modes = self.modes
-        return next((mode for mode in (*USUAL_MODES, *modes) if mode in modes), USUAL_MODES[-1])
+        return usual_mode(self.modes)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -218,7 +218,7 @@ class SpeechRecogniser:
 
         Args:
             sample_rate: of the samples, in Hz; None: that of the model.
-            chunk_size: encoder frames of a chunk; None: the size of the training, or 16.
+            chunk_size: encoder frames of a chunk; None: the size of the training, or at least 16.
             left_chunks: chunks seen before the current chunk; -1: all.
             endpoints: rules that end utterances; {}: the stream is one utterance, and its memory grows with its length.
             partial_mode: ctc_greedy_search or ctc_prefix_beam_search.
@@ -231,8 +231,7 @@ class SpeechRecogniser:
         if self._exported:
             raise ValueError(f"stream: {self.obstacle}")
         chosen = TranscribeOptions(**options)
-        usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
-        size = usual if chunk_size is None else chunk_size
+        size = fitting_chunk(self.recogniser.model.encoder, USUAL_CHUNK) if chunk_size is None else chunk_size
         rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = chosen.cutting(self._cutting)
         search = self._search(chosen)

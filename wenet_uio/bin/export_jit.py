@@ -15,6 +15,7 @@ from wenet_uio.cli import run
 from wenet_uio.export.check import compare, judge
 from wenet_uio.export.command import LEFT_CHUNKS, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel
+from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.files import written_aside
 from wenet_uio.search.types import DecodeOptions
@@ -34,7 +35,7 @@ def main() -> None:
     arguments = parse_arguments()
     trained = load_trained(arguments)
     ways = {"": DecodeOptions()}
-    chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS)
+    chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:
         options = DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
         ways[f", in chunks of {chunks.size}"] = options

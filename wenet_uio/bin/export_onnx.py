@@ -24,7 +24,7 @@ from wenet_uio.export.check import Reference, compare, judge
 from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_onnx_chunks, sherpa_graph, wenet_graphs
 from wenet_uio.export.sherpa import feature_differences, tokens_file
 from wenet_uio.files import written_aside
 from wenet_uio.search.types import DecodeOptions
@@ -91,7 +91,7 @@ def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks |
     if arguments.chunk_size is not None and arguments.chunk_size <= 0:
         return None, ""
     left = arguments.num_decoding_left_chunks
-    chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left)
+    chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left, check_onnx_chunks)
     if chunks is not None and left < 0 and "sherpa" in arguments.runtimes:
         raise ValueError(
             f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) use --runtimes wenet"

@@ -11,6 +11,7 @@ from pydantic import Field, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
@@ -26,6 +27,7 @@ from wenet_uio.config.model import (
     CtcConf,
     DecoderConf,
     ModelConf,
+    WhisperConf,
 )
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
@@ -55,19 +57,23 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf] | type[SanmEncoderConf]] = {
+AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf | SanmEncoderConf
+AnyModelConf = WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf
+ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
     "conformer": ConformerEncoderConf,
     "branchformer": BranchformerEncoderConf,
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
+    "efficientConformer": EfficientConformerEncoderConf,
     "sanm_encoder": SanmEncoderConf,
     "sanm_encoder_with_tp": SanmEncoderWithTpConf,
 }
-MODEL_CONFS: dict[str, type[ModelConf] | type[TransducerConf] | type[ParaformerConf] | type[SenseVoiceConf]] = {
+MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
+    "whisper": WhisperConf,
     "paraformer": ParaformerConf,
     "sensevoice_small": SenseVoiceConf,
 }
@@ -89,7 +95,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe", "paraformer"),
+    "tokenizer": ("char", "bpe", "whisper", "paraformer"),
     "dataset": ("asr",),
 }
 
@@ -102,7 +108,7 @@ class Config(TrainKeys):
     """
 
     encoder: str = "conformer"
-    encoder_conf: EncoderConf | SqueezeformerEncoderConf | SanmEncoderConf = ConformerEncoderConf()
+    encoder_conf: AnyEncoderConf = ConformerEncoderConf()
     decoder: str | None = "bitransformer"
     """Null for sensevoice_small, which has no decoder."""
     decoder_conf: DecoderConf | SanmDecoderConf = BiTransformerDecoderConf()
@@ -121,7 +127,7 @@ class Config(TrainKeys):
     joint_conf: JointConf | None = None
     """Transducer only."""
     model: str = "asr_model"
-    model_conf: ModelConf | TransducerConf | ParaformerConf | SenseVoiceConf = ModelConf()
+    model_conf: AnyModelConf = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"
@@ -131,6 +137,10 @@ class Config(TrainKeys):
     text_weight: float = Field(default=1.0, ge=0)
     """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes every key of that
     section to its model."""
+    mask_padding: bool = True
+    """Compute for an utterance in a padded batch what is computed for the utterance alone. False: as in WeNet, padding
+    changes the last frames of some encoders, and attention search continues to the length of the longest utterance.
+    Tests compare with WeNet's numbers by false."""
     input_dim: int | None = None
     """Width of the encoder's input; default: `dataset_conf.feature_dim`, times 7 for models that stack 7 frames."""
     output_dim: int | None = None

@@ -13,8 +13,9 @@ NotNegative = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
-PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos"]
+PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos", "abs_pos_whisper"]
 SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
+InputLayer = Literal["conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed"]
 PerBlock = Probability | tuple[Probability, ...]
 
 
@@ -103,9 +104,7 @@ class EncoderConf(AttentionConf, ChunkConf):
 
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
-    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed"] = (
-        "conv2d"
-    )
+    input_layer: InputLayer = "conv2d"
     """Input layer that lowers the frame rate by 4 (conv2d), 6, 8, by 2 (conv1d2, conv2d2, stack_n_frames), or not at
     all: linear, or embed, whose input is label ids (B, T) instead of features."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"

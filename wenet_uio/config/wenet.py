@@ -61,7 +61,6 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
     ("syncbn",),
     ("dataset_conf", "syncbn"),
     ("dataset_conf", "split_with_space"),
-    ("dataset_conf", "language_conf"),
     ("dataset_conf", "speaker_conf"),
     ("tokenizer_conf", "connect_symbol"),
 )
@@ -69,7 +68,6 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
     "model": (
         "ctl_model",
-        "whisper",
         "firered",
         "k2_model",
         "bestrq_model",
@@ -77,12 +75,11 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "wav2vec_model",
     ),
     "encoder": (
-        "efficientConformer",
         "dual_transformer",
         "dual_conformer",
         "firered_conformer",
     ),
-    "tokenizer": ("whisper", "sentencepiece"),
+    "tokenizer": ("sentencepiece",),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {

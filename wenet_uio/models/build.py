@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from wenet_uio.config import Config
-from wenet_uio.config.model import DecoderConf
+from wenet_uio.config.model import DecoderConf, WhisperConf
 from wenet_uio.config.sanm import CifPredictorConf, ParaformerConf, ParaformerPredictorConf, SanmDecoderConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cif import CifPredictor, ParaformerPredictor
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
-from wenet_uio.models.decoder import DECODERS
+from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
+from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.lora import add_lora
 from wenet_uio.models.paraformer import Paraformer
@@ -20,8 +21,10 @@ from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.sanm_decoder import SanmDecoder
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
+from wenet_uio.models.whisper import Whisper
 from wenet_uio.text.symbols import EOS, SOS
 from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
+from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens
 
 ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "transformer": TransformerEncoder,
@@ -29,6 +32,7 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "branchformer": BranchformerEncoder,
     "e_branchformer": EBranchformerEncoder,
     "squeezeformer": SqueezeformerEncoder,
+    "efficientConformer": EfficientConformerEncoder,
     "sanm_encoder": SanmEncoder,
     "sanm_encoder_with_tp": SanmEncoderWithTp,
 }
@@ -46,6 +50,10 @@ def build_model(config: Config) -> ASRModel:
     encoder = ENCODERS[config.encoder](config.encoder_input_dim, config.encoder_conf, _cmvn(config))
     model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
+    if not config.mask_padding:
+        for part in model.modules():
+            if hasattr(part, "masks_padding"):
+                part.masks_padding = False  # pyright: ignore[reportArgumentType]
     if config.use_lora:
         add_lora(model, config.lora_conf)
     return model
@@ -61,10 +69,11 @@ def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRMo
     assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
     assert config.decoder is not None, "config.parts checks it"
     decoder = DECODERS[config.decoder](vocabulary.size, width, config.decoder_conf)
-    sections = config.transducer
-    if sections is None:
-        return ASRModel(encoder, decoder, vocabulary, config.model_conf)
-    return Transducer(encoder, decoder, vocabulary, sections)
+    if config.transducer is not None:
+        return Transducer(encoder, decoder, vocabulary, config.transducer)
+    if config.model == "whisper":
+        return _whisper(config, encoder, decoder, vocabulary)
+    return ASRModel(encoder, decoder, vocabulary, config.model_conf)
 
 
 def _paraformer(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraformer:
@@ -92,8 +101,21 @@ def _cmvn(config: Config) -> GlobalCMVN | None:
     return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.encoder_input_dim)
 
 
+def _whisper(config: Config, encoder: Encoder, decoder: Decoder, vocabulary: Vocabulary) -> Whisper:
+    assert isinstance(config.model_conf, WhisperConf)
+    if not isinstance(decoder, TransformerDecoder):
+        raise ValueError(f"model whisper needs decoder transformer, found {config.decoder}")
+    tokens = WhisperTokens.of(config.tokenizer_conf)
+    languages = config.dataset_conf.language_conf.limited_langs
+    return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages)
+
+
 def _vocabulary(config: Config) -> Vocabulary:
     """Size and labels from the config; what is missing there from the units file."""
+    if config.model == "whisper":
+        ids = WhisperTokens.of(config.tokenizer_conf).ids
+        size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
+        return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])
     special = config.tokenizer_conf.special_tokens or {}
     size, symbols = config.vocabulary_size, {}
     if size is None or SOS not in special or EOS not in special:

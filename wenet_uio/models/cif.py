@@ -102,13 +102,11 @@ class CifPredictor(Cif):
         """Predict the tokens of a batch.
 
         Args:
-            frames: (B, T', D) encoder frames.
+            frames: (B, T', D) encoder frames, zeros beyond the lengths.
             lengths: (B,) frames.
             counts: (B,) true numbers of tokens in training; None: predict them.
         """
         valid = length_mask(lengths, frames.size(1))
-        if self.masks_padding:
-            frames = frames * valid.unsqueeze(2)
         weights, time_weights = self.weigh(frames, valid, lengths)
         sums = weights.sum(dim=1)
         if counts is None:

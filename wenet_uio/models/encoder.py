@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
-from wenet_uio.models.chunks import Caches, ChunkEncoder
+from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
 from wenet_uio.models.embedding import POSITION_ENCODINGS, PositionEncoding, RotaryPositionalEncoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
@@ -34,11 +34,6 @@ def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
     return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
 
 
-def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
-    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
-
-
 class Encoder(nn.Module):
     """CMVN, input layer, then a stack of layers with a common interface (see encoder_layer.py).
 
@@ -47,7 +42,10 @@ class Encoder(nn.Module):
     `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
+    `reduction`: factor by which the layers lower the frame rate of the input layer.
+    `chunk_unit`: streaming equals one pass for chunks that are a multiple of this number of input layer frames.
     `drop_rates`: share of the training batches that skip each layer.
+    `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
     """
 
     def __init__(
@@ -75,6 +73,8 @@ class Encoder(nn.Module):
         self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
         self.batches_chunks = True
+        self.masks_padding = True
+        self.reduction = self.chunk_unit = 1
 
     @torch.jit.unused
     def forward(
@@ -91,17 +91,18 @@ class Encoder(nn.Module):
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
-            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length have arbitrary values.
+            Encoder frames (B, T', D), zeros beyond the lengths, and lengths (B,).
         """
         if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
             feats = pad(feats, (0, 0, 0, self.embed.right_context + 1 - feats.size(1)))
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
-        x, pos_emb = self.embed(feats)
-        lengths = self.embed.output_lengths(feats_lengths, x.size(1), feats.size(1))
+        x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
-        return self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2)), lengths
+        padded = ~valid.unsqueeze(2)
+        x = self._blocks(x, bias, pos_emb, padded)
+        return x.masked_fill(padded, 0.0) if self.masks_padding else x, lengths
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:

@@ -127,14 +127,7 @@ class ConformerEncoderLayer(nn.Module):
         if not self.normalize_before:
             x = self.norm_mha(x)
 
-        cnn_present: torch.Tensor | None = None
-        if self.conv_module is not None and self.norm_conv is not None:
-            convolved, cnn_present = self.conv_module(
-                self.norm_conv(x) if self.normalize_before else x, padded, cnn_past
-            )
-            x = x + self.dropout(convolved)
-            if not self.normalize_before:
-                x = self.norm_conv(x)
+        x, cnn_present = self.convolve(x, padded, cnn_past)
 
         half = self.feed_forward(self.norm_ff(x) if self.normalize_before else x)
         x = torch.add(x, self.dropout(half), alpha=self.ff_scale)
@@ -143,3 +136,13 @@ class ConformerEncoderLayer(nn.Module):
         if self.norm_final is not None:
             x = self.norm_final(x)
         return x, att_present, cnn_present
+
+    def convolve(
+        self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Add the output of the convolution module to x (B, T, D); return the past for the next chunk too."""
+        if self.conv_module is None or self.norm_conv is None:
+            return x, None
+        convolved, present = self.conv_module(self.norm_conv(x) if self.normalize_before else x, padded, cnn_past)
+        x = x + self.dropout(convolved)
+        return x if self.normalize_before else self.norm_conv(x), present

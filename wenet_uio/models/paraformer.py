@@ -54,7 +54,7 @@ class Paraformer(ASRModel):
         padded, _ = low_frame_rate(feats, torch.full_like(feats_lengths, feats.size(1)))
         return padded, low_frame_lengths(feats_lengths)
 
-    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> Losses:
+    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
         """See ASRModel._text_loss.
 
         Raises:
@@ -63,7 +63,12 @@ class Paraformer(ASRModel):
         raise ValueError("a paraformer cannot train on text without audio")
 
     def _losses(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor,
     ) -> Losses:
         """See ASRModel.forward; `loss` is the sum of `loss_decoder`, ctc_weight * `loss_ctc`, and two more.
 

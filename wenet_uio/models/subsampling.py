@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from wenet_uio.models.embedding import PositionEncoding
+from wenet_uio.models.masks import length_mask
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -19,6 +20,8 @@ class Subsampling(nn.Module):
     `subsampling_rate`: input frames per output frame.
     `right_context`: output frame t depends on input frames rate * t .. rate * t + right_context.
     `obstacle`: the reason why chunks give other frames than the whole utterance; empty if they do not.
+    `masks_padding`: an utterance in a batch has the frames that it has alone; False: what WeNet gives, which for some
+        input layers depends on the padding.
     """
 
     obstacle = ""
@@ -28,6 +31,7 @@ class Subsampling(nn.Module):
         self.pos_enc = pos_enc
         self.subsampling_rate = subsampling_rate
         self.right_context = right_context
+        self.masks_padding = True
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Features x (B, T, F) -> (B, T', D) without positions."""
@@ -36,6 +40,12 @@ class Subsampling(nn.Module):
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D) from frame `offset`."""
         return self.pos_enc(self.project(x), offset)
+
+    @torch.jit.unused
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Padded features x (B, T, F) of `lengths` (B,) -> as `forward`, and output lengths (B,)."""
+        frames, positions = self(x)
+        return frames, positions, self.output_lengths(lengths, frames.size(1), x.size(1))
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
         """Input lengths (B,) -> output lengths (B,); 0 for inputs shorter than one window.
@@ -150,7 +160,9 @@ class Conv2dSubsampling2(Conv2dSubsampling4):
     RATE, RIGHT_CONTEXT = 2, 2
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. As in WeNet, a window that ends in the padding counts too."""
+        """See Subsampling.output_lengths. In WeNet a window that ends in the padding counts too."""
+        if self.masks_padding:
+            return super().output_lengths(lengths, frames, padded)
         windows = torch.div(lengths + 1, 2, rounding_mode="floor").clamp(max=frames)
         return windows.masked_fill(lengths <= self.right_context, 0)
 
@@ -170,12 +182,24 @@ class Conv1dSubsampling2(Subsampling):
         )
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. As in WeNet, rounded up if `padded` is odd, down if it is even."""
-        return torch.div(lengths + padded % 2, 2, rounding_mode="floor").clamp(max=frames)
+        """See Subsampling.output_lengths. Rounded up; in WeNet only if `padded` is odd, else down."""
+        odd = 1 if self.masks_padding else padded % 2
+        return torch.div(lengths + odd, 2, rounding_mode="floor").clamp(max=frames)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
         return self.conv(x.transpose(1, 2)).transpose(1, 2)
+
+    @torch.jit.unused
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Subsampling.forward_batch. Both convolutions see zeros beyond the end of an utterance."""
+        if not self.masks_padding:
+            return super().forward_batch(x, lengths)
+        padded = ~length_mask(lengths, x.size(1)).unsqueeze(1)
+        x = self.conv[:2](x.transpose(1, 2).masked_fill(padded, 0.0))
+        x = self.conv[2:](x.masked_fill(padded, 0.0))
+        frames, positions = self.pos_enc(x.transpose(1, 2))
+        return frames, positions, self.output_lengths(lengths, frames.size(1), padded.size(2))
 
 
 class StackNFramesSubsampling(Subsampling):
@@ -224,7 +248,9 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. As in WeNet's squeezeformer, windows that end in the padding count too."""
+        """See Subsampling.output_lengths. In WeNet's squeezeformer windows that end in the padding count too."""
+        if self.masks_padding:
+            return super().output_lengths(lengths, frames, padded)
         windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
         return windows.masked_fill(lengths <= self.right_context, 0)
 

@@ -14,7 +14,8 @@ from tqdm import tqdm
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
 from wenet_uio.files import written_aside
-from wenet_uio.search.decode import Search, check_parts, decode
+from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import Hypothesis, NBest

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.groups import GroupPlanner
 from wenet_uio.dataset.plan.lanes import (
     Division,
@@ -30,7 +31,7 @@ from wenet_uio.dataset.plan.lanes import (
     shards_of_a_group,
 )
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import Batches, PlannedBatch, share_out
+from wenet_uio.dataset.plan.pieces import Batches, Piece, PlannedBatch, share_out
 from wenet_uio.dataset.randomness import key_of
 
 PLANNER = 2
@@ -109,8 +110,20 @@ class EpochPlan:
         if position + world_size <= self.num_batches:
             return self.batch(position + rank)
         pieces = [piece for index in range(position, self.num_batches) for piece in self.batch(index).pieces]
-        shares = share_out(pieces, world_size)
-        return PlannedBatch(min(position + rank, self.num_batches - 1), shares[rank])
+        shares = [share_out(part, world_size)[rank] for part in self._shared_apart(pieces)]
+        own = tuple(piece for share in shares for piece in share)
+        own = own if len(shares) == 1 else tuple(filter(len, own)) or own[:1]
+        return PlannedBatch(min(position + rank, self.num_batches - 1), own)
+
+    def _shared_apart(self, pieces: list[Piece]) -> list[list[Piece]]:
+        """The pieces whose samples the ranks of the last step share: all together, or those of each joined entry."""
+        sources = sources_of(self.corpus)
+        if sources.joined == 1:
+            return [pieces]
+        parts: dict[int, list[Piece]] = {}
+        for piece in filter(len, pieces):
+            parts.setdefault(int(sources.entries(piece.shards[:1])[0]), []).append(piece)
+        return [parts[number] for number in sorted(parts)] or [pieces]
 
     def shards_ahead(self, position: int, lanes: Sequence[int]) -> Iterator[tuple[int, int, np.ndarray]]:
         """The shards that batches from `position` on are read from, in the order in which they are needed.

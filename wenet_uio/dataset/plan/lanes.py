@@ -9,6 +9,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
+from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.corpus.recent import OPEN_SHARDS
 from wenet_uio.dataset.plan.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.plan.shard_stream import ShardStream
@@ -62,7 +63,7 @@ class ShardCosts:
         """(shards,) uint32, in units of COST_UNIT per full batch."""
         corpus, policy = self.corpus, self.measure.policy
         costs = np.empty(corpus.num_shards, np.uint32)
-        unit = COST_UNIT / (policy.bound * policy.fill)
+        unit = COST_UNIT / (policy.bound * policy.fill * sources_of(corpus).joined)
         for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
             part = slice(first, first + SHARDS_AT_ONCE)
             costs[part] = np.minimum(np.ceil(self.measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max)
