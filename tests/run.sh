@@ -16,6 +16,7 @@ lint() {
     shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
 }
 
+unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every module anew
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # small models in several parallel processes
 if [[ ${1:-} == --quick ]]; then
   shift

@@ -62,6 +62,8 @@ def test_the_requirements_files_of_the_package_exist():
         "ray",
         "audio",
         "onnx",
+        "whisper",
+        "huggingface",
         "vad",
     ]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]

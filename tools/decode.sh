@@ -30,6 +30,7 @@ if [[ $trust_code == true ]]; then more+=(--trust_code); fi
 words "$tests"
 for test in "${WORDS[@]}"; do require "data/$test/data.list"; done
 require "$dir/train.yaml"
+config=$dir/train.yaml override='' need_tokenizer
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
 [[ -n $nproc ]] || nproc=$(num_gpus)
 for test in "${WORDS[@]}"; do

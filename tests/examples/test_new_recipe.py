@@ -12,8 +12,8 @@ import pytest
 
 from tests.examples.support.miniatures import noise
 from tests.examples.test_corpora import call, recipe
-from wenet_uio.prepare.manifests import read_kaldi
 from wenet_uio.prepare.new_recipe import write_recipe
+from wenet_uio.prepare.readers import read_kaldi
 
 __all__ = ["recipe"]
 

@@ -9,15 +9,20 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_uio.models import ASRModel
+from wenet_uio.config import parse_config
+from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.build import ENCODERS
 from wenet_uio.models.subsampling import INPUT_LAYERS
+from wenet_uio.models.transducer import Transducer
+from wenet_uio.search import DecodeOptions, decode
+from wenet_uio.search.decode import ALL_MODES, MODES
 
 FEATURES = 40
 UTTERANCES = 32
 BRANCH = {"cgmlp_linear_units": 24, "cgmlp_conv_kernel": 7}
 CAUSAL = {"causal": True, "use_dynamic_chunk": True}
 SQUEEZE = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
+EFFICIENT = {"linear_units": 32, "num_blocks": 3, "cnn_module_kernel": 15}
 MOE = {"mlp_type": "moe", "n_expert": 3}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -51,6 +56,18 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "causal squeezeformer": (
         "squeezeformer",
         {**SQUEEZE, **CAUSAL, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
+    ),
+    "efficient conformer": (
+        "efficientConformer",
+        {**EFFICIENT, "stride_layer_idx": 1, "group_layer_idx": [0, 1, 2], "use_dynamic_chunk": True},
+    ),
+    "efficient conformer at a quarter of the rate": (
+        "efficientConformer",
+        {**EFFICIENT, "stride_layer_idx": [0, 1], "stride": [2, 2], "group_layer_idx": [1], "stride_kernel": False},
+    ),
+    "causal efficient conformer": (
+        "efficientConformer",
+        {**EFFICIENT, **CAUSAL, "stride_layer_idx": 1, "group_layer_idx": [0], "normalize_before": False},
     ),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
@@ -87,7 +104,7 @@ def padded_batch(feats: list[torch.Tensor], more: int = 0, value: float = 0.0) -
     return batch[:-1], lengths
 
 
-def draw_lengths(longest: int = 400) -> list[int]:
+def draw_lengths(longest: int = 300) -> list[int]:
     """Lengths of a batch of 32: none, less than a window, short ones, ten times as long ones."""
     short = torch.randint(2, longest // 10, (UTTERANCES - 6,)).tolist()
     return [longest // 10, 0, 1, 6, *short, longest - 3, longest]
@@ -111,7 +128,7 @@ def test_an_utterance_has_the_same_frames_alone_and_in_a_batch(model: ASRModel) 
     for chunk, left in chunks:
         together, lengths = model.encode(*padded_batch(feats), chunk, left)
         probs = model.ctc_log_probs(together)
-        for row in range(0, UTTERANCES, 3):
+        for row in (*range(0, 8), 30, 31):
             alone, alone_lengths = model.encode(*padded_batch(feats[row : row + 1]), chunk, left)
             assert alone_lengths.tolist() == lengths[row : row + 1].tolist()
             size = int(lengths[row])
@@ -121,8 +138,7 @@ def test_an_utterance_has_the_same_frames_alone_and_in_a_batch(model: ASRModel) 
 
 @torch.no_grad()
 def test_no_padding_changes_an_utterance(model: ASRModel) -> None:
-    lengths = torch.randint(20, 90, (3,)).tolist()
-    feats = make_features(model, lengths)
+    feats = make_features(model, torch.randint(20, 90, (2,)).tolist())
     for utterance in feats:
         alone, alone_lengths = model.encode(*padded_batch([utterance]))
         for more in (*range(1, 9), int(torch.randint(9, 200, ()))):
@@ -130,3 +146,75 @@ def test_no_padding_changes_an_utterance(model: ASRModel) -> None:
             assert found_lengths.tolist() == alone_lengths.tolist()
             assert_same(found[:, : alone.size(1)], alone)
             assert not found[:, alone.size(1) :].any()
+
+
+def test_the_gradient_of_a_batch_is_the_mean_of_those_of_its_utterances(model: ASRModel) -> None:
+    feats = make_features(model, [90, 41, 64])
+    labels = [torch.tensor(tokens) for tokens in ([1, 2, 3, 2], [4], [5, 1])]
+
+    def gradients(rows: slice, more: int) -> list[torch.Tensor]:
+        model.zero_grad()
+        target = pad_sequence([*labels[rows]], True, -1)
+        target_lengths = torch.tensor([len(tokens) for tokens in labels[rows]])
+        model(*padded_batch(feats[rows], more), target, target_lengths)["loss"].backward()
+        return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in model.parameters()]
+
+    alone = [gradients(slice(row, row + 1), 0) for row in range(3)]
+    for found, *others in zip(gradients(slice(3), 11), *alone, strict=True):
+        expected = torch.stack(others).mean(dim=0)
+        torch.testing.assert_close(found, expected, atol=1e-5 * max(1.0, expected.abs().max().item()), rtol=1e-4)
+
+
+BLOCKS = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
+DECODER = {"linear_units": 32, "attention_heads": 2, "num_blocks": 1}
+TRANSDUCER = {
+    "model": "transducer",
+    "model_conf": {"transducer_weight": 0.5, "ctc_weight": 0.3, "attention_weight": 0.2},
+    "predictor_conf": {"embed_size": 16, "output_size": 16},
+    "joint_conf": {"join_dim": 16},
+}
+SEARCHED: dict[str, dict[str, Any]] = {
+    "conformer": {"encoder_conf": {**BLOCKS, "use_dynamic_chunk": True}},
+    "transformer": {"encoder": "transformer", "encoder_conf": {**BLOCKS, "input_layer": "conv1d2"}},
+    "e_branchformer": {"encoder": "e_branchformer", "encoder_conf": {**BLOCKS, **BRANCH, "input_layer": "conv2d2"}},
+    "squeezeformer": {"encoder": "squeezeformer", "encoder_conf": {**SQUEEZE, "output_size": 16, "attention_heads": 2}},
+    "frames without blank": {"model_conf": {"apply_non_blank_embedding": True, "reverse_weight": 0.6}},
+    **{f"transducer with predictor {name}": {**TRANSDUCER, "predictor": name} for name in ("rnn", "embedding", "conv")},
+}
+"""{name: keys of the yaml}: the models with which every mode searches."""
+
+
+@pytest.fixture(params=SEARCHED)
+def searched(request: pytest.FixtureRequest) -> ASRModel:
+    values = {
+        "encoder_conf": BLOCKS,
+        "decoder_conf": {**DECODER, "r_num_blocks": 1},
+        "model_conf": {"reverse_weight": 0.4, "ctc_weight": 0.3},
+        "tokenizer_conf": {"special_tokens": {"<sos>": 8, "<eos>": 8}},
+        "input_dim": FEATURES,
+        "output_dim": 9,
+    }
+    torch.manual_seed(0)
+    model = build_model(parse_config({**values, **SEARCHED[request.param]}, "test")).eval()
+    shake(model)
+    if isinstance(model, Transducer):  # without blanks every frame would have 64 tokens
+        model.joint.ffn_out.bias.data[model.blank] = 2.0
+    return model
+
+
+def test_every_mode_finds_the_same_alone_and_in_a_batch(searched: ASRModel) -> None:
+    feats = make_features(searched, draw_lengths(130))
+    modes = list(ALL_MODES if searched.transducer_weight else MODES)
+    options = [DecodeOptions(beam_size=3)]
+    if searched.encoder.use_dynamic_chunk:
+        options.append(DecodeOptions(beam_size=3, decoding_chunk_size=4, reverse_weight=0.6))
+    for option in options:
+        together = decode(searched, *padded_batch(feats, 20), modes, option)
+        for row in (*range(6), 30):
+            alone = decode(searched, *padded_batch(feats[row : row + 1]), modes, option)
+            for mode in modes:
+                found, (expected,) = together[mode][row], alone[mode]
+                assert [hypothesis.tokens for hypothesis in found] == [hypothesis.tokens for hypothesis in expected]
+                scores = [hypothesis.score for hypothesis in expected]
+                assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-5, rel=1e-5)
+                assert [hypothesis.frames for hypothesis in found] == [hypothesis.frames for hypothesis in expected]

@@ -32,6 +32,7 @@ PACKAGES = (
     "onnxruntime",
     "pydantic.types",
     "requests",
+    "s3fs",
     "sentencepiece",
     "soundfile",
     "torch._dynamo",

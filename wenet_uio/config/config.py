@@ -31,6 +31,7 @@ from wenet_uio.config.model import (
 )
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
+from wenet_uio.config.nemo import from_nemo, renamed
 from wenet_uio.config.parts import check_parts, with_own_parts, with_widths
 from wenet_uio.config.sanm import (
     CifPredictorConf,
@@ -95,7 +96,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe", "whisper", "paraformer"),
+    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece", "paraformer"),
     "dataset": ("asr",),
 }
 
@@ -185,6 +186,7 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: one message that names every unknown key, wrong type and impossible value.
     """
+    values = from_nemo(values, where)
     refuse_other_parts(values, where, KNOWN_NAMES)
     values = with_own_parts(from_wenet(values, where), where)
     fields: dict[str, Any] = {}
@@ -242,7 +244,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
         dotted, equals, text = override.strip().partition(" ")
     if not equals:
         raise ConfigError(f"--override_config {override}: expected key.subkey=value")
-    *parents, last = dotted.strip().split(".")
+    *parents, last = renamed(dotted.strip()).split(".")
     for parent in parents:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):

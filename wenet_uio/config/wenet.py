@@ -21,7 +21,7 @@ OWN = "wenet_uio"
 """Top-level key for the keys of sections that WeNet does not know; WeNet ignores it."""
 _MODULES = ("layer_norm_type", "n_kv_head", "head_dim", "mlp_type", "mlp_bias", "n_expert", "n_expert_activated")
 OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("dataset_conf", "filter_conf"): ("min_duration", "max_duration", "min_tps", "max_tps"),
+    ("dataset_conf", "filter_conf"): ("min_duration", "max_duration", "min_tps", "max_tps", "min_tpt", "max_tpt"),
     ("dataset_conf", "fbank_conf"): (
         "low_freq",
         "high_freq",
@@ -79,7 +79,6 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "dual_conformer",
         "firered_conformer",
     ),
-    "tokenizer": ("sentencepiece",),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {
@@ -134,7 +133,7 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
     _move_split_with_space(values)
     dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
     if dropped:
-        _warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
+        warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
     return values
 
 
@@ -193,7 +192,7 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 @cache
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Log a message; commands read a yaml more than once."""
     log.warning("%s", message)
 

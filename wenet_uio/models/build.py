@@ -52,8 +52,8 @@ def build_model(config: Config) -> ASRModel:
     model.text_weight = config.text_weight
     if not config.mask_padding:
         for part in model.modules():
-            if hasattr(part, "masks_padding"):
-                part.masks_padding = False  # pyright: ignore[reportArgumentType]
+            if "masks_padding" in vars(part):
+                vars(part)["masks_padding"] = False
     if config.use_lora:
         add_lora(model, config.lora_conf)
     return model

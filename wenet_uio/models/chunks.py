@@ -19,11 +19,6 @@ Caches = tuple[torch.Tensor, torch.Tensor]
 """att_cache and cnn_cache of a stream, see Encoder.forward_chunk."""
 
 
-def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
-    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
-
-
 class ChunkEncoder:
     """Encodes the features of one utterance chunk by chunk, as they arrive."""
 
@@ -91,6 +86,11 @@ class ChunkEncoder:
         while not self.missing:
             outputs += encode_chunks([self])
         return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self.encoder.output_size)
+
+
+def frames_to_forget(seen: int, required_cache_size: int) -> int:
+    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
+    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
 
 
 def fitting_chunk(encoder: Encoder, size: int) -> int:

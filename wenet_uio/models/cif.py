@@ -93,10 +93,14 @@ class Cif(nn.Module):
 
 
 class CifPredictor(Cif):
-    """Finds the number of tokens and the vector of each."""
+    """Finds the number of tokens and the vector of each.
 
-    masks_padding = True
-    """False: as in WeNet, padding changes the last frames of an utterance, and so their weights."""
+    `masks_padding`: the result for an utterance does not depend on its batch; False: as in WeNet, it does.
+    """
+
+    def __init__(self, dim: int, conf: CifPredictorConf) -> None:
+        super().__init__(dim, conf)
+        self.masks_padding = True
 
     def forward(self, frames: torch.Tensor, lengths: torch.Tensor, counts: torch.Tensor | None = None) -> Prediction:
         """Predict the tokens of a batch.
@@ -131,6 +135,7 @@ class ParaformerPredictor(CifPredictor):
 
     def __init__(self, dim: int, conf: ParaformerPredictorConf) -> None:
         nn.Module.__init__(self)
+        self.masks_padding = True
         self.predictor = Cif(dim, conf)
         self.conf = conf
         self.steps = conf.upsample_times

@@ -31,32 +31,44 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
     def __init__(self, dim: int, dropout_rate: float, conf: ConformerEncoderConf, group: int) -> None:
         super().__init__(dim, dropout_rate, conf)
         self.group = group
+        self.masks_padding = True
         self.pos_bias_u = nn.Parameter(torch.empty(self.heads, group * self.head_dim))
         self.pos_bias_v = nn.Parameter(torch.empty(self.heads, group * self.head_dim))
         nn.init.xavier_uniform_(self.pos_bias_u)
         nn.init.xavier_uniform_(self.pos_bias_v)
 
-    def join(self, x: torch.Tensor) -> torch.Tensor:
-        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group."""
+    def join(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group of an utterance."""
+        if padded is not None and self.masks_padding:
+            x = x.masked_fill(padded, 0.0)
         groups = (x.size(1) + self.group - 1) // self.group
         x = pad(x, (0, 0, 0, groups * self.group - x.size(1)))
         return x.view(x.size(0), groups, self.heads, self.group * self.head_dim).transpose(1, 2)
 
     def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+        padded: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward. A group sees what its first frame sees."""
+        """See MultiHeadedAttention.forward. A group sees what its first frame sees.
+
+        Args:
+            padded: (B, T, 1) bool, True where x is padding; None: no padding.
+        """
         key, value, present = self.remember(x, past)
-        position = self.join(self.linear_pos(pos_emb))
+        position = self.join(self.linear_pos(pos_emb), padded)
         scale = (self.group * self.head_dim) ** -0.5
         shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * scale
-        position_bias = shift.transpose(2, 3)  # (1, H, 1, K)
+        position_bias = shift.transpose(2, 3)  # (1 or B, H, 1, K)
         if bias is not None:
             position_bias = position_bias + bias[:, :, :: self.group, :: self.group]
         heads = scaled_dot_product_attention(
-            self.join(self.linear_q(x)) + self.pos_bias_u.unsqueeze(1),
-            self.join(key.transpose(1, 2).flatten(2)) + position,
-            self.join(value.transpose(1, 2).flatten(2)),
+            self.join(self.linear_q(x), padded) + self.pos_bias_u.unsqueeze(1),
+            self.join(key.transpose(1, 2).flatten(2), padded) + position,
+            self.join(value.transpose(1, 2).flatten(2), padded),
             attn_mask=position_bias,
             dropout_p=self.dropout_rate if self.training else 0.0,
         )
@@ -70,6 +82,7 @@ class EfficientConformerLayer(ConformerEncoderLayer):
     def __init__(self, conf: ConformerEncoderConf, stride: int, group: int) -> None:
         super().__init__(conf)
         self.stride = stride
+        self.masks_padding = True
         if group > 1:
             self.self_attn = GroupedRelPositionMultiHeadedAttention(
                 conf.output_size, conf.attention_dropout_rate, conf, group
@@ -78,6 +91,17 @@ class EfficientConformerLayer(ConformerEncoderLayer):
             self.conv_module = ConvolutionModule(conf, stride)
             # WeNet's checkpoints have this layer; it is not used.
             self.concat_linear = nn.Linear(2 * conf.output_size, conf.output_size).requires_grad_(False)
+
+    def attend(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor | None,
+        att_past: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """See ConformerEncoderLayer.attend."""
+        return self.self_attn(x, bias, pos_emb, att_past, padded)
 
     def convolve(
         self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
@@ -89,9 +113,24 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         if padded is not None:
             convolved = convolved.masked_fill(padded[:, :: self.stride], 0.0)
         if self.stride > 1:
-            x = avg_pool1d(x.transpose(1, 2), self.stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
+            x = self.shorten(x, padded)
         x = x + self.dropout(convolved)
         return x if self.normalize_before else self.norm_conv(x), present
+
+    def shorten(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Means of each `stride` frames of x (B, T, D) -> (B, ceil(T / stride), D).
+
+        The last mean of an utterance may be over fewer frames.
+        """
+        if padded is None or not self.masks_padding:
+            return _means(x, self.stride)
+        share = _means((~padded).to(x.dtype), self.stride)
+        return _means(x.masked_fill(padded, 0.0), self.stride) / share.clamp(min=1.0 / self.stride)
+
+
+def _means(x: torch.Tensor, stride: int) -> torch.Tensor:
+    """Means of each `stride` frames of x (B, T, D), of those that exist -> (B, ceil(T / stride), D)."""
+    return avg_pool1d(x.transpose(1, 2), stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
 
 
 class EfficientConformerEncoder(Encoder):
@@ -112,14 +151,6 @@ class EfficientConformerEncoder(Encoder):
         self.cnn_cache_frames = self.left_frames[0]
         self.batches_chunks = False  # layers at a lower rate keep fewer frames
         self.obstacle = self.obstacle if conf.causal else SEES_FUTURE
-
-    @torch.jit.unused
-    def forward(
-        self, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1, num_left_chunks: int = -1
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Encoder.forward. A chunk has `chunk_size` frames of the input layer."""
-        x, lengths = super().forward(feats, feats_lengths, chunk_size, num_left_chunks)
-        return x, torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:

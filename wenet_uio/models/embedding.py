@@ -7,6 +7,8 @@ import math
 import torch
 from torch import nn
 
+from wenet_uio.config.encoder import EncoderConf
+
 TABLE_LENGTH = 5000
 """Positions in the table that checkpoints contain, as in WeNet; encodings beyond it are computed when needed."""
 
@@ -176,3 +178,11 @@ POSITION_ENCODINGS: dict[str, type[NoPositionalEncoding] | type[RelPositionalEnc
     "no_pos": NoPositionalEncoding,
     "abs_pos_whisper": WhisperPositionalEncoding,
 }
+
+
+def build_position_encoding(conf: EncoderConf) -> PositionEncoding:
+    """Build the position encoding `conf.pos_enc_layer_type`."""
+    if conf.pos_enc_layer_type == "rope_pos":
+        head_dim = conf.head_dim or conf.output_size // conf.attention_heads
+        return RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
+    return POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
 from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
-from wenet_uio.models.embedding import POSITION_ENCODINGS, PositionEncoding, RotaryPositionalEncoding
+from wenet_uio.models.embedding import build_position_encoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
 from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
@@ -26,12 +26,8 @@ SEES_FUTURE = "this model's convolution sees future frames; train with causal: t
 
 def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
     """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
-    if conf.pos_enc_layer_type == "rope_pos":
-        head_dim = conf.head_dim or conf.output_size // conf.attention_heads
-        pos_enc: PositionEncoding = RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
-    else:
-        pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
-    return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
+    layer = INPUT_LAYERS[conf.input_layer]
+    return layer(input_size, conf.output_size, conf.dropout_rate, build_position_encoding(conf))
 
 
 class Encoder(nn.Module):
@@ -87,22 +83,25 @@ class Encoder(nn.Module):
         Args:
             feats: (B, T, F), padded.
             feats_lengths: (B,) frames.
-            chunk_size: encoder frames of a chunk; negative: full context.
+            chunk_size: frames of the input layer in a chunk; negative: full context.
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
             Encoder frames (B, T', D), zeros beyond the lengths, and lengths (B,).
         """
         if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
-            feats = pad(feats, (0, 0, 0, self.embed.right_context + 1 - feats.size(1)))
+            window = (0, self.embed.right_context + 1 - feats.size(1))
+            feats = pad(feats, (0, 0, *window) if feats.dim() == 3 else window)  # ids (B, T) have no features
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
-        padded = ~valid.unsqueeze(2)
-        x = self._blocks(x, bias, pos_emb, padded)
-        return x.masked_fill(padded, 0.0) if self.masks_padding else x, lengths
+        x = self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2))
+        lengths = torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
+        if self.masks_padding:
+            x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+        return x, lengths
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:

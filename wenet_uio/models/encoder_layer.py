@@ -120,8 +120,8 @@ class ConformerEncoderLayer(nn.Module):
             if not self.normalize_before:
                 x = self.norm_ff_macaron(x)
 
-        attended, att_present = self.self_attn(
-            self.norm_mha(x) if self.normalize_before else x, bias, pos_emb, att_past
+        attended, att_present = self.attend(
+            self.norm_mha(x) if self.normalize_before else x, bias, pos_emb, padded, att_past
         )
         x = x + self.dropout(attended)
         if not self.normalize_before:
@@ -136,6 +136,17 @@ class ConformerEncoderLayer(nn.Module):
         if self.norm_final is not None:
             x = self.norm_final(x)
         return x, att_present, cnn_present
+
+    def attend(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor | None,
+        att_past: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Self-attention of x (B, T, D); return the past for the next chunk too."""
+        return self.self_attn(x, bias, pos_emb, att_past)
 
     def convolve(
         self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None

@@ -43,9 +43,8 @@ def attention_beam_search(
         _, state = model.decoder.forward_one_step(state, token)
     scores = torch.zeros(batch, 1, device=device)
     most = min(frames, model.decoder.max_tokens or frames)
-    limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(max=most) - len(
-        earlier
-    )
+    limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(max=most)
+    limits = limits - len(earlier)
     ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)  # an utterance without frames has no tokens
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
     for step in range(1, most - len(earlier) + 1):

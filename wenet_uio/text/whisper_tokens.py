@@ -23,10 +23,12 @@ LANGUAGES = tuple(_CODES.split())
 TEXT_TOKENS, ENGLISH_TEXT_TOKENS = 50257, 50256
 """Number of tokens before eot in multilingual models, and in models that know English only."""
 TASKS = ("transcribe", "translate")
-TIMESTAMPS = 1501
-"""Number of timestamps: 0 to 30 s."""
+LONGEST_WINDOW = 30.0
+"""Seconds that the model hears at once."""
 TIMESTAMP_STEP = 0.02
 """Seconds."""
+TIMESTAMPS = 1501
+"""Number of timestamps: 0 to 30 s."""
 NAMES = ("eot", "sot", "translate", "transcribe", "sot_prev", "no_speech", "no_timestamps", "timestamp_begin")
 """Names in tokenizer_conf.special_tokens, as in WeNet."""
 
