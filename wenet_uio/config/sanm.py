@@ -133,7 +133,7 @@ class CifPredictorConf(Section):
     """Factor of the weights."""
     noise_threshold: Probability = 0.0
     """Subtracted from the weights."""
-    tail_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.45
+    tail_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.45
     """Weight of one more frame after the last frame, so that an incomplete last token is given too."""
     residual: bool = True
     """Add the input of the convolution to its output."""
