@@ -13,6 +13,7 @@ import yaml
 from tests.convert.support.funasr_layout import CONFIG, write_funasr
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert
+from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.recogniser import load_recogniser
 
@@ -34,6 +35,7 @@ def test_the_converted_model_has_wenets_weights_and_numbers(funasr: Path, golden
     assert converted.notes == ("the model has no CTC, so it decodes in the modes of a paraformer only",)
     recogniser = load_recogniser(tmp_path / "model")
     model, wenet = recogniser.model.eval(), torch.load(golden2 / "paraformer/final.pt", weights_only=True)
+    assert isinstance(model, Paraformer)
     weights = model.state_dict()
     assert weights.keys() == wenet.keys()
     for name, weight in weights.items():
@@ -43,7 +45,7 @@ def test_the_converted_model_has_wenets_weights_and_numbers(funasr: Path, golden
     feats, lengths = golden["feats"][:1], golden["feats_lengths"][:1]
     encoder_out, counts = model.encode(feats, lengths)
     torch.testing.assert_close(encoder_out, golden["encoder_out"][:1], atol=1e-4, rtol=1e-4)
-    log_probs, _ = model.predict(encoder_out, counts)  # pyright: ignore[reportAttributeAccessIssue]
+    log_probs, _ = model.predict(encoder_out, counts)
     torch.testing.assert_close(log_probs[0], golden["decoder_log_probs"][0], atol=1e-4, rtol=1e-4)
     ((nbest,),) = decode(model, feats, lengths, ["paraformer_greedy_search"], DecodeOptions()).values()
     wanted = [token for token in golden["hyps_chunk-1"]["paraformer_greedy_search"][0]["tokens"] if token > 2]

@@ -61,6 +61,7 @@ class RunnableExport(ExportedModel):
         self.encoder = model.encoder
         self.ctc_weight, self.attention_weight = model.ctc_weight, model.attention_weight
         self.transducer_weight = self.parallel_weight = 0.0
+        self.leading_frames = 0
 
     def to(self, device: torch.device | str) -> RunnableExport:
         """Stay on the CPU.

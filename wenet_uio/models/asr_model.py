@@ -45,7 +45,8 @@ class Vocabulary:
 class ASRModel(nn.Module):
     """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020).
 
-    `transducer_weight` and `parallel_weight` are weights of losses that only subclasses have.
+    `transducer_weight`, `parallel_weight`: weights of losses that only subclasses have.
+    `leading_frames`: encoder frames before those of the speech.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ASRModel(nn.Module):
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.attention_weight
         self.transducer_weight = self.parallel_weight = 0.0
+        self.leading_frames = 0
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
         self.skips_blanks = isinstance(conf, ModelConf) and conf.apply_non_blank_embedding

@@ -7,7 +7,13 @@ from typing import Any
 
 from wenet_uio.config import Config
 from wenet_uio.config.model import DecoderConf, WhisperConf
-from wenet_uio.config.sanm import CifPredictorConf, ParaformerConf, ParaformerPredictorConf, SanmDecoderConf
+from wenet_uio.config.sanm import (
+    CifPredictorConf,
+    ParaformerConf,
+    ParaformerPredictorConf,
+    SanmDecoderConf,
+    SenseVoiceConf,
+)
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cif import CifPredictor, ParaformerPredictor
@@ -19,6 +25,7 @@ from wenet_uio.models.lora import add_lora
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.sanm_decoder import SanmDecoder
+from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.whisper import Whisper
@@ -61,6 +68,9 @@ def build_model(config: Config) -> ASRModel:
 
 def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRModel:
     """The model of an encoder and the parts that `config.model` names."""
+    if isinstance(config.model_conf, SenseVoiceConf):
+        assert isinstance(encoder, SanmEncoderWithTp), "config.parts checks the kinds"
+        return SenseVoice(encoder, vocabulary, config.model_conf, config.encoder_input_dim)
     width, heads = encoder.output_size, config.decoder_conf.attention_heads
     if width % heads:
         raise ValueError(f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads {heads}")
@@ -117,6 +127,9 @@ def _vocabulary(config: Config) -> Vocabulary:
         size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
         return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])
     special = config.tokenizer_conf.special_tokens or {}
+    if config.model == "sensevoice_small" and config.vocabulary_size:
+        ids = (special.get("<s>", 1), special.get("</s>", 2))
+        return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, *ids)
     size, symbols = config.vocabulary_size, {}
     if size is None or SOS not in special or EOS not in special:
         tokenizer = build_tokenizer(config)

@@ -12,6 +12,7 @@ import torch
 
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.paraformer import Paraformer
+from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.attention_beam import attention_beam_search
@@ -206,8 +207,13 @@ def decode(
         ValueError: before any work, for an unknown mode or for a transducer mode with another model.
     """
     _check(model, modes, options)
-    chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
-    return decode_encoded(model, model.encode(feats, feats_lengths, *chunks), Search(modes, options, scorers))
+    if isinstance(model, SenseVoice):
+        languages = options.language if isinstance(options.language, tuple) else (options.language,) * len(feats)
+        encoded = model.encode_asked(feats, feats_lengths, languages, itn=options.itn)
+    else:
+        chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
+        encoded = model.encode(feats, feats_lengths, *chunks)
+    return decode_encoded(model, encoded, Search(modes, options, scorers))
 
 
 @torch.inference_mode()
@@ -233,16 +239,19 @@ def decode_encoded(
 def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     check_modes(modes)
     _check_prompts(model, modes, options)
-    of_kinds = [
-        mode for mode in modes if mode not in MODES or (model.parallel_weight and "attention_weight" in PARTS[mode])
-    ]
+    no_attention = model.parallel_weight or model.decoder is None
+    of_kinds = [mode for mode in modes if mode not in MODES or (no_attention and "attention_weight" in PARTS[mode])]
     check_parts(model, of_kinds, options.transducer_weight)
 
 
 def _check_prompts(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     """Raise a ValueError if the options are for a whisper and the model is another, or for another mode."""
-    given = options.language or options.timestamps or options.task != DecodeOptions.task
-    if given and not isinstance(model, Whisper):
+    if isinstance(model, SenseVoice) and (options.decoding_chunk_size > 0 or options.simulate_streaming):
+        raise ValueError("decoding_chunk_size: a model sensevoice_small decodes with full context only")
+    if options.itn and not isinstance(model, SenseVoice):
+        raise ValueError("itn is an option of models sensevoice_small; this model is another")
+    given = (options.language and not isinstance(model, SenseVoice)) or options.timestamps
+    if (given or options.task != DecodeOptions.task) and not isinstance(model, Whisper):
         raise ValueError("language, task and timestamps are options of models whisper; this model is another")
     if options.timestamps and (others := [mode for mode in modes if mode != "attention"]):
         raise ValueError(f"timestamps: only the mode attention has them, found {', '.join(others)}")

@@ -51,6 +51,8 @@ def _lack(model: ASRModel, part: str) -> str:
         return "the model is no paraformer"
     if model.parallel_weight and part != "ctc_weight":
         return "the model is a paraformer, whose decoder scores all tokens at once"
+    if part == "attention_weight" and model.decoder is None:
+        return "the model has no decoder"
     return f"the model was trained with {part} 0"
 
 

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
 from wenet_uio.files import written_aside
+from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.modes import check_parts
@@ -74,7 +75,7 @@ def recognize(
         for batch in batches:
             if len(batch):
                 moved = batch.to(device)
-                asked = _with_languages(search, batch) if isinstance(model, Whisper) else search
+                asked = _with_languages(search, batch) if isinstance(model, Whisper | SenseVoice) else search
                 decoded = decode(model, moved.feats, moved.feats_lengths, *asked)
                 _add(recognition, batch.keys, decoded, tokenizer, clock)
             recognition.skipped.extend(batch.skipped)

@@ -26,6 +26,8 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
         OSError: a file cannot be read.
     """
     config = load_config(path, overrides)
+    if config.model == "sensevoice_small":
+        raise ValueError(f"{path}: model: sensevoice_small decodes and cannot be trained here")
     tokenizer = build_tokenizer(config)
     features = config.dataset_conf.feature_dim
     if config.feature_dim != features:
