@@ -45,10 +45,10 @@ def test_every_form_of_input_gives_the_same_text(recogniser):
     for array in (samples, torch.from_numpy(samples), samples / np.float32(32768), samples[:, None]):
         assert recogniser.transcribe(samples=array, sample_rate=rate).text == expected
     os.mkfifo("pipe")
-    writer = threading.Thread(target=lambda: Path("pipe").write_bytes(content))
+    writer = threading.Thread(target=lambda: Path("pipe").write_bytes(content), daemon=True)
     writer.start()
     assert recogniser.transcribe("pipe").text == expected
-    writer.join()
+    writer.join(60)
     assert recogniser.transcribe("talk.mp3").text
 
 

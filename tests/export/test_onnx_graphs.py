@@ -23,6 +23,7 @@ WAYS = [
     ("e_branchformer", OFFLINE),
     ("squeezeformer", OFFLINE),
     ("efficient", OFFLINE),
+    ("firered", OFFLINE),
     ("streaming_branchformer", Chunks(4, 2)),
     ("streaming_e_branchformer", Chunks(4, 2)),
     ("streaming_squeezeformer", Chunks(4, 2)),

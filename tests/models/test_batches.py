@@ -71,6 +71,15 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "efficientConformer",
         {**EFFICIENT, **CAUSAL, "stride_layer_idx": 1, "group_layer_idx": [0], "normalize_before": False},
     ),
+    "conformer of firered": (
+        "firered_conformer",
+        {
+            **{"pos_enc_layer_type": "rel_pos_firered", "selfattention_layer_type": "firered_rel_selfattn"},
+            **{"input_layer": "firered_conv2d4", "final_norm": False, "conv_inner_factor": 4, "linear_units": 32},
+        },
+    ),
+    "transformer of ctl_model": ("dual_transformer", {}),
+    "conformer of ctl_model": ("dual_conformer", {"cnn_module_kernel": 7}),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
 """{name: encoder, encoder_conf}: the encoders that are tested."""

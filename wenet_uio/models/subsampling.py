@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.nn.functional import pad
 
 from wenet_uio.models.embedding import PositionEncoding
 from wenet_uio.models.masks import length_mask
@@ -125,6 +126,30 @@ class Conv2dSubsampling4(Subsampling):
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
         return self.out(_spread(self.conv(x.unsqueeze(1))))
+
+
+class FireredConv2dSubsampling4(Conv2dSubsampling4):
+    """Two convolutions of stride 2 over the utterance and 6 frames of zeros after it (FireRedASR)."""
+
+    obstacle = "input_layer firered_conv2d4 pads each chunk with zeros"
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """See Subsampling.output_lengths. In WeNet a window in the padding counts too."""
+        more = 3 if self.masks_padding else 9
+        windows = torch.div(lengths + more, 4, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths == 0, 0)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        x = pad(x, (0, 0, 0, self.right_context)).unsqueeze(1)
+        return self.out(_spread(self.conv(x)))
+
+    @torch.jit.unused
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Subsampling.forward_batch. The convolutions see zeros beyond the end of an utterance."""
+        if self.masks_padding:
+            x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+        return super().forward_batch(x, lengths)
 
 
 class Conv2dSubsampling6(Subsampling):
@@ -272,6 +297,7 @@ class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
 INPUT_LAYERS: dict[str, Callable[[int, int, float, PositionEncoding], Subsampling]] = {
     "linear": LinearNoSubsampling,
     "conv2d": Conv2dSubsampling4,
+    "firered_conv2d4": FireredConv2dSubsampling4,
     "conv2d6": Conv2dSubsampling6,
     "conv2d8": Conv2dSubsampling8,
     "conv2d2": Conv2dSubsampling2,
