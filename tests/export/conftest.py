@@ -22,6 +22,7 @@ FIRERED = {
 }
 CASES = {
     "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
+    "conv1d2": ("transformer", "transformer", {"input_layer": "conv1d2"}),
     "conformer": ("conformer", "transformer", {}),
     "u2pp": ("conformer", "bitransformer", STREAMING),
     "branchformer": ("branchformer", "transformer", {**GATED, "merge_method": "learned_ave"}),

@@ -174,6 +174,15 @@ def test_the_gradient_of_a_batch_is_the_mean_of_those_of_its_utterances(model: A
         torch.testing.assert_close(found, expected, atol=1e-5 * max(1.0, expected.abs().max().item()), rtol=1e-4)
 
 
+def test_batch_norm_counts_padded_frames_in_training(make_encoder_model: Callable[..., ASRModel]) -> None:
+    model = make_encoder_model("conformer", {"num_blocks": 1}).train()
+    counted: list[int] = []
+    norm = next(part for part in model.modules() if isinstance(part, torch.nn.BatchNorm1d))
+    norm.register_forward_pre_hook(lambda _, arguments: counted.append(len(arguments[0])))
+    _, lengths = model.encoder(*padded_batch(make_features(model, [87, 47])))
+    assert (counted, lengths.tolist()) == ([2 * 21], [21, 11])
+
+
 BLOCKS = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
 DECODER = {"linear_units": 32, "attention_heads": 2, "num_blocks": 1}
 TRANSDUCER = {

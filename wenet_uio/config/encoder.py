@@ -16,7 +16,16 @@ Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
 PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos", "abs_pos_whisper"]
 SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
 InputLayer = Literal[
-    "conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed", "firered_conv2d4"
+    "conv2d",
+    "conv2d6",
+    "conv2d8",
+    "linear",
+    "conv1d2",
+    "conv2d2",
+    "stack_n_frames",
+    "dwconv2d4",
+    "embed",
+    "firered_conv2d4",
 ]
 PerBlock = Probability | tuple[Probability, ...]
 
@@ -107,8 +116,9 @@ class EncoderConf(AttentionConf, ChunkConf):
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
     input_layer: InputLayer = "conv2d"
-    """Input layer that lowers the frame rate by 4 (conv2d, firered_conv2d4), 6, 8, by 2 (conv1d2, conv2d2,
-    stack_n_frames), or not at all: linear, or embed, whose input is label ids (B, T) instead of features."""
+    """Input layer that lowers the frame rate by 4 (conv2d, dwconv2d4, firered_conv2d4), 6, 8, by 2 (conv1d2, conv2d2,
+    stack_n_frames), or not at all: linear, or embed, whose input is label ids (B, T) instead of features. WeNet itself
+    fails on dwconv2d4 in other encoders than the squeezeformer."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"
     selfattention_layer_type: SelfAttention = "rel_selfattn"
 

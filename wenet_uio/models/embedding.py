@@ -139,7 +139,10 @@ class LearnedPositionalEncoding(nn.Module):
         """
         end = offset + x.size(1)
         if end > self.pe.size(1):
-            raise ValueError(f"{end} tokens, but the decoder has {self.pe.size(1)} positions")
+            raise ValueError(
+                f"{end} tokens with the prompt, but the decoder has {self.pe.size(1)} positions: lower "
+                "dataset_conf.filter_conf.token_max_length to 440"
+            )
         positions = self.pe[:, offset:end].to(x.dtype)
         return self.dropout(x + positions), self.dropout(positions)
 

@@ -255,15 +255,12 @@ class EmbeddingNoSubsampling(Subsampling):
 
 
 class DepthwiseConv2dSubsampling4(Subsampling):
-    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022).
-
-    Unlike the other input layers, this one applies the position encoding before the projection.
-    """
+    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022)."""
 
     SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (3, 2))
 
     def __init__(
-        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding, dw_stride: bool
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding, dw_stride: bool = True
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=4, right_context=6)
         groups = output_size if dw_stride else 1
@@ -272,8 +269,20 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         width = output_size * _width_after(input_size, self.SHAPES)
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
 
+    def convolve(self, x: torch.Tensor) -> torch.Tensor:
+        """Features x (B, T, F) -> (B, T', C * F'), before the projection."""
+        return _spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        return self.input_proj(self.convolve(x))
+
+
+class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
+    """As in WeNet's squeezeformer, applies the position encoding before the projection."""
+
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. In WeNet's squeezeformer windows that end in the padding count too."""
+        """See Subsampling.output_lengths. In WeNet windows that end in the padding count too."""
         if self.masks_padding:
             return super().output_lengths(lengths, frames, padded)
         windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
@@ -281,8 +290,7 @@ class DepthwiseConv2dSubsampling4(Subsampling):
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
-        x = self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu()
-        x, positions = self.pos_enc(_spread(x), offset)
+        x, positions = self.pos_enc(self.convolve(x), offset)
         return self.input_proj(x), positions
 
 
@@ -293,6 +301,7 @@ INPUT_LAYERS: dict[str, Callable[[int, int, float, PositionEncoding], Subsamplin
     "conv2d6": Conv2dSubsampling6,
     "conv2d8": Conv2dSubsampling8,
     "conv2d2": Conv2dSubsampling2,
+    "dwconv2d4": DepthwiseConv2dSubsampling4,
     "conv1d2": Conv1dSubsampling2,
     "stack_n_frames": StackNFramesSubsampling,
     "embed": EmbeddingNoSubsampling,
