@@ -86,25 +86,26 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
     theirs = read_yaml(path / "config.yaml")
     if not isinstance(theirs, dict):
         raise ValueError(f"{path / 'config.yaml'}: expected keys with values, found {type(theirs).__name__}")
-    predictor = _check_parts(theirs)
-    weights = _read_weights(path)
-    with_ctc = "ctc.ctc_lo.weight" in weights
-    tokens = _read_tokens(path, theirs, vocabulary)
+    predictor, weights, tokens = _check_parts(theirs), _read_weights(path), _read_tokens(path, theirs, vocabulary)
     values = _values(theirs, predictor, tokens)
-    if not with_ctc:
-        values["model_conf"]["ctc_weight"] = 0.0
-    values["model_conf"]["sampler"] = "decoder.embed.0.weight" in weights
     table = {name: name for name in SAME} | OTHERS[predictor]
-    table |= (CTC if with_ctc else {}) | (EMBEDDING if values["model_conf"]["sampler"] else {})
+    values["model_conf"]["sampler"] = "decoder.embed.0.weight" in weights
+    if values["model_conf"]["sampler"]:
+        table |= EMBEDDING
+    new, notes = ["encoder.global_cmvn."], []
+    if "ctc.ctc_lo.weight" in weights:
+        table |= CTC
+    else:
+        values["model_conf"]["ctc_weight"] = 0.0
+        new.append("ctc.")
+        notes.append("the model has no CTC, so it decodes in the modes of a paraformer only")
     stacks = ("encoder.encoders0.", "encoder.encoders.", "decoder.decoders.", "decoder.decoders3.")
     layers = {stack: layers_in(weights, stack) for stack in stacks}
     files = {"units.txt": "".join(f"{token} {place}\n" for place, token in enumerate(tokens))}
     files["global_cmvn"] = json.dumps(_cmvn(path / "am.mvn"))
     seg_dict = path / "seg_dict"
     files["seg_dict"] = seg_dict.read_text(encoding="utf-8") if seg_dict.is_file() else ""
-    notes = () if with_ctc else ("the model has no CTC, so it decodes in the modes of a paraformer only",)
-    new = ("encoder.global_cmvn.", *(() if with_ctc else ("ctc.",)))
-    return Converted(values, renamed(weights, table, layers, ()), new, notes, files)
+    return Converted(values, renamed(weights, table, layers, ()), tuple(new), tuple(notes), files)
 
 
 def _check_parts(theirs: Mapping[str, Any]) -> str:
@@ -192,19 +193,24 @@ def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None)
     """The tokens in the order of their ids, with our names of those that start and end an utterance."""
     names = [vocabulary] if vocabulary else [path / "tokens.json", path / "tokens.txt"]
     file = next((each for each in names if each.is_file()), None)
-    if file is None:
-        tokens = theirs.get("token_list")
-        if not isinstance(tokens, list):
-            raise FileNotFoundError(
-                f"{path}: no tokens; expected tokens.json, tokens.txt, or token_list in config.yaml"
-            )
-    elif file.suffix == ".json":
-        tokens = json.loads(file.read_text(encoding="utf-8"))
-    else:
-        tokens = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
+    tokens: Any = _listed(file) if file else theirs.get("token_list")
+    if tokens is None:
+        raise FileNotFoundError(f"{path}: no tokens; expected tokens.json, tokens.txt, or token_list in config.yaml")
+    if not _are_names(tokens):
         raise ValueError(f"{file or 'token_list'}: expected a list of tokens")
-    return [TOKENS.get(token, token) for token in tokens]
+    return [TOKENS.get(token) or token for token in tokens]
+
+
+def _are_names(tokens: Any) -> bool:
+    return isinstance(tokens, list) and all(isinstance(token, str) and token for token in tokens)
+
+
+def _listed(file: Path) -> Any:
+    """The content of tokens.json, or the first word of each line of tokens.txt."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".json":
+        return json.loads(text)
+    return [line.split()[0] for line in text.splitlines() if line.strip()]
 
 
 def _cmvn(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ token n is the sum of its frames, each times the part of its weight that lies be
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -35,20 +35,22 @@ class Prediction(NamedTuple):
     """(B, 3 T') weights of the branch that finds times; None without this branch."""
 
 
-def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: int) -> torch.Tensor:
+def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Sum the frames of each token.
 
     Args:
         weights: (B, T), 0 or more.
         frames: (B, T, D).
-        tokens: number of tokens N.
+        tokens: 0-d, number of tokens N; a tensor, so that a trace does not make it a constant.
 
     Returns:
         (B, N, D). The last tokens of an utterance with a smaller sum of weights are incomplete or zeros.
     """
     end = weights.double().cumsum(dim=1).unsqueeze(1)
     begin = pad(end[:, :, :-1], (1, 0))
-    token = torch.arange(tokens, device=weights.device, dtype=torch.float64).view(1, -1, 1)
+    # The stub of arange lacks tensors as numbers, which traces need.
+    number: Any = tokens
+    token = torch.arange(number, device=weights.device).double().view(1, -1, 1)
     shares = (torch.minimum(end, token + 1) - torch.maximum(begin, token)).clamp(min=0)
     return torch.matmul(shares.to(frames.dtype), frames)
 
@@ -111,23 +113,32 @@ class CifPredictor(Cif):
             counts: (B,) true numbers of tokens in training; None: predict them.
         """
         valid = length_mask(lengths, frames.size(1))
-        weights, time_weights = self.weigh(frames, valid, lengths)
+        weights, time_weights = self.weigh_frames(frames, valid), self.weigh_steps(frames, valid, lengths)
         sums = weights.sum(dim=1)
         if counts is None:
-            weights, frames = pad(weights, (0, 1)), pad(frames, (0, 0, 0, 1))
-            tail = torch.full_like(sums, self.conf.tail_threshold).unsqueeze(1)
-            weights = weights.scatter_add(1, lengths.unsqueeze(1), tail)
-            counts = weights.double().sum(dim=1).floor().long()
+            embeds, counts, weights = self.find(frames, weights, lengths)
         else:
             weights = weights * (counts / sums.clamp(min=1e-9)).unsqueeze(1)
-        embeds = fire(weights, frames, max(1, int(counts.max())))
+            embeds = fire(weights, frames, counts.max().clamp(min=1))
         return Prediction(embeds, sums, counts, weights, time_weights)
 
-    def weigh(
-        self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weights of the frames, and of the time steps of the second branch if there is one."""
-        return super().forward(frames, valid), None
+    def weigh_frames(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        """Weights (B, T') of the frames; `valid` (B, T') is True within the lengths."""
+        return super().forward(frames, valid)
+
+    def weigh_steps(self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | None:
+        """Weights of the time steps of the second branch; None without this branch."""
+        return None
+
+    def find(
+        self, frames: torch.Tensor, weights: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Vectors (B, N, D) of the tokens, their numbers (B,), and weights (B, T' + 1) with that of one frame more."""
+        weights, frames = pad(weights, (0, 1)), pad(frames, (0, 0, 0, 1))
+        place = torch.arange(weights.size(1), device=weights.device).unsqueeze(0)
+        weights = weights + self.conf.tail_threshold * (place == lengths.unsqueeze(1))
+        counts = weights.double().sum(dim=1).floor().long()
+        return fire(weights, frames, counts.max().clamp(min=1)), counts, weights
 
 
 class ParaformerPredictor(CifPredictor):
@@ -143,13 +154,11 @@ class ParaformerPredictor(CifPredictor):
         self.tp_blstm = nn.LSTM(dim, dim, batch_first=True, bidirectional=True)
         self.tp_output = nn.Linear(2 * dim, 1)
 
-    def weigh(
-        self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See CifPredictor.weigh."""
-        return self.predictor(frames, valid), self._weigh_steps(frames, valid, lengths)
+    def weigh_frames(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        """See CifPredictor.weigh_frames."""
+        return self.predictor(frames, valid)
 
-    def _weigh_steps(self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def weigh_steps(self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Weights (B, 3 T') of the time steps."""
         steps = self.tp_upsample_cnn(frames.transpose(1, 2)).transpose(1, 2)
         if self.masks_padding:

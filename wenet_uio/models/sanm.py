@@ -37,7 +37,7 @@ def low_frame_rate(feats: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Te
     places = (first.unsqueeze(1) + torch.arange(STACKED, device=feats.device)).flatten().unsqueeze(0)
     places = torch.minimum(places, (lengths.unsqueeze(1) - 1)).clamp(min=0)
     stacked = feats.gather(1, places.unsqueeze(2).expand(-1, -1, feats.size(2)))
-    frames = stacked.reshape(feats.size(0), len(first), STACKED * feats.size(2))
+    frames = stacked.reshape(feats.size(0), first.size(0), STACKED * feats.size(2))
     return frames, low_frame_lengths(lengths)
 
 

@@ -154,22 +154,6 @@ def _feed_forward(conf: ConformerEncoderConf) -> _FeedForward:
     return _FeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
 
 
-class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
-    """As in WeNet's squeezeformer, applies the position encoding before the projection."""
-
-    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. In WeNet windows that end in the padding count too."""
-        if self.masks_padding:
-            return super().output_lengths(lengths, frames, padded)
-        windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
-        return windows.masked_fill(lengths <= self.right_context, 0)
-
-    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
-        x, positions = self.pos_enc(self.convolve(x), offset)
-        return self.input_proj(x), positions
-
-
 class SqueezeformerEncoder(Encoder):
     """Squeezeformer (Kim et al. 2022, https://arxiv.org/abs/2206.00888)."""
 

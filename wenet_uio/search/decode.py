@@ -238,21 +238,30 @@ def decode_encoded(
 
 def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     check_modes(modes)
-    _check_prompts(model, modes, options)
+    if isinstance(model, SenseVoice):
+        _check_queries(options)
+    else:
+        _check_prompts(model, modes, options)
     no_attention = model.parallel_weight or model.decoder is None
     of_kinds = [mode for mode in modes if mode not in MODES or (no_attention and "attention_weight" in PARTS[mode])]
     check_parts(model, of_kinds, options.transducer_weight)
 
 
+def _check_queries(options: DecodeOptions) -> None:
+    """Raise a ValueError if a SenseVoice does not have the options."""
+    if options.decoding_chunk_size > 0 or options.simulate_streaming:
+        raise ValueError("decoding_chunk_size: a model sensevoice_small decodes with full context only")
+    if options.timestamps or options.task != DecodeOptions.task:
+        raise ValueError("task and timestamps are options of models whisper; this model is another")
+
+
 def _check_prompts(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     """Raise a ValueError if the options are for a whisper and the model is another, or for another mode."""
-    if isinstance(model, SenseVoice) and (options.decoding_chunk_size > 0 or options.simulate_streaming):
-        raise ValueError("decoding_chunk_size: a model sensevoice_small decodes with full context only")
-    if options.itn and not isinstance(model, SenseVoice):
-        raise ValueError("itn is an option of models sensevoice_small; this model is another")
-    given = (options.language and not isinstance(model, SenseVoice)) or options.timestamps
-    if (given or options.task != DecodeOptions.task) and not isinstance(model, Whisper):
+    given = options.language or options.timestamps or options.task != DecodeOptions.task
+    if given and not isinstance(model, Whisper):
         raise ValueError("language, task and timestamps are options of models whisper; this model is another")
+    if options.itn:
+        raise ValueError("itn is an option of models sensevoice_small; this model is another")
     if options.timestamps and (others := [mode for mode in modes if mode != "attention"]):
         raise ValueError(f"timestamps: only the mode attention has them, found {', '.join(others)}")
 
