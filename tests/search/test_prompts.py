@@ -76,6 +76,12 @@ def test_an_utterance_alone_has_the_hypotheses_that_it_has_in_a_batch(model: Whi
     modes = ["attention"] if timestamps else list(MODES)
     options = DecodeOptions(beam_size=3, timestamps=timestamps)
     together = decode(model, feats, lengths, modes, options)
+    with torch.no_grad():
+        frames, frame_lengths = model.encode(feats, lengths)
+        for row, length in enumerate(lengths.tolist()):
+            alone, (count,) = model.encode(feats[row : row + 1, :length], lengths[row : row + 1])
+            assert count == frame_lengths[row]
+            torch.testing.assert_close(alone[0], frames[row, :count], atol=1e-5, rtol=1e-5)
     for row, length in enumerate(lengths.tolist()):
         alone = decode(model, feats[row : row + 1, :length], lengths[row : row + 1], modes, options)
         for mode in modes:
