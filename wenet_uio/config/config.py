@@ -15,8 +15,10 @@ from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
+    DualConformerEncoderConf,
     EBranchformerEncoderConf,
     EncoderConf,
+    FireredConformerEncoderConf,
     TransformerEncoderConf,
 )
 from wenet_uio.config.mixture import MixtureConf
@@ -25,6 +27,7 @@ from wenet_uio.config.model import (
     BiTransformerDecoderConf,
     CmvnConf,
     CtcConf,
+    CtlConf,
     DecoderConf,
     ModelConf,
     WhisperConf,
@@ -56,12 +59,17 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
     "efficientConformer": EfficientConformerEncoderConf,
+    "firered_conformer": FireredConformerEncoderConf,
+    "dual_transformer": TransformerEncoderConf,
+    "dual_conformer": DualConformerEncoderConf,
 }
 MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
     "whisper": WhisperConf,
+    "ctl_model": CtlConf,
+    "firered": WhisperConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from wenet_uio.config import Config
-from wenet_uio.config.model import WhisperConf
+from wenet_uio.config.model import CtlConf, WhisperConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
+from wenet_uio.models.contrastive import CtlModel
 from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
 from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
+from wenet_uio.models.firered import FireredConformerEncoder
 from wenet_uio.models.lora import add_lora
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
@@ -28,6 +30,9 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "e_branchformer": EBranchformerEncoder,
     "squeezeformer": SqueezeformerEncoder,
     "efficientConformer": EfficientConformerEncoder,
+    "firered_conformer": FireredConformerEncoder,
+    "dual_transformer": TransformerEncoder,
+    "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 
@@ -50,6 +55,8 @@ def build_model(config: Config) -> ASRModel:
         model = Transducer(encoder, decoder, vocabulary, sections)
     elif config.model == "whisper":
         model = _whisper(config, encoder, decoder, vocabulary)
+    elif isinstance(config.model_conf, CtlConf):
+        model = CtlModel(encoder, decoder, vocabulary, config.model_conf)
     else:
         model = ASRModel(encoder, decoder, vocabulary, config.model_conf)
     model.text_weight = config.text_weight
