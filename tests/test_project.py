@@ -62,6 +62,8 @@ def test_the_requirements_files_of_the_package_exist():
         "ray",
         "audio",
         "onnx",
+        "whisper",
+        "huggingface",
         "parquet",
         "vad",
     ]

@@ -203,6 +203,28 @@ def test_every_format_of_shards_gives_the_same_batches_from_a_server(form, lines
         assert torch.equal(ours.feats, theirs.feats)
 
 
+def test_a_manifest_of_nemo_on_a_server_names_audio_relative_to_itself(lines, tmp_path, serve):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for line in lines[:5]:
+        (folder / Path(line.wav).name).write_bytes(Path(line.wav).read_bytes())
+    entries = [{"audio_filepath": Path(line.wav).name, "text": line.text} for line in lines[:5]]
+    (folder / "dev.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    url = serve(folder)
+    (found,) = lists_of(SourceConf(type="nemo", manifest_filepath=f"{url}/dev.json"))
+    corpus = open_list(*found)
+    assert corpus.bad == []
+    assert corpus.is_remote
+    (local,) = lists_of(SourceConf(type="nemo", manifest_filepath=str(folder / "dev.json")))
+    assert corpus.digest == open_list(*local).digest
+    (folder / "dev.json").write_text(json.dumps(entries[0]) + "\n{broken\n")
+    os.utime(folder / "dev.json", (1, 1))
+    (found,) = lists_of(SourceConf(type="nemo", manifest_filepath=f"{url}/dev.json?x=1"))
+    corpus = open_list(*found)
+    assert corpus.num_samples == 1
+    assert len(corpus.bad) == 1
+
+
 def test_a_tarred_set_of_nemo_on_a_server_is_a_source(lines, reference, tmp_path, serve):
     folder = tmp_path / "set"
     folder.mkdir()

@@ -198,7 +198,7 @@ def test_sources_inherit_the_keys_of_their_group(write, tmp_path):
         ("text", "expected a list of sources"),
         ([{"type": "txt", "data_list": "a"}], "a source of type txt needs paths"),
         ([{"type": "raw", "data_list": "a", "paths": "b"}], "a source of type raw has no paths"),
-        ([{"type": "txt_pair", "source_path": "a"}], "unknown key; did you mean 'source_paths'"),
+        ([{"type": "txt_pair", "sources_path": "a"}], "unknown key; did you mean 'source_paths'"),
         (
             {"sources": [{"type": "raw", "data_list": "a", "weight": 1}], "per_batch": "round_robin"},
             "leave the w",

@@ -11,11 +11,14 @@ from pydantic import Field, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
+    DualConformerEncoderConf,
     EBranchformerEncoderConf,
     EncoderConf,
+    FireredConformerEncoderConf,
     TransformerEncoderConf,
 )
 from wenet_uio.config.mixture import MixtureConf
@@ -24,11 +27,14 @@ from wenet_uio.config.model import (
     BiTransformerDecoderConf,
     CmvnConf,
     CtcConf,
+    CtlConf,
     DecoderConf,
     ModelConf,
+    WhisperConf,
 )
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
+from wenet_uio.config.nemo import from_nemo, renamed
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
@@ -45,17 +51,25 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-ENCODER_CONFS: dict[str, type[EncoderConf] | type[SqueezeformerEncoderConf]] = {
+AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf
+ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
     "conformer": ConformerEncoderConf,
     "branchformer": BranchformerEncoderConf,
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
+    "efficientConformer": EfficientConformerEncoderConf,
+    "firered_conformer": FireredConformerEncoderConf,
+    "dual_transformer": TransformerEncoderConf,
+    "dual_conformer": DualConformerEncoderConf,
 }
-MODEL_CONFS: dict[str, type[ModelConf] | type[TransducerConf]] = {
+MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
+    "whisper": WhisperConf,
+    "ctl_model": CtlConf,
+    "firered": WhisperConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,
@@ -72,7 +86,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe"),
+    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece"),
     "dataset": ("asr",),
 }
 
@@ -85,7 +99,7 @@ class Config(TrainKeys):
     """
 
     encoder: str = "conformer"
-    encoder_conf: EncoderConf | SqueezeformerEncoderConf = ConformerEncoderConf()
+    encoder_conf: AnyEncoderConf = ConformerEncoderConf()
     decoder: str = "bitransformer"
     decoder_conf: DecoderConf = BiTransformerDecoderConf()
     ctc: str = "ctc"
@@ -102,7 +116,7 @@ class Config(TrainKeys):
     joint_conf: JointConf | None = None
     """Transducer only."""
     model: str = "asr_model"
-    model_conf: ModelConf | TransducerConf = ModelConf()
+    model_conf: WhisperConf | TransducerConf = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"
@@ -112,6 +126,10 @@ class Config(TrainKeys):
     text_weight: float = Field(default=1.0, ge=0)
     """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes every key of that
     section to its model."""
+    mask_padding: bool = True
+    """Compute for an utterance in a padded batch what is computed for the utterance alone. False: as in WeNet, padding
+    changes the last frames of some encoders, and attention search continues to the length of the longest utterance.
+    Tests compare with WeNet's numbers by false."""
     input_dim: int | None = None
     """Number of features of a frame; default: `dataset_conf.feature_dim`."""
     output_dim: int | None = None
@@ -151,6 +169,7 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: one message that names every unknown key, wrong type and impossible value.
     """
+    values = from_nemo(values, where)
     refuse_other_parts(values, where, KNOWN_NAMES)
     values = _with_transducer_names(from_wenet(values, where), where)
     fields: dict[str, Any] = {}
@@ -230,7 +249,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
         dotted, equals, text = override.strip().partition(" ")
     if not equals:
         raise ConfigError(f"--override_config {override}: expected key.subkey=value")
-    *parents, last = dotted.strip().split(".")
+    *parents, last = renamed(dotted.strip()).split(".")
     for parent in parents:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -36,6 +37,15 @@ class FilterConf(Section):
     """Tokens per second."""
     max_tps: Annotated[float, Field(gt=0)] | None = None
     """Tokens per second."""
+    min_tpt: float = Field(default=0.0, ge=0)
+    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is read."""
+    max_tpt: Annotated[float, Field(gt=0)] | None = None
+    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is read."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """All fields, of the newer ones only those with a value: states of earlier versions have a digest of them."""
+        newer = {"min_tpt": 0.0, "max_tpt": None}
+        yield from ((name, value) for name, value in super().__repr_args__() if newer.get(name or "", ...) != value)
 
     @model_validator(mode="after")
     def _bounds_leave_room(self) -> FilterConf:
@@ -181,6 +191,13 @@ class OperatorConf(Section):
     """True: the operator also runs in validation, decoding and CMVN statistics."""
 
 
+class LanguageConf(Section):
+    """Languages of a corpus whose utterances have no field `lang`; used by whisper."""
+
+    limited_langs: Annotated[tuple[str, ...], Field(min_length=1)]
+    """One language, or zh and en: the text tells which."""
+
+
 class DatasetConf(Section):
     """From data list to batch; a step that is switched off is absent from the chain."""
 
@@ -203,6 +220,7 @@ class DatasetConf(Section):
     spec_sub_conf: SpecSubConf = SpecSubConf()
     spec_trim: bool = False
     spec_trim_conf: SpecTrimConf = SpecTrimConf()
+    language_conf: LanguageConf = LanguageConf(limited_langs=("zh", "en"))
     shuffle: bool = True
     """False: all epochs have the same order."""
     shuffle_conf: ShuffleConf = ShuffleConf()

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
+from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.yaml_file import read_yaml
 
 Weight = Annotated[float, Field(gt=0)]
@@ -16,7 +17,7 @@ Paths = str | tuple[str, ...]
 """One pattern of paths or several; a pattern may hold ranges and globs."""
 Buckets = Paths | tuple[tuple[str, ...], ...]
 """Also NeMo's list of lists of paths. A weight beside a path is refused; write a source with its own weight instead."""
-PerBatch = bool | Literal["weighted", "round_robin"]
+PerBatch = bool | Literal["weighted", "round_robin", "zip"]
 
 KEYS = {
     "raw": ("data_list",),
@@ -42,6 +43,12 @@ IGNORED = frozenset(
 """Keys of NeMo that say in which order its loader reads a source. They are ignored, because the plan decides the order.
 Entries without audio and audio without an entry are listed and never stop a run, for any value of
 skip_missing_manifest_entries."""
+NEMO_NAMES = {
+    "tarred_audio_filepath": "tarred_audio_filepaths",
+    "source_path": "source_paths",
+    "target_path": "target_paths",
+}
+"""Other names that NeMo's documents use for keys."""
 INHERITED = ("text_field", "audio_field", "key_ends")
 """Keys that a group passes on to its sources."""
 
@@ -77,9 +84,12 @@ class SourceConf(Section):
     paths: Paths | None = None
     source_paths: Paths | None = None
     target_paths: Paths | None = None
+    questions_path: Paths | None = None
+    """txt_pair: text files of questions, one a line. Each pair gets one of them as its field `question`."""
     language: str | None = None
     source_language: str | None = None
     target_language: str | None = None
+    questions_language: str | None = None
     """Languages are set on every sample, like tags."""
     text_field: str | None = None
     """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
@@ -94,6 +104,9 @@ class SourceConf(Section):
     shares are proportional to the number of utterances."""
     repeat: Annotated[int, Field(gt=0)] = 1
     """Number of times that a source without a weight is read in one epoch."""
+    batch_conf: BatchConf | None = None
+    """Batches of a source or group of the highest level, instead of `dataset_conf.batch_conf`. The mixture needs
+    `per_batch`, because every batch then holds samples of one entry only."""
     tags: dict[str, Any] = Field(default_factory=dict)
     """Fields set on every sample; the tags of an outer group override those of an inner source."""
 
@@ -106,7 +119,11 @@ class SourceConf(Section):
         if not isinstance(values, dict):
             return values
         values = {name: value for name, value in values.items() if name not in IGNORED}
-        if values.get("type") == "nemo" and "data_list" in values:
+        for name in NEMO_NAMES.keys() & values.keys():
+            if NEMO_NAMES[name] in values:
+                raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
+            values[NEMO_NAMES[name]] = values.pop(name)
+        if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")
         return values
 
@@ -119,6 +136,8 @@ class SourceConf(Section):
             raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
         if isinstance(self.input_cfg, tuple):
             _check_weights(self.input_cfg)
+            if any(source.batch_conf for source in self.input_cfg):
+                raise ValueError("batch_conf belongs to the group, not to the sources in it")
         if self.weight is not None and self.repeat != 1:
             raise ValueError("weight and repeat exclude one another")
         return self
@@ -160,7 +179,7 @@ class SourceConf(Section):
     @property
     def own_tags(self) -> dict[str, Any]:
         """`tags`, and the languages as tags."""
-        names = ("language", "source_language", "target_language")
+        names = ("language", "source_language", "target_language", "questions_language")
         return {**{name: getattr(self, name) for name in names if getattr(self, name) is not None}, **self.tags}
 
 
@@ -175,7 +194,8 @@ class MixtureConf(Section):
     per_batch: PerBatch = False
     """False: a batch may mix sources. With any other value a batch holds samples of one source only. True: weights are
     shares of utterances. weighted: weights are shares of batches. round_robin: all sources have equally many batches,
-    and take turns."""
+    and take turns. zip: every step has one batch of every entry of `sources` on every rank; its batches run one after
+    the other, as the pieces of one step."""
 
     @model_validator(mode="before")
     @classmethod
@@ -191,9 +211,22 @@ class MixtureConf(Section):
     @model_validator(mode="after")
     def _weighted_alike(self) -> MixtureConf:
         _check_weights(self.sources)
-        if self.per_batch == "round_robin" and any(source.weight is not None for source in self.sources):
-            raise ValueError("per_batch round_robin gives every source as many batches: leave the weights out")
+        if self.per_batch in ("round_robin", "zip") and any(source.weight is not None for source in self.sources):
+            raise ValueError(f"per_batch {self.per_batch} gives every source as many batches: leave the weights out")
+        if not self.per_batch and any(source.batch_conf for source in self.sources):
+            raise ValueError("batch_conf of a source needs per_batch: true, weighted, round_robin or zip")
         return self
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether the sources of one group share batches: in `zip`, and if an entry has a `batch_conf`."""
+        return self.per_batch == "zip" or any(source.batch_conf for source in self.sources)
+
+    def batch_confs(self, default: BatchConf) -> tuple[BatchConf, ...]:
+        """`batch_conf` of each entry; empty if all have the default."""
+        if not any(source.batch_conf for source in self.sources):
+            return ()
+        return tuple(source.batch_conf or default for source in self.sources)
 
 
 def _check_weights(sources: tuple[SourceConf, ...]) -> None:

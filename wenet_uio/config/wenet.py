@@ -21,7 +21,7 @@ OWN = "wenet_uio"
 """Top-level key for the keys of sections that WeNet does not know; WeNet ignores it."""
 _MODULES = ("layer_norm_type", "n_kv_head", "head_dim", "mlp_type", "mlp_bias", "n_expert", "n_expert_activated")
 OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("dataset_conf", "filter_conf"): ("min_duration", "max_duration", "min_tps", "max_tps"),
+    ("dataset_conf", "filter_conf"): ("min_duration", "max_duration", "min_tps", "max_tps", "min_tpt", "max_tpt"),
     ("dataset_conf", "fbank_conf"): (
         "low_freq",
         "high_freq",
@@ -60,16 +60,12 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
     ("syncbn",),
     ("dataset_conf", "syncbn"),
     ("dataset_conf", "split_with_space"),
-    ("dataset_conf", "language_conf"),
     ("dataset_conf", "speaker_conf"),
     ("tokenizer_conf", "connect_symbol"),
 )
 """Keys of WeNet's files that change nothing here."""
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
     "model": (
-        "ctl_model",
-        "whisper",
-        "firered",
         "k2_model",
         "paraformer",
         "sensevoice_small",
@@ -78,16 +74,12 @@ OTHER_PARTS: dict[str, tuple[str, ...]] = {
         "wav2vec_model",
     ),
     "encoder": (
-        "efficientConformer",
-        "dual_transformer",
-        "dual_conformer",
         "sanm_encoder",
         "sanm_encoder_with_tp",
-        "firered_conformer",
     ),
     "decoder": ("sanm_decoder",),
     "predictor": ("cif_predictor", "paraformer_predictor"),
-    "tokenizer": ("whisper", "paraformer", "sentencepiece"),
+    "tokenizer": ("paraformer",),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {
@@ -140,9 +132,11 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
         _renew_dataset(values)
     _move_cmvn(values)
     _move_split_with_space(values)
+    if values.get("model") == "firered":
+        _rename_labels(values, {"sos": "<sos>", "eos": "<eos>"})
     dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
     if dropped:
-        _warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
+        warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
     return values
 
 
@@ -166,6 +160,8 @@ def to_wenet(config: Config) -> dict[str, Any]:
             own.setdefault(path[0], {})[path[1]] = kept
     if config.model == "asrmodel":
         values["model"] = "asr_model"
+    if config.model == "firered":
+        _rename_labels(values, {"<sos>": "sos", "<eos>": "eos"})
     return values | ({OWN: own} if own else {})
 
 
@@ -201,7 +197,7 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 @cache
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Log a message; commands read a yaml more than once."""
     log.warning("%s", message)
 
@@ -262,6 +258,13 @@ def _move_split_with_space(values: dict[str, Any]) -> None:
     dataset = values.get("dataset_conf")
     if isinstance(dataset, dict) and "split_with_space" in dataset and values.get("tokenizer_conf") is None:
         values["tokenizer_conf"] = {"split_with_space": dataset.pop("split_with_space")}
+
+
+def _rename_labels(values: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Rename special tokens, in place: WeNet's firered calls two of them otherwise."""
+    conf = _section(values, "tokenizer_conf")
+    if isinstance(conf.get("special_tokens"), dict):
+        conf["special_tokens"] = {names.get(label, label): number for label, number in conf["special_tokens"].items()}
 
 
 def _drop(values: dict[str, Any], path: tuple[str, ...]) -> bool:

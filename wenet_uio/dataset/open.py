@@ -18,7 +18,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.sources import expanded, lists_of
-from wenet_uio.dataset.corpus.text_corpus import TextCorpus
+from wenet_uio.dataset.corpus.text_corpus import TextCorpus, questions_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
@@ -53,12 +53,13 @@ def open_for(
     Raises:
         ListError, ConfigError: the data cannot be used.
     """
-    conf = config.dataset_conf
-    counting = training and needs_token_counts(conf)
+    conf, data = config.dataset_conf, _parsed(data)
+    by_entry = data.batch_confs(conf.batch_conf) if isinstance(data, MixtureConf) else ()
+    counting = training and needs_token_counts(conf, by_entry)
     if counting and tokenizer is None:
         tokenizer = build_tokenizer(config)
     exact = tokenizer.exact_length if tokenizer is not None else makes_one_token_a_character(config)
-    measure = measure_of(conf, training=training, text_length_is_tokens=counting or exact)
+    measure = measure_of(conf, training=training, text_length_is_tokens=counting or exact, by_entry=by_entry)
     return open_corpus(data, data_type, measure, tokenizer if counting else None), measure
 
 
@@ -100,12 +101,21 @@ def open_corpus(
         return _counted(open_list(data, data_type), tokenizer)
     name, conf = (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
     leaves = _leaves(conf.sources, {}, tokenizer)
-    if measure is not None:
-        _check_text_policy(name, leaves, measure)
-    shares = _shares(leaves, conf, measure)
-    sources = [Source(leaf.corpus, share, leaf.tags) for leaf, share in zip(leaves, shares, strict=True)]
+    measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
+    for leaf, own in zip(leaves, measures, strict=True):
+        _check_text_policy(name, leaf, own)
+    shares = _shares(leaves, conf, measures)
+    sources = [
+        Source(leaf.corpus, share, leaf.tags, leaf.entry if conf.has_entries else None)
+        for leaf, share in zip(leaves, shares, strict=True)
+    ]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
     return Mixture(name, sources, per_pass, conf.per_batch)
+
+
+def _parsed(data: str | MixtureConf) -> str | MixtureConf:
+    """The sources, if `data` is the path of a file of sources; else `data`."""
+    return load_mixture(data) if isinstance(data, str) and Path(data).suffix in MIXTURE_SUFFIXES else data
 
 
 def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None) -> Corpus:
@@ -122,11 +132,16 @@ class _Leaf:
     share: float
     """Share of the utterances of its level."""
     tags: dict[str, Any]
+    entry: int = 0
+    """Number of the source or group of the highest level that the corpus belongs to."""
 
 
 def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: AnyTokenizer | None) -> list[_Leaf]:
     """The corpora of the sources of one level and of all levels below; their shares sum to one."""
-    levels = [_leaves_of(conf, {**conf.own_tags, **tags}, tokenizer) for conf in confs]
+    levels = [
+        [replace(leaf, entry=number) for leaf in _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer)]
+        for number, conf in enumerate(confs)
+    ]
     weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
     return [
         replace(leaf, share=leaf.share * weight / sum(weights))
@@ -146,28 +161,50 @@ def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer |
     return [replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves]
 
 
-def _shares(leaves: Sequence[_Leaf], conf: MixtureConf, measure: Measure | None) -> list[float]:
-    """Share of the utterances of a pass of each corpus; they sum to one."""
+def _shares(leaves: Sequence[_Leaf], conf: MixtureConf, measures: Sequence[Measure | None]) -> list[float]:
+    """Share of the utterances of a pass of each corpus; they sum to one.
+
+    Args:
+        leaves: the corpora.
+        conf: the mixture.
+        measures: cost of the samples of each corpus; None: shares are of utterances.
+    """
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
-    if conf.per_batch == "round_robin":
-        shares = np.ones(len(leaves))
-    if measure is not None and conf.per_batch in ("weighted", "round_robin"):
-        # The shares are of batches. The cheaper the utterances of a source are, the more of them fill a batch.
-        costs = [measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples for leaf in leaves]
-        for leaf in (leaf for leaf, cost in zip(leaves, costs, strict=True) if not cost):
-            raise ListError(
-                f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its share of the batches "
-                f"(per_batch: {conf.per_batch}); widen the filters or remove the source"
-            )
-        shares = shares / costs
+    # The sources of an entry share its batches in proportion to their utterances.
+    entries = np.asarray([leaf.entry for leaf in leaves]) if conf.has_entries else np.arange(len(leaves))
+    of_entry = np.bincount(entries, shares)
+    if conf.per_batch in ("round_robin", "zip"):
+        shares = shares / of_entry[entries]
+        of_entry = np.bincount(entries, shares)
+    if conf.per_batch in ("weighted", "round_robin", "zip") and None not in measures:
+        # The shares are of batches. The cheaper the utterances of an entry are, the more of them fill a batch.
+        costs = _mean_costs(leaves, measures, str(conf.per_batch))
+        shares = shares / (np.bincount(entries, shares * costs) / of_entry)[entries]
     return list(shares / shares.sum())
 
 
-def _check_text_policy(name: str, leaves: Sequence[_Leaf], measure: Measure) -> None:
-    """Raises: ListError: there is text without audio, and the batch policy does not say how to batch text."""
-    for leaf in leaves:
-        if leaf.corpus.has_text_only and not isinstance(measure.policy, TextPolicy):
-            raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
+def _mean_costs(leaves: Sequence[_Leaf], measures: Sequence[Measure | None], per_batch: str) -> np.ndarray:
+    """Mean cost of an utterance of each corpus, as a share of a batch.
+
+    Raises:
+        ListError: the filters leave no utterance of a corpus.
+    """
+    costs = np.empty(len(leaves))
+    for number, (leaf, measure) in enumerate(zip(leaves, measures, strict=True)):
+        assert measure is not None
+        costs[number] = measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples
+        if not costs[number]:
+            raise ListError(
+                f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its share of the batches "
+                f"(per_batch: {per_batch}); widen the filters or remove the source"
+            )
+    return costs
+
+
+def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
+    """Raises: ListError: a corpus is text without audio, and the batch policy does not say how to batch text."""
+    if measure is not None and leaf.corpus.has_text_only and not isinstance(measure.policy, TextPolicy):
+        raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
 
 
 def open_source(conf: SourceConf) -> list[Corpus]:
@@ -182,5 +219,6 @@ def open_source(conf: SourceConf) -> list[Corpus]:
         targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
         if len(targets) != len(sources):
             raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
-        return [TextCorpus(target, source) for target, source in zip(targets, sources, strict=True)]
+        questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
+        return [TextCorpus(target, source, questions) for target, source in zip(targets, sources, strict=True)]
     return [open_list(*found) for found in lists_of(conf)]

@@ -6,16 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from wenet_uio.config import Config
+from wenet_uio.config.model import CtlConf, WhisperConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
-from wenet_uio.models.decoder import DECODERS
+from wenet_uio.models.contrastive import CtlModel
+from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
+from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
+from wenet_uio.models.firered import FireredConformerEncoder
 from wenet_uio.models.lora import add_lora
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
+from wenet_uio.models.whisper import Whisper
 from wenet_uio.text.symbols import EOS, SOS
 from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
+from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens
 
 ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "transformer": TransformerEncoder,
@@ -23,6 +29,10 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "branchformer": BranchformerEncoder,
     "e_branchformer": EBranchformerEncoder,
     "squeezeformer": SqueezeformerEncoder,
+    "efficientConformer": EfficientConformerEncoder,
+    "firered_conformer": FireredConformerEncoder,
+    "dual_transformer": TransformerEncoder,
+    "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 
@@ -41,11 +51,19 @@ def build_model(config: Config) -> ASRModel:
     encoder = ENCODERS[config.encoder](config.feature_dim, config.encoder_conf, _cmvn(config))
     decoder = DECODERS[config.decoder](vocabulary.size, width, config.decoder_conf)
     sections = config.transducer
-    if sections is None:
-        model = ASRModel(encoder, decoder, vocabulary, config.model_conf)
-    else:
+    if sections is not None:
         model = Transducer(encoder, decoder, vocabulary, sections)
+    elif config.model == "whisper":
+        model = _whisper(config, encoder, decoder, vocabulary)
+    elif isinstance(config.model_conf, CtlConf):
+        model = CtlModel(encoder, decoder, vocabulary, config.model_conf)
+    else:
+        model = ASRModel(encoder, decoder, vocabulary, config.model_conf)
     model.text_weight = config.text_weight
+    if not config.mask_padding:
+        for part in encoder.modules():
+            if "masks_padding" in vars(part):
+                vars(part)["masks_padding"] = False
     if config.use_lora:
         add_lora(model, config.lora_conf)
     return model
@@ -60,8 +78,21 @@ def _cmvn(config: Config) -> GlobalCMVN | None:
     return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.feature_dim)
 
 
+def _whisper(config: Config, encoder: Encoder, decoder: Decoder, vocabulary: Vocabulary) -> Whisper:
+    assert isinstance(config.model_conf, WhisperConf)
+    if not isinstance(decoder, TransformerDecoder):
+        raise ValueError(f"model whisper needs decoder transformer, found {config.decoder}")
+    tokens = WhisperTokens.of(config.tokenizer_conf)
+    languages = config.dataset_conf.language_conf.limited_langs
+    return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages)
+
+
 def _vocabulary(config: Config) -> Vocabulary:
     """Size and labels from the config; what is missing there from the units file."""
+    if config.model == "whisper":
+        ids = WhisperTokens.of(config.tokenizer_conf).ids
+        size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
+        return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])
     special = config.tokenizer_conf.special_tokens or {}
     size, symbols = config.vocabulary_size, {}
     if size is None or SOS not in special or EOS not in special:

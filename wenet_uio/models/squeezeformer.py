@@ -14,12 +14,13 @@ from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention, ShiftedRelPositionMultiHeadedAttention
+from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.embedding import RelPositionalEncoding
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder, frames_to_forget
+from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
 from wenet_uio.models.masks import additive
-from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
+from wenet_uio.models.subsampling import SqueezeformerSubsampling
 
 KERNELS = {"conv1d": 5, "stream": 1}
 """{time_reduction_layer_type: kernel of the convolution that halves the rate, in frames}."""
@@ -109,7 +110,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         """See the docstring of encoder_layer.py."""
         before = self.normalize_before
         scaled = self.self_attn.scale(self.layer_norm1(x) if before else x)
-        attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past)
+        attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past, padded)
         x = x + self.dropout(attended)
         if not before:
             x = self.layer_norm1(x)
@@ -143,7 +144,7 @@ class SqueezeformerEncoder(Encoder):
     def __init__(self, input_size: int, conf: SqueezeformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         dim, blocks = conf.encoder_dim, conf.blocks
         pos_enc = RelPositionalEncoding(dim, POSITIONAL_DROPOUT_RATE)
-        embed = DepthwiseConv2dSubsampling4(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
+        embed = SqueezeformerSubsampling(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
         layers: list[nn.Module] = [SqueezeformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(embed, blocks, layers, global_cmvn)
         self.after_norm = nn.Identity()

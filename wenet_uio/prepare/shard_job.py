@@ -81,19 +81,27 @@ def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
     if receipt := receipt_of_earlier_run(job):
         return receipt, False
     receipt = _pack(job, _fingerprint(job))
-    with written_aside(_receipt_path(job), "w") as file:
-        json.dump(asdict(receipt), file, ensure_ascii=False)
+    write_receipt(_receipt_path(job), receipt)
     return receipt, True
 
 
 def receipt_of_earlier_run(job: ShardJob) -> Receipt | None:
     """The receipt of an earlier run that did the same job, if its shards still exist."""
-    path = _receipt_path(job)
-    if not path.is_file():
+    receipt = read_receipt(_receipt_path(job))
+    if receipt is None or receipt.fingerprint != _fingerprint(job):
         return None
-    receipt = Receipt(**json.loads(path.read_text(encoding="utf-8")))
-    is_same = receipt.fingerprint == _fingerprint(job)
-    return receipt if is_same and all(_is_there(job.folder, shard) for shard in receipt.shards) else None
+    return receipt if all(_is_there(job.folder, shard) for shard in receipt.shards) else None
+
+
+def read_receipt(path: Path) -> Receipt | None:
+    """The receipt of an earlier run; None if there is none."""
+    return Receipt(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def write_receipt(path: Path, receipt: Receipt) -> None:
+    """Write a receipt aside and rename it."""
+    with written_aside(path, "w") as file:
+        json.dump(asdict(receipt), file, ensure_ascii=False)
 
 
 def _receipt_path(job: ShardJob) -> Path:
@@ -151,12 +159,8 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
             try:
                 yield encode_sample(utterance, job.storing)
             except (AudioError, OSError) as error:
-                if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
-                    raise
-                reason = getattr(error, "strerror", None) or str(error)
-                named = reason.startswith(utterance.wav)
-                bad.append((utterance.key, shown(reason if named else f"{utterance.wav}: {reason}")))
-                may_be_temporary |= isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+                bad.append((utterance.key, why_bad(utterance, error)))
+                may_be_temporary |= is_temporary(error)
 
     rest = samples()
     following = next(rest, None)
@@ -183,14 +187,36 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
     return Receipt(None if may_be_temporary else fingerprint, shards, bad)
 
 
+def why_bad(utterance: RawLine, error: AudioError | OSError) -> str:
+    """Why the audio of an utterance cannot be packed.
+
+    Raises:
+        OSError: `error`, if the machine has run out of memory or of file descriptors.
+    """
+    if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
+        raise error
+    reason = getattr(error, "strerror", None) or str(error)
+    return shown(reason if reason.startswith(utterance.wav) else f"{utterance.wav}: {reason}")
+
+
+def is_temporary(error: Exception) -> bool:
+    """Whether the next run may read this audio: after errors of the disk or the network, not if a file is missing."""
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+
+
+def version_of_file(path: str) -> tuple[int, int] | None:
+    """Size and time of a file; None if it cannot be read."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
 def _fingerprint(job: ShardJob) -> str:
     state = blake2b(repr((FORM, astuple(job.storing), job.max_bytes)).encode(), digest_size=16)
     for line in job.utterances:
-        try:
-            status = Path(line.wav).stat()
-            version = status.st_size, status.st_mtime_ns
-        except OSError:
-            version = None
+        version = version_of_file(line.wav)
         state.update(repr((line.key, line.wav, line.text, line.start, line.end, version)).encode())
     return state.hexdigest()
 

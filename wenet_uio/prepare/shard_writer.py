@@ -49,7 +49,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
     """
     entries: list[Entry] = []
     with written_aside(path) as file:
-        tar = _TarWriter(file)
+        tar = TarWriter(file)
         for sample in samples:
             text = sample.text.encode()
             text_offset = tar.append(f"{sample.key}.txt", text)
@@ -83,7 +83,7 @@ def bytes_of_member(name: str, size: int) -> int:
     return len(_header(name, size)) + size + -size % BLOCK
 
 
-class _TarWriter:
+class TarWriter:
     """Write members, and keep size and digest of the bytes written, so that the tar need not be read again."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -98,6 +98,7 @@ class _TarWriter:
         return offset
 
     def write(self, data: bytes) -> None:
+        """Write bytes that belong to no member."""
         self._file.write(data)
         self.digest.update(data)
         self.size += len(data)

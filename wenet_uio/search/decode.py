@@ -12,15 +12,18 @@ import torch
 
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.transducer import Transducer
+from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
 from wenet_uio.search.prefix_scorer import PrefixScorer
+from wenet_uio.search.prompts import Prompts, prompts_of
 from wenet_uio.search.rescoring import attention_rescoring
 from wenet_uio.search.rnnt_beam import rnnt_beam_search
 from wenet_uio.search.rnnt_greedy import rnnt_greedy_search
+from wenet_uio.search.timestamps import with_spans
 from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 
@@ -53,6 +56,11 @@ class Decoding:
         return self.model.ctc_log_probs(self.encoder_out, self.options.blank_penalty)
 
     @cached_property
+    def prompts(self) -> Prompts:
+        """The tokens with which the decoder starts."""
+        return prompts_of(self.model, self.encoder_out, self.lengths, self.options)
+
+    @cached_property
     def ctc_prefixes(self) -> list[NBest]:
         """The hypotheses of CTC prefix beam search."""
         return ctc_prefix_beam_search(
@@ -76,10 +84,7 @@ def _ctc_prefix_beam(batch: Decoding) -> list[NBest]:
 
 
 def _attention(batch: Decoding) -> list[NBest]:
-    options = batch.options
-    return attention_beam_search(
-        batch.model, batch.encoder_out, batch.lengths, options.beam_size, options.length_penalty
-    )
+    return _attended(batch, None)
 
 
 def _joint(batch: Decoding) -> list[NBest]:
@@ -87,16 +92,34 @@ def _joint(batch: Decoding) -> list[NBest]:
     if options.ctc_weight == 0:
         return _attention(batch)
     ctc = CtcPrefixScore(batch.ctc_log_probs, batch.lengths, options.ctc_weight, model.blank, model.eos)
-    return attention_beam_search(
-        model, batch.encoder_out, batch.lengths, options.beam_size, options.length_penalty, ctc
-    )
+    return _attended(batch, ctc)
+
+
+def _attended(batch: Decoding, ctc: CtcPrefixScore | None) -> list[NBest]:
+    found = attention_beam_search(batch.model, batch.encoder_out, batch.lengths, batch.options, batch.prompts, ctc)
+    if batch.prompts.rules is not None:
+        tokens = batch.prompts.rules.tokens
+        found = [[with_spans(hypothesis, tokens) for hypothesis in nbest] for nbest in found]
+    return _with_languages(found, batch.prompts.languages)
 
 
 def _rescoring(batch: Decoding) -> list[NBest]:
-    memory, lengths = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
-    return attention_rescoring(
-        batch.model, batch.ctc_prefixes, memory, lengths, batch.options.ctc_weight, batch.reverse_weight
+    memory = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
+    prompts = batch.prompts
+    found = attention_rescoring(
+        batch.model, batch.ctc_prefixes, memory, batch.options.ctc_weight, batch.reverse_weight, prompts.tokens
     )
+    return _with_languages(found, prompts.languages)
+
+
+def _with_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:
+    """Add the language of each utterance to its hypotheses; `languages` is empty for a model without prompts."""
+    if not languages:
+        return nbests
+    return [
+        [replace(hypothesis, language=language) for hypothesis in nbest]
+        for nbest, language in zip(nbests, languages, strict=True)
+    ]
 
 
 def _rnnt_greedy(batch: Decoding) -> list[NBest]:
@@ -217,14 +240,24 @@ def decode_encoded(
 
 def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     check_modes(modes)
+    _check_prompts(model, modes, options)
     check_parts(model, [mode for mode in modes if mode in TRANSDUCER_MODES], options.transducer_weight)
+
+
+def _check_prompts(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
+    """Raise a ValueError if the options are for a whisper and the model is another, or for another mode."""
+    given = options.language or options.timestamps or options.task != DecodeOptions.task
+    if given and not isinstance(model, Whisper):
+        raise ValueError("language, task and timestamps are options of models whisper; this model is another")
+    if options.timestamps and (others := [mode for mode in modes if mode != "attention"]):
+        raise ValueError(f"timestamps: only the mode attention has them, found {', '.join(others)}")
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
     """The first `options.nbest` hypotheses of utterance `row`, with frames of the tokens if `options.token_times`."""
     nbest = nbest[: batch.options.nbest]
-    if not batch.options.token_times:
-        return nbest
+    if not batch.options.token_times or batch.model.ctc_weight == 0 < batch.model.attention_weight:
+        return nbest  # CTC that is not trained knows no times
     return [
         _timed(hypothesis, batch.ctc_log_probs[row, : batch.lengths[row]], batch.model.blank) for hypothesis in nbest
     ]

@@ -23,9 +23,10 @@ class FrameClock:
     @classmethod
     def of(cls, model: ASRModel, conf: DatasetConf) -> FrameClock:
         """The clock of a model with the features of `conf`."""
-        count, embed = frame_count(conf), model.encoder.embed
-        step = embed.subsampling_rate * count.shift
-        seen = embed.right_context * count.shift + count.window
+        count, encoder = frame_count(conf), model.encoder
+        first = encoder.embed.subsampling_rate * count.shift
+        step = encoder.reduction * first
+        seen = encoder.embed.right_context * count.shift + count.window + step - first
         offset = max(0.0, (seen - step) / 2 / count.sample_rate)
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 

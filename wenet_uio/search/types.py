@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TimeSpan(NamedTuple):
+    """A part of the tokens of a hypothesis between two timestamps."""
+
+    start: float
+    """Seconds from the start of the utterance."""
+    end: float | None
+    """None: the end of the utterance."""
+    first: int
+    """Place of its first token."""
+    last: int
+    """Place after its last token."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +32,10 @@ class Hypothesis:
     `token_times`, or if no CTC path exists."""
     confidences: tuple[float, ...] | None = None
     """Probability of each token at its frame; None exactly if `frames` is None."""
+    spans: tuple[TimeSpan, ...] | None = None
+    """Where the decoder of a whisper places its text; None without `timestamps`."""
+    language: str | None = None
+    """Language of the prompt of a whisper; None in modes without the decoder."""
 
     @property
     def confidence(self) -> float | None:
@@ -58,6 +76,12 @@ class DecodeOptions:
     """Run the encoder chunk by chunk, as a streaming recogniser does."""
     token_times: bool = False
     """Find frame and confidence of every token."""
+    language: str | tuple[str | None, ...] | None = None
+    """Whisper: code such as `en` of all utterances, or of each utterance of the batch; None: detect the language."""
+    task: str = "transcribe"
+    """Whisper: transcribe, or translate for a translation to English."""
+    timestamps: bool = False
+    """Whisper in mode attention: the decoder says where its text starts and ends."""
     nbest: int | None = None
     """Most hypotheses of an utterance in the result; None: all."""
 

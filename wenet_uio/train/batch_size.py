@@ -100,6 +100,8 @@ def batch_of(shape: Shape, utterances: int, feature_dim: int, vocab_size: int) -
         feats_lengths=torch.full((utterances,), shape.frames),
         target=torch.randint(1, vocab_size, (utterances, shape.tokens)),
         target_lengths=torch.full((utterances,), shape.tokens),
+        texts=("",) * utterances,
+        extra=({},) * utterances,
     )
 
 

@@ -238,7 +238,8 @@ class _Card:
 
 def _untrained(config: Config) -> ASRModel:
     """The model without its weights: no memory is allocated, and neither CMVN nor the labels of <sos> are needed."""
-    labels = config.tokenizer_conf.model_copy(update={"special_tokens": {"<sos>": 0, "<eos>": 0}})
+    conf = config.tokenizer_conf
+    labels = conf.model_copy(update={"special_tokens": {"<sos>": 0, "<eos>": 0, **(conf.special_tokens or {})}})
     with torch.device("meta"):
         return build_model(config.model_copy(update={"cmvn": None, "tokenizer_conf": labels}))
 

@@ -102,8 +102,8 @@ def test_a_key_of_another_type_is_refused():
     ("source", "message"),
     [
         (
-            {"type": "nemo_tarred", "manifest_filepath": "m", "tarred_audio_filepath": "t"},
-            "tarred_audio_filepath: unknown key; did you mean 'tarred_audio_filepaths'",
+            {"type": "nemo_tarred", "manifest_filepath": "m", "tarred_audio_filepath_": "t"},
+            "tarred_audio_filepath_: unknown key; did you mean 'tarred_audio_filepath",
         ),
         ({"type": "nemo_tarred", "manifest_filepath": "m"}, "needs tarred_audio_filepaths"),
         (

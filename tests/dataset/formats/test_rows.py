@@ -100,11 +100,12 @@ def test_copies_that_left_the_cache_are_made_again(lines, tmp_path, cache):
 @pytest.mark.parametrize(
     ("row", "layout", "key", "text"),
     [
-        ({"audio": audio(path="d/a.wav"), "text": "one"}, {}, "a", "one"),
+        ({"audio": audio(path="d/a.wav"), "text": "one"}, {}, "d-a", "one"),
+        ({"audio": audio(path="a.wav"), "file": "/home/u/a.wav", "text": "one"}, {}, "a", "one"),
         ({"audio": audio(path="a.mp3"), "id": 7, "transcription": "one", "lang": "en"}, {}, "a", "one"),
         ({"audio": audio(), "sentence": "one", "id": "x 1"}, {}, "x_1", "one"),
         ({"audio": audio(), "text": "one"}, {}, "t_0_000000", "one"),
-        ({"wav": wav(0.3), "txt": "one", "path": "b/c.flac"}, {}, "c", "one"),
+        ({"wav": wav(0.3), "txt": "one", "path": "./b/c.flac"}, {}, "b-c", "one"),
         ({"audio": audio(), "text": "1", "said": "one"}, {"text_field": "said"}, "t_0_000000", "one"),
         ({"far": wav(0.3), "near": wav(0.5), "text": "one"}, {"audio_field": "far"}, "t_0_000000", "one"),
         ({"audio": audio(path="a.wav"), "text": "grüß\n", "nested": {"x": [1, None]}}, {}, "a", "grüß\n"),
@@ -117,10 +118,12 @@ def test_columns_of_every_habit_are_found_and_the_others_are_kept(row, layout, k
     assert {name: row[name] for name in ("lang", "nested") if name in row}.items() <= found.extra.items()
 
 
-def test_equal_base_names_get_their_folders(tmp_path):
-    rows = [{"audio": audio(path="a.wav"), "file": f"/home/u/{speaker}/a.wav", "text": "x"} for speaker in ("s1", "s2")]
-    write_table(tmp_path / "t.parquet", rows, 2)
-    assert [each.key for each in everything(opened(tmp_path))] == ["s1-a", "s2-a"]
+def test_equal_base_names_have_their_folders_also_in_different_row_groups(tmp_path):
+    rows = [{"audio": audio(path="a.wav"), "file": f"{speaker}/a.wav", "text": "x"} for speaker in ("s1", "s2")]
+    for group in (1, 2):
+        write_table(tmp_path / "t.parquet", rows, group)
+        (tmp_path / "data.list.idx").unlink(missing_ok=True)
+        assert [each.key for each in everything(opened(tmp_path))] == ["s1-a", "s2-a"]
 
 
 def test_rows_without_audio_or_text_are_named_and_the_others_are_read(tmp_path):

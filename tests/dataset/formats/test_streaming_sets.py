@@ -38,7 +38,7 @@ def lines(corpora):
 
 
 def sample_of(line):
-    values = {"audio": Path(line.wav).read_bytes(), "sentence": line.text, "path": f"d/{Path(line.wav).name}"}
+    values = {"audio": Path(line.wav).read_bytes(), "sentence": line.text, "path": Path(line.wav).name}
     return values | {"n": -3, "x": {"a": 1}, "f": 0.5}
 
 
@@ -128,7 +128,7 @@ def test_a_folder_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks
     make_raw_list(lines, str(tmp_path / "raw.list"), int(corpus.samples[0]))
     if "package" not in writer or writer.startswith("litdata"):  # shards of MDS have a size in bytes
         assert corpus.digest == open_list(str(tmp_path / "raw.list"), "raw").digest
-    fields = {"n": -3, "f": 0.5, "path": f"d/{Path(lines[0].wav).name}"}  # without the pickle, which is not opened
+    fields = {"n": -3, "f": 0.5, "path": Path(lines[0].wav).name}  # without the pickle, which is not opened
     assert everything(corpus)[0].extra == fields | ({"x": {"a": 1}} if writer.startswith("mds") else {})
 
     ours, expected = loader(source.data_list, "shard"), list(loader(str(tmp_path / "raw.list"), "raw"))

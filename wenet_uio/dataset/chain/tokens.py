@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wenet_uio.config.dataset import FilterConf
-from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
+from wenet_uio.dataset.filters import (
+    FILTER_FRAMES_PER_SECOND,
+    token_count_filters,
+    token_rate_filters,
+    token_ratio_filters,
+)
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.text.tokenizer import AnyTokenizer
 
@@ -41,6 +46,9 @@ class Filter:
             frames = example.waveform.numel() / example.sample_rate * FILTER_FRAMES_PER_SECOND
             filters += token_rate_filters(self.conf, count, frames)
             detail += f", {frames:.0f} frames"
+        if example.source_labels:
+            filters += token_ratio_filters(self.conf, len(example.labels), len(example.source_labels))
+            detail += f", {len(example.source_labels)} of them in the first text"
         for reason, is_out in filters:
             if is_out:
                 raise SkipSample(reason, detail, filtered=True)

@@ -48,6 +48,8 @@ class Source:
     """Share of the utterances of a pass; the shares of all sources sum to one."""
     tags: dict[str, Any] = field(default_factory=dict)
     """Fields that are set on every sample."""
+    entry: int | None = None
+    """Entry of the mixture to which the source belongs; None: the source is an entry of its own."""
 
     @property
     def name(self) -> str:
@@ -77,7 +79,10 @@ class Mixture(Corpus):
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         bad = [item for corpus in corpora for item in corpus.bad]
         parts = [(source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
-        digest = hashlib.blake2b(repr((parts, per_batch)).encode(), digest_size=16).hexdigest()
+        entries = [source.entry for source in sources if source.entry is not None]
+        self.entry_of = tuple(entries) or None
+        identity = repr((parts, per_batch, *entries)).encode()
+        digest = hashlib.blake2b(identity, digest_size=16).hexdigest()
         samples, seconds = (sum(getattr(each, name) for each in corpora) for name in ("num_samples", "total_seconds"))
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
         # Keyed by name: another source in front of a source leaves its stream as it is.
@@ -226,7 +231,9 @@ class MixedPass(Corpus):
         self.mixture = mixture
         self.shards, self.first, self.last, self.rounds = map(np.concatenate, zip(*streams, strict=True))
         first_run = np.cumsum([0, *(len(stream.shards) for stream in streams)])[:-1]
-        self.sources = ShardSources(tuple(source.name for source in mixture.sources), first_run, mixture.per_batch)
+        self.sources = ShardSources(
+            tuple(source.name for source in mixture.sources), first_run, mixture.per_batch, mixture.entry_of
+        )
         samples, seconds = self.last - self.first, mixture.column("seconds", self.shards)
         self._cut = np.flatnonzero(samples != mixture.column("samples", self.shards))
         """The runs that are not whole shards: at most two of each round of a source."""

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.config.mixture import SourceConf
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, pair_manifests
+from wenet_uio.dataset.corpus.remote_manifest import local_manifest
+from wenet_uio.dataset.formats.data_list import (
+    DataType,
+    ListError,
+    ShardFiles,
+    pair_manifests,
+)
 from wenet_uio.dataset.formats.lhotse_cuts import folder_beside_shar, list_of_cuts
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import Layout
@@ -49,7 +55,9 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
         case "raw" | "shard":
             return [SourceList(str(conf.files("data_list")), conf.type, layout)]
         case "nemo":
-            return [SourceList(path, "raw", layout) for path in expanded(conf.files("manifest_filepath"))]
+            return [
+                SourceList(local_manifest(path), "raw", layout) for path in expanded(conf.files("manifest_filepath"))
+            ]
         case "nemo_tarred":
             return [SourceList(_list_of_tarred(conf), "shard", layout)]
         case "lhotse" | "lhotse_cuts":
@@ -63,10 +71,19 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
 
 
 def _list_of_tarred(conf: SourceConf) -> str:
-    tars, manifests = expanded(conf.files("tarred_audio_filepaths")), expanded(conf.files("manifest_filepath"))
-    remote = objects.is_remote(manifests[0])
-    folder = cache.directory() / "lists" if remote else Path(objects.without_scheme(manifests[0])).parent
-    return _written(folder, pair_manifests(tars, manifests))
+    shards = _paired(conf.files("tarred_audio_filepaths"), conf.files("manifest_filepath"))
+    first = shards[0].manifest
+    assert first is not None
+    remote = objects.is_remote(first)
+    folder = cache.directory() / "lists" if remote else Path(objects.without_scheme(first)).parent
+    return _written(folder, shards)
+
+
+def _paired(tars: Patterns, manifests: Patterns) -> list[ShardFiles]:
+    """Tars with their manifests. Two lists of one length belong together item by item: one manifest for N tars each."""
+    if isinstance(tars, str) or isinstance(manifests, str) or len(tars) != len(manifests):
+        return pair_manifests(expanded(tars), expanded(manifests))
+    return [shard for pair in zip(tars, manifests, strict=True) for shard in _paired(*pair)]
 
 
 def _list_of_shar(folder: str) -> str:

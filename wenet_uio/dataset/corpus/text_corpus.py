@@ -7,7 +7,7 @@ The length of a text is its number of characters, or of tokens if they are count
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
@@ -28,10 +28,11 @@ from wenet_uio.files import digest_of, locked
 class TextCorpus(LineCorpus):
     """The lines of a text file. In a pair, a second file holds the source text of each line.
 
-    Blank lines are left out. A line of a pair is left out if either text is blank.
+    Blank lines are left out. A line of a pair is left out if either text is blank. With `questions`, every pair has one
+    of them in its field `question`, chosen by the hash of its key.
     """
 
-    def __init__(self, path: str, source_path: str | None = None) -> None:
+    def __init__(self, path: str, source_path: str | None = None, questions: Sequence[str] = ()) -> None:
         """Open a text file or a pair, and index it first if needed.
 
         Raises:
@@ -40,7 +41,7 @@ class TextCorpus(LineCorpus):
         for name in filter(None, (path, source_path)):
             if not os.path.isfile(name):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
                 raise ListError(f"{name}: no such text file")
-        self._source_path = source_path
+        self._source_path, self._questions = source_path, tuple(questions)
         columns, meta = _read_or_build(path, source_path)
         digests = meta["summary"]["digest"].split()[1:]
         lines, *self._sources = (
@@ -58,10 +59,31 @@ class TextCorpus(LineCorpus):
         source = None
         for lines in self._sources:
             source = _text(lines, rows.audio_offset[ref.row], rows.audio_size[ref.row])
-        return Utterance(rows.key(ref.row), None, text, source=source)
+        extra = {}
+        if self._questions:
+            extra["question"] = self._questions[int(rows.key_hash[ref.row]) % len(self._questions)]
+        return Utterance(rows.key(ref.row), None, text, source=source, extra=extra)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return TextCorpus, (self.data_list, self._source_path)
+        return TextCorpus, (self.data_list, self._source_path, self._questions)
+
+
+def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
+    """The questions in some text files, one a line.
+
+    Raises:
+        ListError: a file is missing, is not UTF-8, or holds no question.
+    """
+    questions: list[str] = []
+    for path in paths:
+        try:
+            found = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ListError(f"{path}: questions cannot be read ({error})") from None
+        if not found:
+            raise ListError(f"{path}: holds no question; write one a line")
+        questions += found
+    return tuple(questions)
 
 
 def _text(lines: LineFile, offset: int, size: int) -> str:

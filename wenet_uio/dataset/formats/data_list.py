@@ -106,7 +106,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     if not isinstance(wav, str) or not isinstance(text, str):
         needed = ((AUDIO, wav), (text_names, text))
         missing = " and ".join(names[0] for names, value in needed if not isinstance(value, str))
-        raise ListError(f"needs strings wav and {text_names[0]}, lacks {missing}")
+        raise ListError(f"needs strings wav and {text_names[0]}, lacks {missing}{_hint(values)}")
     key = _take(values, KEY)
     try:
         start, end = _segment(values)
@@ -117,6 +117,15 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     if not isinstance(key, (str, int, float)):
         raise ListError(f"key must be a string, found {type(key).__name__}")
     return RawLine(one_word(str(key)), wav, text, start, end, values)
+
+
+def _hint(values: dict[str, Any]) -> str:
+    """What to write instead of a line of NeMo that is no utterance."""
+    if "conversations" in values:
+        return "; conversations are not read: list each audio turn with its text as a line of its own"
+    if "tts_text" in values:
+        return "; for text without audio write a file with one text a line, and a source of type txt"
+    return ""
 
 
 def values_of(line: bytes | str) -> dict[str, Any]:

@@ -7,9 +7,10 @@ import numpy as np
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.cutting import cut, fewest_batches
+from wenet_uio.dataset.plan.entry_policy import EntryPolicy
 from wenet_uio.dataset.plan.lanes import Members
 from wenet_uio.dataset.plan.measure import Measure, Stored
-from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out
+from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out, without_empty
 from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
 
 BLOCK_BATCHES = 256
@@ -53,7 +54,7 @@ class GroupPlanner:
     def _in_turns(self, batches: list[Pieces]) -> list[Pieces]:
         """Reorder batches so that those of each source are spread evenly over the group."""
         firsts = np.asarray([next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int)
-        sources = self._sources.numbers(firsts)
+        sources = self._sources.entries(firsts)
         turn = np.zeros(len(batches))
         for source in np.unique(sources):
             own = np.flatnonzero(sources == source)
@@ -65,7 +66,7 @@ class GroupPlanner:
         columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
-            kept = np.flatnonzero(self.measure.keep(rows)[0])
+            kept = np.flatnonzero(self.measure.keep(rows, self._entries(shard, len(rows)))[0])
             stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
             columns.append((*place, *(column[kept] for column in stored)))
@@ -73,7 +74,7 @@ class GroupPlanner:
         keys = keys.astype(np.uint64)
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
-        lengths = self.measure.lengths(Stored(*stored), speeds)
+        lengths = self.measure.lengths(Stored(*stored), speeds, self._entries(shards, len(shards)))
         buckets = self._sources.separate(shards, self.measure.policy.buckets(lengths))
         seeds = draw(key_of(self.key, AUGMENTATION), keys)
         units = self.measure.policy.units(lengths)
@@ -81,9 +82,19 @@ class GroupPlanner:
         samples = Piece(shards, rows, speeds.astype(np.float32), frames, units, buckets, seeds)
         return samples, keys
 
+    def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
+        """Entry of each of `count` samples of some shards, if the policy differs between entries."""
+        if not isinstance(self.measure.policy, EntryPolicy):
+            return None
+        return np.broadcast_to(self._sources.entries(shards), (count,))
+
     def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
         """Deal the samples into random blocks. Each block is sorted by length and gets its share of `count` batches."""
-        expected = count if count is not None else int(samples.units.sum()) // self.measure.policy.bound
+        expected = (
+            count
+            if count is not None
+            else int(samples.units.sum()) // (self.measure.policy.bound * len(self._sources.joined))
+        )
         number = max(1, round(expected / BLOCK_BATCHES))
         place = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
         if self.measure.noise is not None:
@@ -122,9 +133,14 @@ class GroupPlanner:
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
+        if self._sources.are_joined:
+            return self._joined(block, count)
+        if self._sources.take_turns and count is None and (parts := self._by_entry(block)):
+            return [batch for batches in self._in_equal_numbers(parts) for batch in batches]
+        return self._cut_any(block, count)
+
+    def _cut_any(self, block: Piece, count: int | None) -> list[Pieces]:
         numbers = np.unique(block.buckets)
-        if self._sources.take_turns and count is None and (parts := self._by_source(block)):
-            return self._in_equal_numbers(parts)
         if len(numbers) > 1:
             pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
             return share_out(pieces, len(pieces) if count is None else count)
@@ -133,14 +149,24 @@ class GroupPlanner:
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
-    def _in_equal_numbers(self, parts: list[Piece]) -> list[Pieces]:
-        """Cut every part into equally many batches, none of them empty."""
-        count = min(max(len(self._cut(part, None)) for part in parts), min(map(len, parts)))
-        return [batch for part in parts for batch in self._cut(part, count)]
+    def _in_equal_numbers(self, parts: list[Piece]) -> list[list[Pieces]]:
+        """The batches of every part: equally many, none of them empty."""
+        count = min(max(len(self._cut_any(part, None)) for part in parts), min(map(len, parts)))
+        return [self._cut_any(part, count) for part in parts]
 
-    def _by_source(self, block: Piece) -> list[Piece]:
-        """The samples of each source; nothing if all are of one source."""
-        sources = self._sources.numbers(block.shards)
+    def _joined(self, block: Piece, count: int | None) -> list[Pieces]:
+        """Batches with samples of every entry, each entry in pieces of its own."""
+        parts = self._by_entry(block) or [block]
+        if count is None:
+            cut_parts = self._in_equal_numbers(parts) if len(block) else []
+        else:
+            cut_parts = [self._cut_any(part, count) for part in parts]
+        joined = [tuple(piece for batch in batches for piece in batch) for batches in zip(*cut_parts, strict=True)]
+        return [without_empty(batch) for batch in joined]
+
+    def _by_entry(self, block: Piece) -> list[Piece]:
+        """The samples of each entry; nothing if all are of one entry."""
+        sources = self._sources.entries(block.shards)
         found = np.unique(sources)
         return [block[sources == number] for number in found] if len(found) > 1 else []
 

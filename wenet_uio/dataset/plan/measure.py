@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf, FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows, Stored
+from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
 from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
-from wenet_uio.dataset.plan.policies import DurationBucketPolicy, Lengths, Policy, StaticPolicy, policy_of
+from wenet_uio.dataset.plan.entry_policy import EntryPolicy, entry_policy_of
+from wenet_uio.dataset.plan.policies import (
+    DurationBucketPolicy,
+    Lengths,
+    Policy,
+    StaticPolicy,
+    policy_of,
+)
 
 SHARDS_AT_ONCE = 1 << 18
 """Shards whose rows of the shard table are processed together; this bounds the memory."""
@@ -51,24 +60,36 @@ class Measure:
         """Hash of all fields; a plan with another hash is not resumed."""
         return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
-    def keep(self, rows: Rows | Stored) -> tuple[np.ndarray, Counter[str]]:
-        """Whether each row takes part (bool), and the number of the other rows by reason."""
+    def of_entry(self, number: int) -> Measure:
+        """The measure of one entry of a mixture, for a corpus that holds samples of this entry only."""
+        policy = self.policy
+        return replace(self, policy=policy.policies[number]) if isinstance(policy, EntryPolicy) else self
+
+    def keep(self, rows: Rows | Stored, entries: np.ndarray | None = None) -> tuple[np.ndarray, Counter[str]]:
+        """Whether each row takes part (bool), and the number of the other rows by reason.
+
+        Args:
+            rows: the samples.
+            entries: entry of each sample in its mixture; only needed for an EntryPolicy.
+        """
         kept = np.ones(len(rows.num_samples), bool)
         reasons: Counter[str] = Counter()
-        for reason, bad in self._filters(rows):
+        for reason, bad in self._filters(rows, entries):
             reasons[reason] += int(np.count_nonzero(kept & bad))
             kept &= ~bad
         return kept, +reasons
 
-    def lengths(self, rows: Rows | Stored, speeds: np.ndarray | float = 1.0) -> Lengths:
-        """Lengths of samples played at `speeds`."""
+    def lengths(
+        self, rows: Rows | Stored, speeds: np.ndarray | float = 1.0, entries: np.ndarray | None = None
+    ) -> Lengths:
+        """Lengths of samples played at `speeds`; see `keep` for `entries`."""
         rate, text_only = self.frame_count.sample_rate, rows.sample_rate == TEXT_ONLY
         source_rate = np.where(text_only, rate, rows.sample_rate).astype(np.int64)
         count = resampled_length(rows.num_samples.astype(np.int64), source_rate, rate)
         played = np.ceil(count / speeds).astype(np.int64)
         tokens = rows.text_length.astype(np.int64)
         frames = np.where(text_only, tokens, self.frame_count(played))
-        return Lengths(frames, -(-played * 1000 // rate), tokens, text_only)
+        return Lengths(frames, -(-played * 1000 // rate), tokens, text_only, entries)
 
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
         """Summed units of each shard of a part of the corpus, after the filters; float64.
@@ -82,8 +103,9 @@ class Measure:
         units = self.policy.table_units(corpus.samples[part], seconds, frames)
         units = np.zeros(len(seconds)) if units is None else units.astype(np.float64)
         for shards, stored in self._lengths_needed(corpus, part):
-            kept = self.keep(stored)[0]
-            summed = np.cumsum(np.append(0, self.policy.units(self.lengths(stored, 1 / stretch)) * kept))
+            entries = self._entries(corpus, shards)
+            kept = self.keep(stored, entries)[0]
+            summed = np.cumsum(np.append(0, self.policy.units(self.lengths(stored, 1 / stretch, entries)) * kept))
             ends = np.cumsum(corpus.samples[shards], dtype=np.int64)
             units[shards - (part.start or 0)] = summed[ends] - summed[ends - corpus.samples[shards]]
         return units
@@ -96,10 +118,16 @@ class Measure:
         reasons: Counter[str] = Counter()
         for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
             part = slice(start, start + step * SHARDS_AT_ONCE, step)
-            for _, stored in self._lengths_needed(corpus, part):
-                reasons += self.keep(stored)[1]
+            for shards, stored in self._lengths_needed(corpus, part):
+                reasons += self.keep(stored, self._entries(corpus, shards))[1]
             release_pages(corpus.samples)
         return reasons
+
+    def _entries(self, corpus: Corpus, shards: np.ndarray) -> np.ndarray | None:
+        """Entry of each sample of some shards; None if the policy is the same for all entries."""
+        if not isinstance(self.policy, EntryPolicy):
+            return None
+        return np.repeat(sources_of(corpus).entries(shards), corpus.samples[shards])
 
     def _lengths_needed(self, corpus: Corpus, part: slice) -> Iterator[tuple[np.ndarray, Stored]]:
         """Shards of a part whose lengths must be read, with the lengths, about SAMPLES_AT_ONCE samples at a time."""
@@ -138,7 +166,7 @@ class Measure:
         )
         return np.logical_or.reduce([~self.keep(corner)[0] for corner in corners])
 
-    def _filters(self, rows: Rows | Stored) -> Iterator[tuple[str, np.ndarray]]:
+    def _filters(self, rows: Rows | Stored, entries: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:
         if self.filter is None:
             return
         has_audio = rows.sample_rate != TEXT_ONLY
@@ -155,21 +183,38 @@ class Measure:
             yield from token_count_filters(self.filter, tokens)
             for reason, bad in token_rate_filters(self.filter, tokens, frames):
                 yield reason, bad & has_audio
-        slowest = self.policy.units(self.lengths(rows, min(self.speeds)))
+        slowest = self.policy.units(self.lengths(rows, min(self.speeds), entries))
         yield "fits_no_batch", slowest > self.policy.bound
 
 
-def needs_token_counts(conf: DatasetConf) -> bool:
-    """Whether the batch policy or the filters need the number of tokens, which must then be counted before planning."""
+def needs_token_counts(conf: DatasetConf, by_entry: Sequence[BatchConf] = ()) -> bool:
+    """Whether the batch policy or the filters need the number of tokens, which must then be counted before planning.
+
+    Args:
+        conf: filters, and batches of data that is no mixture with batches of its own.
+        by_entry: see `measure_of`.
+    """
     tps = conf.filter_conf.max_tps is not None or conf.filter_conf.min_tps > 0
-    return tps or policy_of(conf.batch_conf).needs_tokens
+    return tps or any(policy_of(each).needs_tokens for each in by_entry or (conf.batch_conf,))
 
 
-def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool = False) -> Measure:
+def measure_of(
+    conf: DatasetConf,
+    *,
+    training: bool,
+    text_length_is_tokens: bool = False,
+    by_entry: Sequence[BatchConf] = (),
+) -> Measure:
     """The measure that `dataset_conf` describes.
 
     Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration, which drop samples
     that fit no bucket, are replaced by their smallest batch size.
+
+    Args:
+        conf: filters, features and batches.
+        training: False for evaluation.
+        text_length_is_tokens: the index counts tokens, not characters.
+        by_entry: `batch_conf` of each entry of a mixture, instead of that of `conf`; training only.
     """
     policy, batch = policy_of(conf.batch_conf), conf.batch_conf
     if not training:
@@ -177,7 +222,7 @@ def measure_of(conf: DatasetConf, *, training: bool, text_length_is_tokens: bool
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
     return Measure(
-        policy,
+        entry_policy_of(by_entry) if by_entry else policy,
         frame_count(conf),
         conf.filter_conf,
         conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),

@@ -37,6 +37,12 @@ class Lengths:
     """Tokens if the index counts tokens, otherwise characters."""
     text_only: np.ndarray
     """bool: samples without audio. Their frames are their tokens, so that they are sorted by tokens."""
+    entries: np.ndarray | None = None
+    """Entry of a mixture that each sample belongs to; only policies by entry read them."""
+
+    def of(self, chosen: np.ndarray) -> Lengths:
+        """The lengths of some samples."""
+        return Lengths(self.frames[chosen], self.milliseconds[chosen], self.tokens[chosen], self.text_only[chosen])
 
 
 class Policy(ABC):

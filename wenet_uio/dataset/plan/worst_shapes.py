@@ -64,5 +64,5 @@ def _lengths(corpus: Corpus, measure: Measure) -> Lengths:
         heard = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
         for speed in measure.speeds:
             found = measure.lengths(rows, speed)
-            parts.append([column[heard] for column in vars(found).values()])
+            parts.append([column[heard] for column in vars(found).values() if column is not None])
     return Lengths(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -1,0 +1,159 @@
+"""Batches and filters of one loader of NeMo, as keys of `batch_conf` and `filter_conf`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+
+FILTERS = {
+    "min_duration": "min_duration",
+    "max_duration": "max_duration",
+    "min_tps": "min_tps",
+    "max_tps": "max_tps",
+    "min_tokens": "token_min_length",
+    "max_tokens": "token_max_length",
+    "min_tpt": "min_tpt",
+    "max_tpt": "max_tpt",
+}
+"""{key of NeMo: key of filter_conf}."""
+BATCHES = (
+    "batch_size",
+    "batch_duration",
+    "quadratic_duration",
+    "batch_tokens",
+    "quadratic_factor",
+    "use_bucketing",
+    "bucket_duration_bins",
+    "bucket_batch_size",
+    "use_semi_sorted_batching",
+    "randomization_factor",
+    "bucketing_strategy",
+    "bucketing_batch_size",
+    "bucketing_weights",
+)
+"""Keys that say how a loader makes batches."""
+ORDERS = {"synced_randomized": "synced", "fixed_order": "rising", "fully_randomized": "random"}
+"""{bucketing_strategy of NeMo: length_order}."""
+
+
+def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The keys of `filter_conf` that a loader states. A list of `max_tps` becomes its largest number."""
+    found = {FILTERS[key]: section[key] for key in FILTERS if key in section}
+    if isinstance(found.get("max_tps"), list):
+        if not found["max_tps"]:
+            raise ConfigError(f"{where}.max_tps: the list is empty; write a number of tokens per second")
+        found["max_tps"] = max(found["max_tps"])
+    return found
+
+
+def batch_conf_of(section: Mapping[str, Any], where: str, notes: list[str], *, text_only: bool) -> dict[str, Any]:
+    """The `batch_conf` of a loader.
+
+    Args:
+        section: keys of the loader; none is null.
+        where: beginning of messages.
+        notes: gets a line for each key that is converted or not needed.
+        text_only: the loader reads text without audio.
+
+    Raises:
+        ConfigError: the batches of the loader have no equal here; the message says what to write.
+    """
+    batch = _text_batches(section, where, notes) if text_only else _audio_batches(section, where, notes)
+    for key in ("batch_tokens", "quadratic_factor", "use_semi_sorted_batching", "randomization_factor"):
+        if key in section:
+            batch[key] = section[key]
+    if "bucketing_strategy" in section:
+        strategy = section["bucketing_strategy"]
+        if strategy not in ORDERS:
+            raise ConfigError(f"{where}.bucketing_strategy: {strategy!r} is unknown; known: {', '.join(ORDERS)}")
+        batch["length_order"] = ORDERS[strategy]
+    return batch
+
+
+def sizes_of_buckets(section: Mapping[str, Any], count: int, where: str) -> list[int] | None:
+    """Batch size of each of `count` ready-made buckets; None if all buckets share one batch size.
+
+    Raises:
+        ConfigError: `bucketing_batch_size` does not fit the buckets.
+    """
+    given = section.get("bucketing_batch_size")
+    if given is None:
+        return None
+    if isinstance(given, int):
+        return [given * (count - number) for number in range(count)]
+    return list_of(given, count, f"{where}.bucketing_batch_size")
+
+
+def list_of(given: Any, count: int, where: str) -> list[Any]:
+    """A list with one item for each bucket.
+
+    Raises:
+        ConfigError: `given` is no such list.
+    """
+    if not isinstance(given, list) or len(given) != count:
+        raise ConfigError(f"{where}: expected {count} numbers, one for each bucket, found {given!r}")
+    return given
+
+
+def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    bins, sizes = section.get("bucket_duration_bins"), section.get("bucket_batch_size")
+    if not section.get("use_bucketing", True):
+        bins = None
+    if sizes and not bins:
+        raise ConfigError(f"{where}.bucket_batch_size: needs bucket_duration_bins and use_bucketing: true")
+    if bins and sizes:
+        batch = {"batch_type": "bucket", "bucket_duration_bins": bins, "bucket_batch_size": sizes}
+        tps = section.get("max_tps")
+        return batch | ({"max_tps": _max_tps_by_duration(tps, bins, where, notes)} if isinstance(tps, list) else {})
+    if bins:
+        notes.append(f"{where}.bucket_duration_bins: not needed here, because the plan sorts all utterances by length")
+    return _bounded_batches(section, where)
+
+
+def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Batches without buckets."""
+    if "batch_duration" in section:
+        names = ("batch_duration", "quadratic_duration", "batch_size")
+        return {"batch_type": "dynamic", **{name: section[name] for name in names if name in section}}
+    if "quadratic_duration" in section:
+        raise ConfigError(f"{where}.quadratic_duration: needs batch_duration; write both")
+    return {"batch_type": "static", "batch_size": section["batch_size"]} if "batch_size" in section else {}
+
+
+def _max_tps_by_duration(given: list[float], bins: list[Any], where: str, notes: list[str]) -> list[float]:
+    """One number for each duration. NeMo has one for each bucket; the largest of the buckets of a duration is taken."""
+    durations = [end[0] if isinstance(end, list) else end for end in bins]
+    distinct = sorted(set(durations))
+    if len(given) in (len(distinct), len(bins)):
+        if len(given) == len(distinct):
+            return given
+        notes.append(f"{where}.max_tps: each duration gets the largest number of its buckets")
+        return [max(tps for tps, end in zip(given, durations, strict=True) if end == each) for each in distinct]
+    raise ConfigError(f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(given)}")
+
+
+def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Text is batched by padded tokens. Buckets of tokens with sizes become the smallest padded batch among them."""
+    if "batch_tokens" in section:
+        return {"batch_type": "dynamic"}
+    bins, sizes = section.get("bucket_duration_bins") or [], section.get("bucket_batch_size") or []
+    if bins and len(bins) == len(sizes):
+        tokens = _smallest_padded(bins, sizes)
+        notes.append(
+            f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch of its buckets"
+        )
+        return {"batch_type": "dynamic", "batch_tokens": tokens}
+    for key in ("batch_size", "bucket_batch_size"):
+        if key in section:
+            raise ConfigError(
+                f"{where}.{key}: text is batched by padded tokens; write batch_tokens: 4000 (tokens of a batch) instead"
+            )
+    return {"batch_type": "dynamic"}
+
+
+def _smallest_padded(bins: list[Any], sizes: list[int]) -> int:
+    """Tokens of the smallest padded batch of some buckets; a bucket of two numbers counts both texts of a pair."""
+    lengths = [sum(end) if isinstance(end, list) else end for end in bins]
+    return min(round(length * size) for length, size in zip(lengths, sizes, strict=True))

@@ -1,0 +1,50 @@
+"""A raw list or manifest in a remote store, as a local list whose audio is in the store."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+from wenet_uio.dataset.formats.data_list import AUDIO, values_of
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.formats.keys import without_query
+from wenet_uio.dataset.storage import cache, objects
+from wenet_uio.files import written_aside
+
+
+def local_manifest(path: str) -> str:
+    """A raw list of the manifest at `path`: the manifest, or of a remote one a copy whose audio has absolute URIs."""
+    if not objects.is_remote(path):
+        return path
+    digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
+    copy = cache.directory() / "lists" / f"{digest}.{Path(without_query(path)).name.removesuffix('.gz')}"
+    with objects.open_or_hold(path) as stored, gzip.open(stored) if _is_gz(path) else stored as file:
+        lines = b"".join(_with_absolute_audio(line, path) for line in file)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if not copy.is_file() or copy.read_bytes() != lines:  # an equal copy keeps its index
+        with written_aside(copy) as file:
+            file.write(lines)
+    return str(copy)
+
+
+def _is_gz(path: str) -> bool:
+    return without_query(path).endswith(".gz")
+
+
+def _with_absolute_audio(line: bytes, uri: str) -> bytes:
+    """A line of the remote manifest `uri`, with the URI of its audio in place of a path relative to the manifest.
+
+    Lines that are no JSON objects stay as they are; indexing names them.
+    """
+    try:
+        values = values_of(line)
+    except ListError:
+        return line
+    folder = without_query(uri).rpartition("/")[0]
+    for name in AUDIO:
+        wav = values.get(name)
+        if isinstance(wav, str) and not objects.is_remote(wav) and not wav.startswith("/"):
+            values[name] = f"{folder}/{wav}"
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,83 @@
+"""Batches of a mixture whose entries have a `batch_conf` of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.dataset.plan.policies import WHOLE, Lengths, Policy, TextPolicy, policy_of
+
+
+@dataclass(frozen=True)
+class ScaledPolicy(Policy):
+    """Another policy with the bound WHOLE, so that its units can be compared with those of others."""
+
+    policy: Policy
+    bound: int = WHOLE
+
+    @property
+    def fill(self) -> float:
+        """The fill of the policy."""
+        return self.policy.fill
+
+    @property
+    def needs_tokens(self) -> bool:
+        """As the policy says."""
+        return self.policy.needs_tokens
+
+    def units(self, lengths: Lengths) -> np.ndarray:
+        """Shares of WHOLE. They are rounded down, so that a batch of exactly the bound of the policy still fits."""
+        units = self.policy.units(lengths)
+        return np.where(units > self.policy.bound, self.bound + 1, units * self.bound // self.policy.bound)
+
+    def buckets(self, lengths: Lengths) -> np.ndarray:
+        """As the policy says."""
+        return self.policy.buckets(lengths)
+
+
+@dataclass(frozen=True)
+class EntryPolicy(Policy):
+    """A policy for each entry of a mixture; no batch holds samples of two entries."""
+
+    policies: tuple[Policy, ...]
+    bound: int = WHOLE
+
+    @property
+    def fill(self) -> float:
+        """The smallest fill of the policies."""
+        return min(policy.fill for policy in self.policies)
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether a policy needs tokens."""
+        return any(policy.needs_tokens for policy in self.policies)
+
+    def units(self, lengths: Lengths) -> np.ndarray:
+        """What the policy of its entry says of each sample."""
+        return self._by_entry(lengths, "units")
+
+    def buckets(self, lengths: Lengths) -> np.ndarray:
+        """What the policy of its entry says of each sample; entries are kept apart by `ShardSources.separate`."""
+        return self._by_entry(lengths, "buckets")
+
+    def _by_entry(self, lengths: Lengths, name: str) -> np.ndarray:
+        assert lengths.entries is not None
+        found = np.zeros(len(lengths.frames), np.int64)
+        for number in np.unique(lengths.entries).tolist():
+            own = lengths.entries == number
+            found[own] = getattr(self.policies[number], name)(lengths.of(own))
+        return found
+
+
+def entry_policy_of(confs: Sequence[BatchConf]) -> EntryPolicy:
+    """The policy of a mixture whose entries have these `batch_conf`."""
+    return EntryPolicy(tuple(map(_scaled, map(policy_of, confs))))
+
+
+def _scaled(policy: Policy) -> Policy:
+    if isinstance(policy, TextPolicy):  # its units of text are shares of the bound of its audio policy
+        return replace(policy, audio=_scaled(policy.audio))
+    return policy if policy.bound == WHOLE else ScaledPolicy(policy)

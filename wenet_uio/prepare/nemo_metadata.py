@@ -1,0 +1,112 @@
+"""metadata.yaml of NeMo's tarred sets: how a set was made, and what was added to it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from wenet_uio.files import digest_of, written_aside
+from wenet_uio.prepare.nemo_shard import NemoOptions, NemoStoring
+
+NAME = "metadata.yaml"
+Metadata = dict[str, Any]
+
+
+def of_new_set(options: NemoOptions, entries: int) -> Metadata:
+    """Metadata of a set of `entries` entries, with the keys of NeMo's converter."""
+    storing = options.storing
+    return {
+        "created_datetime": _now(),
+        "version": 0,
+        "num_samples_per_shard": entries // options.num_shards,
+        "is_concatenated_manifest": False,
+        "dataset_config": {
+            "num_shards": options.num_shards,
+            "shuffle": options.shuffle_seed is not None,
+            "max_duration": options.max_duration,
+            "min_duration": options.min_duration,
+            "shuffle_seed": options.shuffle_seed,
+            "sort_in_shards": storing.sort_in_shards,
+            "slice_with_offset": storing.slice_with_offset,
+            "shard_manifests": storing.shard_manifests,
+            "keep_files_together": options.keep_files_together,
+            "force_codec": storing.force_codec,
+        },
+        "history": [],
+    }
+
+
+def with_addition(known: Metadata, manifest: str, shards: int) -> Metadata:
+    """Metadata after a manifest was added in `shards` tars; the former metadata goes to the history."""
+    before = {key: value for key, value in known.items() if key != "history"}
+    added = {"manifest": str(manifest), "sha256": digest_of(manifest), "num_shards": shards}
+    return {
+        **known,
+        "created_datetime": _now(),
+        "version": known.get("version", 0) + 1,
+        "is_concatenated_manifest": True,
+        "dataset_config": {**known["dataset_config"], "num_shards": num_shards(known) + shards},
+        "history": [*(known.get("history") or []), {**before, "added": added}],
+    }
+
+
+def read(folder: Path) -> Metadata:
+    """The metadata of a set.
+
+    Raises:
+        ValueError: there is no metadata.yaml, or it has another form.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        raise ValueError(f"{path}: not found; give --target_dir of a set that convert_to_tarred.py or NeMo made")
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or not isinstance(found.get("dataset_config"), dict):
+        raise ValueError(f"{path}: not the metadata of a tarred set; expected dataset_config in it")
+    return found
+
+
+def write(folder: Path, values: Metadata) -> None:
+    """Write metadata.yaml."""
+    with written_aside(folder / NAME, "w") as file:
+        yaml.safe_dump(values, file, sort_keys=False, allow_unicode=True)
+
+
+def holds(known: Metadata, manifest: str) -> bool:
+    """Whether a manifest of this content was added before."""
+    digest = digest_of(manifest)
+    return any(each.get("added", {}).get("sha256") == digest for each in known.get("history") or [])
+
+
+def num_shards(known: Metadata) -> int:
+    """Number of tars of the set."""
+    return int(known["dataset_config"]["num_shards"])
+
+
+def samples_per_shard(known: Metadata) -> int:
+    """Entries of one tar."""
+    return int(known.get("num_samples_per_shard") or 1)
+
+
+def options_of(known: Metadata) -> NemoOptions:
+    """The options with which the set was made."""
+    conf = known["dataset_config"]
+    return NemoOptions(
+        num_shards=int(conf["num_shards"]),
+        min_duration=conf.get("min_duration"),
+        max_duration=conf.get("max_duration"),
+        shuffle_seed=(conf.get("shuffle_seed") or 0) if conf.get("shuffle") else None,
+        keep_files_together=bool(conf.get("keep_files_together")),
+        storing=NemoStoring(
+            slice_with_offset=bool(conf.get("slice_with_offset")),
+            force_codec=conf.get("force_codec"),
+            sort_in_shards=bool(conf.get("sort_in_shards")),
+            shard_manifests=bool(conf.get("shard_manifests", True)),
+        ),
+    )
+
+
+def _now() -> str:
+    return datetime.now().astimezone().strftime("%m-%d-%Y %H-%M-%S")
