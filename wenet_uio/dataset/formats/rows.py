@@ -7,7 +7,7 @@
 | key | a column `key`, `id`, `utt_id` or `utterance` with strings; or the path of the audio: `d1-a` for `d1/a.wav` |
 | other fields | the other columns |
 
-The folders of a relative path are part of the key, as in tars, because a row is indexed without the rows of other files.
+The folders of a relative path are part of the key, as in tars: a row is indexed without the rows of other files.
 """
 
 from __future__ import annotations
