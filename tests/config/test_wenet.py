@@ -13,7 +13,7 @@ import torch
 from tests.support.wenet_reader import WenetReader
 from wenet_uio.config import Config, ConfigError, load_config, parse_config, save_config
 from wenet_uio.config.config import CHOICES
-from wenet_uio.config.wenet import LATE_KEYS, OWN_KEYS, _warn_once
+from wenet_uio.config.wenet import LATE_KEYS, OWN_KEYS, warn_once
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.models import build_model
 
@@ -118,7 +118,7 @@ def test_special_tokens_of_our_own_old_runs_stay_those_of_the_units_file(tmp_pat
 def test_keys_without_effect_are_taken_with_one_line(
     values: dict[str, Any], names: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     assert parse_config(values, "a.yaml").model_dump() == parse_config({}, "b.yaml").model_dump()
     assert [record.getMessage() for record in caplog.records if names in record.getMessage()] == [caplog.messages[0]]
     assert caplog.messages[0].startswith("a.yaml: keys of WeNet that change nothing here: ")

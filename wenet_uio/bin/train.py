@@ -240,6 +240,11 @@ def build_loaders(
             raise ValueError(
                 f"{loader.corpus.data_list}: dataset_conf.filter_conf leaves no utterance ({reasons}); widen the limits"
             )
+    if train.corpus.has_conversations:
+        raise ValueError(
+            f"{train.corpus.data_list}: the models here do not learn conversations; remove the sources of type "
+            "multimodal_conversation, or read them with build_loader for a model of your own"
+        )
     if train.corpus.has_text_only:
         check_text_is_trainable(train.corpus.data_list, config)
     return train, cv

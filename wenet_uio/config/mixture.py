@@ -29,6 +29,7 @@ KEYS = {
     "lhotse_shar": ("shar_path",),
     "txt": ("paths",),
     "txt_pair": ("source_paths", "target_paths"),
+    "multimodal_conversation": ("manifest_filepath",),
     "group": ("input_cfg",),
 }
 """Required keys of each type of source. In a nemo source, `data_list` is another name of manifest_filepath."""
@@ -48,7 +49,7 @@ NEMO_NAMES = {
     "target_path": "target_paths",
 }
 """Other names that NeMo's documents use for keys."""
-INHERITED = ("text_field", "audio_field", "key_ends")
+INHERITED = ("text_field", "audio_field", "key_ends", "token_equivalent_duration")
 """Keys that a group passes on to its sources."""
 
 
@@ -65,6 +66,7 @@ class SourceConf(Section):
         "lhotse_shar",
         "txt",
         "txt_pair",
+        "multimodal_conversation",
         "group",
     ]
     """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
@@ -85,6 +87,10 @@ class SourceConf(Section):
     target_language: str | None = None
     questions_language: str | None = None
     """Languages are set on every sample, like tags."""
+    token_equivalent_duration: Annotated[float, Field(gt=0)] | None = None
+    """multimodal_conversation: seconds of audio that count as one token; default 0.08."""
+    audio_locator_tag: str = "[audio]"
+    """multimodal_conversation: stands for an audio turn in the text of a conversation."""
     text_field: str | None = None
     """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
     audio_field: str | None = None
@@ -117,6 +123,8 @@ class SourceConf(Section):
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
+        if isinstance(tag := values.get("audio_locator_tag"), list):  # [audio] without quotes is a list in yaml
+            values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")
         return values

@@ -85,6 +85,7 @@ class Mixture(Corpus):
         digest = hashlib.blake2b(identity, digest_size=16).hexdigest()
         samples, seconds = (sum(getattr(each, name) for each in corpora) for name in ("num_samples", "total_seconds"))
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
+        self.has_conversations = any(corpus.has_conversations for corpus in corpora)
         # Keyed by name: another source in front of a source leaves its stream as it is.
         self._stream_keys = [
             int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16) for name in self.state_names
