@@ -16,6 +16,7 @@ lint() {
     shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
 }
 
+unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every module anew
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # small models in several parallel processes
 if [[ ${1:-} == --quick ]]; then
   shift
@@ -29,5 +30,8 @@ if [[ ${1:-} == --quick ]]; then
   exit "$status"
 fi
 lint
+python -m pytest -q --collect-only >/dev/null & # compiles the tests once, for all processes of the tests
+compiling=$!
 basedpyright
+wait "$compiling" || true # the tests themselves will say what is wrong
 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"

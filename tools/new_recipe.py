@@ -3,10 +3,12 @@
 
     new_recipe.py digits --from digits.tsv --audio recordings/
     new_recipe.py own --from train.json --dev dev.json --test test.json
+    new_recipe.py talks --from folder/
     bash examples/digits/s0/run.sh
 
-Transcripts are a TSV, a CSV, a NeMo manifest, Lhotse cuts or a Kaldi directory. They are read and checked as in stage 0
-before the recipe is written. examples/custom/s0/local/prepare_data.py --help describes the columns.
+Transcripts are a table, a manifest, or a folder of audio with texts; the form is found out by looking, and what was
+understood is printed. They are read and checked as in stage 0 before the recipe is written.
+examples/custom/s0/local/prepare_data.py --help describes all forms.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import check_part
+from wenet_uio.prepare.embedded import as_stored
 from wenet_uio.prepare.new_recipe import write_recipe
 from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
@@ -27,7 +30,9 @@ def main() -> None:
     """Read and check the corpus, then write the recipe."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="folder of the recipe below examples/")
-    parser.add_argument("--from", dest="transcripts", type=Path, required=True, help="the transcripts")
+    parser.add_argument(
+        "--from", dest="transcripts", type=Path, required=True, help="transcripts, or the folder of the corpus"
+    )
     add_options(parser)
     parser.add_argument("--bpe", type=int, help="number of word pieces to use as units (default: characters are units)")
     parser.add_argument(
@@ -40,9 +45,10 @@ def main() -> None:
             setattr(args, name, path.resolve())
     parts = read_corpus(args.transcripts, read_options(args, Path.cwd()), dev=args.dev, test=args.test, text=args.text)
     for part, recordings in parts.items():
-        check_part(part, recordings)
+        check_part(part, as_stored(recordings))
     values = {"data": args.transcripts, "dev": args.dev, "test": args.test, "audio": args.audio}
-    values |= {"relative_to": Path.cwd(), "form": args.form, "text": args.text, "bpe": args.bpe}
+    values |= {"relative_to": Path.cwd(), "form": args.form, "text_field": args.text_field}
+    values |= {"text": args.text, "bpe": args.bpe}
     options = {name: str(value) for name, value in values.items() if value}
     folder = args.examples / args.name / "s0"
     write_recipe(ROOT / "examples" / "custom" / "s0", folder, args.name, options)

@@ -6,6 +6,9 @@
 #   with_options TOOL ARG…   calls a script of tools/ with ARG… and the variables of the recipe that are options of TOOL;
 #                            the other options of TOOL are options of the recipe too, and override ARG…
 #   if stage N "title"       true if N is between stage and stop_stage; logs the title
+#   has_cmvn                 true if the config of the recipe normalises features
+#   has_units                true if its tokenizer has a units file; those of whisper and Hugging Face bring their own
+#   needed CONDITION         true if has_cmvn or has_units is; else logs that the config does not need the stage
 #   require FILE…            ends the recipe if a file is missing, and names the stage that makes the file
 #   words TEXT               sets the array WORDS to the words of an option that is a list: "test 'my test'" has two words
 #   log MESSAGE              prints a time and a message to stderr
@@ -163,8 +166,46 @@ overriding() {
   if ((${#WORDS[@]})); then OVERRIDE+=(--override_config "${WORDS[@]}"); fi
 }
 
-# override_units DICT: adds the config keys of units.txt, --bpe and --non_lang_syms to --override.
+# config_value KEY: prints the value of a top-level key of --config, or of --override.
+config_value() {
+  local VALUE WORD
+  VALUE=$(sed -nE "s/^$1: *[\"']?([^ #\"']*).*/\1/p" "$config" 2>/dev/null || true)
+  words "$override"
+  for WORD in "${WORDS[@]}"; do
+    if [[ $WORD == "$1="* ]]; then VALUE=${WORD#*=}; fi
+  done
+  echo "$VALUE"
+}
+
+has_cmvn() {
+  [[ $(config_value cmvn) == global_cmvn ]]
+}
+
+has_units() {
+  [[ ! $(config_value tokenizer) =~ ^(whisper|huggingface|sentencepiece)$ ]]
+}
+
+needed() {
+  "$1" && return
+  log "$config does not need this stage"
+  return 1
+}
+
+# need_tokenizer: makes sure that the optional packages of the config's tokenizer are installed.
+need_tokenizer() {
+  case $(config_value tokenizer) in
+    whisper) need_extra whisper ;;
+    huggingface) need_extra huggingface ;;
+  esac
+}
+
+# override_units DICT: adds the config keys of units.txt, --bpe and --non_lang_syms to --override. A config whose
+# tokenizer has no units file has these keys itself.
 override_units() {
+  if ! has_units; then
+    [[ -z $bpe ]] || die "--bpe $bpe: the tokenizer of $config has its own units"
+    return 0
+  fi
   _override_path tokenizer_conf.symbol_table_path "$1/units.txt"
   if [[ -n $bpe ]]; then
     _override_path tokenizer_conf.bpe_path "$1/bpe.model"

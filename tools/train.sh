@@ -32,6 +32,7 @@ changes=()
 if [[ $allow_data_changes == true ]]; then changes=(--allow_data_changes); fi
 if [[ $pin_memory == true ]]; then changes+=(--pin_memory); fi
 overriding
+need_tokenizer
 if ((num_nodes > 1)); then
   [[ -n $rdzv_endpoint ]] || die "--num_nodes $num_nodes needs --rdzv_endpoint host:port of machine 0"
   meet=(--rdzv_backend c10d --rdzv_endpoint "$rdzv_endpoint" --rdzv_id "${dir//\//_}" --node_rank "$node_rank"

@@ -82,7 +82,8 @@ def wait_for(there: Callable[[], object], process: subprocess.Popen[str]) -> Non
     give_up = time.monotonic() + 200
     while not there() and process.poll() is None and time.monotonic() < give_up:
         time.sleep(0.05)
-    assert process.poll() is None, process.communicate()
+    assert there() or process.poll() is not None, "nothing within 200 s"
+    assert process.poll() is None, process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -114,15 +115,16 @@ def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path,
         assert f"resuming after step {step}," in said
 
 
-def test_a_killed_launcher_takes_its_ranks_with_it_and_meanwhile_the_folder_is_locked(corpus: Path) -> None:
+def test_a_killed_launcher_takes_its_rank_with_it_and_meanwhile_the_folder_is_locked(corpus: Path) -> None:
     (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
-    process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split(), is_tree=True)
+    on_one = ["--standalone", "--nproc_per_node", "1"]  # each rank imports torch, as it does in use
+    process = start(corpus, *on_one, "-m", "wenet_uio.bin.train", *TRAIN.split(), is_tree=True)
     wait_for((corpus / "exp/epoch_0.pt").exists, process)
-    ranks = children(process.pid)
-    with pytest.raises(ValueError, match=rf"exp: process ({ranks[0]}|{ranks[1]}) of .*, since .* trains in this"):
+    (rank,) = children(process.pid)
+    with pytest.raises(ValueError, match=rf"exp: process {rank} of .*, since .* trains in this"):
         RunFolder(corpus / "exp").hold()
-    processes = [*ranks, *(worker for rank in ranks for worker in children(rank))]
-    assert len(processes) >= 4
+    processes = [rank, *children(rank)]
+    assert len(processes) >= 2
     process.kill()
     process.communicate(timeout=60)  # ends when no process is left that could write
     assert not any(map(is_running, processes))

@@ -83,6 +83,12 @@ def test_lora_options_change_its_section(switch, tmp_path):
     assert (conf.lora_list, conf.lora_rank, conf.lora_alpha) == (("linear_q", "linear_out"), 4, 3)
 
 
+def test_a_model_with_lora_is_used_without_it_by_one_option(tmp_path):
+    (tmp_path / "a.yaml").write_text("use_lora: true\nonly_optimize_lora: true\n")
+    config = load_config(tmp_path / "a.yaml", changes("--use_lora", "false"))
+    assert (config.use_lora, config.only_optimize_lora) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "visible", "device"),
     [

@@ -11,6 +11,8 @@ PATHS = {
     "tokenizer_conf": {
         "symbol_table_path": "data/dict/lang_char.txt",
         "bpe_path": "data/dict/train_unigram.model",
+        "seg_dict_path": "data/dict/seg_dict",
+        "model_path": "data/hub/tokenizer.json",
         "non_lang_syms_path": "conf/symbols",
     },
     "cmvn_conf": {"cmvn_file": "data/train/global_cmvn"},
@@ -66,11 +68,12 @@ def test_files_of_a_model_of_others_are_found_beside_its_yaml_and_the_log_says_w
     model = tmp_path / "model"
     model.mkdir()
     shutil.copy("conf/train.yaml", model)
-    for name in ("units.txt", "train_unigram.model", "symbols", "global_cmvn"):
+    names = ("units.txt", "train_unigram.model", "seg_dict", "tokenizer.json", "symbols", "global_cmvn")
+    for name in names:
         (model / name).write_text(name)
     shutil.rmtree(home)
     monkeypatch.chdir(tmp_path)
-    expected = [f"model/{name}" for name in ("units.txt", "train_unigram.model", "symbols", "global_cmvn")]
+    expected = [f"model/{name}" for name in names]
     for of_model in (True, False):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
@@ -79,7 +82,7 @@ def test_files_of_a_model_of_others_are_found_beside_its_yaml_and_the_log_says_w
         assert lines[0] == (
             "model/train.yaml: tokenizer_conf.symbol_table_path data/dict/lang_char.txt: model/units.txt is taken"
         )
-        assert len(lines) == 4
+        assert len(lines) == 6
 
 
 def test_a_model_in_its_recipe_takes_the_files_of_that_recipe_and_not_those_of_the_working_directory(
@@ -104,7 +107,7 @@ def test_paths_of_overrides_stay_as_they_are_and_so_does_a_path_that_leads_nowhe
     (home / "exp/train.yaml").write_text("cmvn_conf: {cmvn_file: none}\n")
     config = load_config("exp/train.yaml", ["tokenizer_conf.symbol_table_path=units.txt"], of_model=True)
     assert (config.tokenizer_conf.symbol_table_path, config.cmvn_conf.cmvn_file) == ("units.txt", "none")
-    assert named(copy_files(config, home / "exp/run")) == ["units.txt", None, None, "none"]
+    assert named(copy_files(config, home / "exp/run")) == ["units.txt", None, None, None, None, "none"]
 
 
 def test_copying_again_changes_nothing_and_other_contents_are_copied_with_a_warning(home, caplog):
@@ -128,3 +131,28 @@ def test_values_of_a_wrong_type_are_reported_as_before(home):
         with pytest.raises(ValueError, match=r"wrong\.yaml: "):
             load_config("wrong.yaml")
     assert parse_config({}, "test").cmvn_conf.cmvn_file is None
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "key", "name"),
+    [
+        ("whisper", "bpe_path", "whisper.vocab"),
+        ("huggingface", "model_path", "tokenizer.json"),
+        ("sentencepiece", "model_path", "sentencepiece.model"),
+    ],
+)
+def test_the_file_of_a_tokenizer_without_units_travels_with_the_run(home, tmp_path, tokenizer, key, name):
+    (home / "vocabulary").write_text("tokens")
+    config = parse_config({"tokenizer": tokenizer, "tokenizer_conf": {key: "vocabulary"}}, "test")
+    save_config(copy_files(config, home / "exp/run"), home / "exp/run/train.yaml")
+    shutil.move(home / "exp/run", tmp_path / "moved")
+    found = getattr(load_config(tmp_path / "moved/train.yaml", of_model=True).tokenizer_conf, key)
+    assert found == str(tmp_path / "moved" / name)
+
+
+def test_a_tokenizer_of_hugging_face_may_be_named_by_its_folder(home, tmp_path):
+    (tmp_path / "model/hub").mkdir(parents=True)
+    (tmp_path / "model/hub/tokenizer.json").touch()
+    (tmp_path / "model/train.yaml").write_text("tokenizer: huggingface\ntokenizer_conf: {model_path: hub}\n")
+    found = load_config(tmp_path / "model/train.yaml", of_model=True).tokenizer_conf.model_path
+    assert found == str(tmp_path / "model/hub")

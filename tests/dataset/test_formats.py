@@ -12,6 +12,7 @@ import torch
 import webdataset
 
 from tests.dataset.storage.support.servers import FaultyServer
+from tests.dataset.support.parquet import write_parquet
 from tests.dataset.support.tars import wav, write_tar
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.mixture import SourceConf
@@ -27,7 +28,7 @@ from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 PER_SHARD = 20
-FORMATS = ("raw", "wenet", "webdataset", "nemo", "nemo_sharded", "shar", "cuts")
+FORMATS = ("raw", "wenet", "webdataset", "nemo", "nemo_sharded", "shar", "cuts", "parquet")
 
 
 class Conf:
@@ -121,6 +122,9 @@ def make(form, lines, folder):
         return path, "shard"
     if form == "wenet":
         content = f"{folder}/{write_wenet(lines, folder)}"
+    elif form == "parquet":
+        write_parquet(lines, folder, PER_SHARD)
+        content = f"{folder}/*.parquet"
     elif form == "webdataset":
         content = f"{folder}/{write_webdataset(lines, folder)}"
     elif form == "shar":
@@ -183,7 +187,7 @@ def serve(tmp_path, monkeypatch):
         server.server_close()
 
 
-@pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar"])
+@pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar", "parquet"])
 def test_every_format_of_shards_gives_the_same_batches_from_a_server(form, lines, reference, tmp_path, serve):
     folder = tmp_path / "set"
     folder.mkdir()

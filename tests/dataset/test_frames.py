@@ -12,6 +12,7 @@ FEATURES = [
     {"fbank_conf": {"snip_edges": False, "frame_shift": 12.5}},
     {"feats_type": "mfcc", "mfcc_conf": {"num_ceps": 13, "frame_length": 20}},
     {"feats_type": "log_mel_spectrogram", "log_mel_spectrogram_conf": {"padding": 300}},
+    {"feats_type": "log_mel_spectrogram", "log_mel_spectrogram_conf": {"num_mel_bins": 128}},
     {"feats_type": "log_mel_spectrogram", "log_mel_spectrogram_conf": {"pad_or_trim": True, "max_duration": 1}},
 ]
 

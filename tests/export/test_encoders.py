@@ -8,18 +8,22 @@ import torch
 from wenet_uio.config import parse_config
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.chunks import fitting_chunk
 
 VOCAB = 12
 SMALL = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
 GATED = {**SMALL, "cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
 SQUEEZED = {**SMALL, "encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
+GROUPED = {**SMALL, "linear_units": 32, "stride_layer_idx": 1, "group_layer_idx": [0], "cnn_module_kernel": 7}
 OFFLINE = {
+    "efficientConformer": GROUPED,
     "branchformer": {**GATED, "merge_method": "learned_ave"},
     "e_branchformer": {**GATED, "linear_units": 32},
     "squeezeformer": SQUEEZED,
 }
 IN_CHUNKS = {"causal": True, "use_dynamic_chunk": True}
 STREAMING = {
+    "efficientConformer": {**GROUPED, **IN_CHUNKS, "group_size": 2},
     "branchformer": {**GATED, **IN_CHUNKS},
     "e_branchformer": {**GATED, **IN_CHUNKS, "linear_units": 32},
     "squeezeformer": {**SQUEEZED, **IN_CHUNKS, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
@@ -62,6 +66,7 @@ def test_whole_utterances_give_the_log_probabilities_of_the_checkpoint(encoder, 
 @pytest.mark.parametrize("encoder", STREAMING)
 def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(encoder, chunk, left_chunks):
     model = make(encoder, STREAMING[encoder])
+    chunk = fitting_chunk(model.encoder, chunk)
     runtime = from_torchscript(to_torchscript(model))
     feats, outputs, offset = torch.randn(1, 131, 40), [], 0
     att_cache = cnn_cache = torch.zeros(0, 0, 0, 0)
@@ -72,7 +77,8 @@ def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(encoder
         )
         outputs.append(output)
         offset += output.size(1)
-    assert att_cache.shape[1:] == (2, offset if left_chunks < 0 else chunk * left_chunks, 16)
+    seen = (feats.size(1) - 3) // 4
+    assert att_cache.shape[1:] == (2, seen if left_chunks < 0 else chunk * left_chunks, 16)
     assert cnn_cache.shape[1:] == (1, 16, model.encoder.cnn_cache_frames)
     expected, _ = model.encode(feats, torch.tensor([131]), chunk, left_chunks)
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=1e-4)

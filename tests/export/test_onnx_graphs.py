@@ -8,7 +8,7 @@ import torch
 from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
 from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, check_onnx_chunks, sherpa_graph, wenet_graphs
 from wenet_uio.search import DecodeOptions
 
 WAYS = [
@@ -22,10 +22,14 @@ WAYS = [
     ("branchformer", OFFLINE),
     ("e_branchformer", OFFLINE),
     ("squeezeformer", OFFLINE),
+    ("efficient", OFFLINE),
+    ("firered", OFFLINE),
     ("streaming_branchformer", Chunks(4, 2)),
     ("streaming_e_branchformer", Chunks(4, 2)),
     ("streaming_squeezeformer", Chunks(4, 2)),
 ]
+LENGTHS = {"conv1d2": [47, 36, 3], "efficient": [11, 9, 0]}
+"""Encoder frames of inputs of 93, 71 and 5 frames, where there are others than after conv2d."""
 
 
 def options_of(chunks):
@@ -107,18 +111,19 @@ def test_files_have_the_metadata_that_the_runtimes_read(make_model):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("case", ["transformer", "conformer", "u2pp"])
+@pytest.mark.parametrize("case", ["conv1d2", "conformer", "u2pp", "e_branchformer", "squeezeformer", "efficient"])
 def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(make_model, case):
     model = make_model(case)
     feats, lengths = torch.randn(3, 93, 40), torch.tensor([93, 71, 5])
-    found, found_lengths = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))(x=feats, x_lens=lengths)
+    graph = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))
+    found, found_lengths = graph(x=feats, x_lens=lengths)
     encoder_out, expected_lengths = model.encode(feats, lengths)
-    assert found_lengths.tolist() == expected_lengths.tolist() == [22, 17, 0]
+    assert found_lengths.tolist() == expected_lengths.tolist() == LENGTHS.get(case, [22, 17, 0])
     expected = model.ctc_log_probs(encoder_out)
     for row, length in enumerate(expected_lengths.tolist()):
         torch.testing.assert_close(found[row, :length], expected[row, :length], atol=1e-4, rtol=1e-4)
-    short = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))(x=feats[:1, :3], x_lens=torch.tensor([3]))
-    assert short[1].tolist() == [0]
+    short = graph(x=feats[:1, :3], x_lens=torch.tensor([3]))
+    assert short[1].tolist() == [2 if case == "conv1d2" else 0]
 
 
 @torch.no_grad()
@@ -161,6 +166,9 @@ def test_an_export_does_not_change_the_model(make_model, examples):
 
 
 def test_chunks_that_a_model_does_not_support_are_refused(make_model):
+    check_chunks(make_model("streaming_efficient"), Chunks(6, 4))
+    with pytest.raises(ValueError, match="lowers the frame rate or joins frames to groups: stream with TorchScript"):
+        check_onnx_chunks(make_model("streaming_efficient"), Chunks(6, 4))
     with pytest.raises(ValueError, match="future frames; train with causal: true"):
         check_chunks(make_model("conformer"), Chunks(16, 4))
     with pytest.raises(ValueError, match="--chunk_size: expected 1 or more"):
@@ -171,10 +179,10 @@ def test_chunks_that_a_model_does_not_support_are_refused(make_model):
     with pytest.raises(ValueError, match="--chunk_size 8"):
         check_chunks(fixed, Chunks(16, 4))
     check_chunks(make_model("transformer"), Chunks(16, 4))
-    check_chunks(make_model("streaming_squeezeformer"), Chunks(16, 4))
+    check_onnx_chunks(make_model("streaming_squeezeformer"), Chunks(16, 4))
     with pytest.raises(ValueError, match="--chunk_size 5 is not a multiple of 2"):
-        check_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
+        check_onnx_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
     wide = make_model("streaming_squeezeformer")
     wide.encoder.output_size = 24
     with pytest.raises(ValueError, match="train with equal widths"):
-        check_chunks(wide, Chunks(4, 4))
+        check_onnx_chunks(wide, Chunks(4, 4))

@@ -44,15 +44,6 @@ def test_fixed_average_with_a_weight_of_one_or_zero_has_one_branch(make_encoder_
     assert (first.attn is None, second.cgmlp is None) == (False, False)
 
 
-@torch.no_grad()
-def test_learned_average_ignores_padding(make_encoder_model):
-    model = make_encoder_model("branchformer", {**TINY, "merge_method": "learned_ave", "causal": True})
-    feats = torch.randn(1, 83, 40)
-    alone, lengths = model.encode(feats, torch.tensor([83]))
-    padded, _ = model.encode(torch.nn.functional.pad(feats, (0, 0, 0, 60)), torch.tensor([83]))
-    torch.testing.assert_close(padded[:, : lengths[0]], alone, atol=1e-5, rtol=1e-4)
-
-
 def test_learned_average_weighs_the_branches_as_in_the_paper(make_encoder_model):
     """Softmax over the pooled scores of the two branches (section 2.3 of the paper)."""
     layer = make_encoder_model("branchformer", {**TINY, "merge_method": "learned_ave"}).encoder.encoders[0]

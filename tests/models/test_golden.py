@@ -56,7 +56,7 @@ def u2pp(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Golden:
 
 def _load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Golden:
     monkeypatch.chdir(folder)
-    model = build_model(load_config("train.yaml"))
+    model = build_model(load_config("train.yaml", ["mask_padding=false"]))
     state = torch.load("final.pt", weights_only=True)
     model.load_state_dict(state)
     return Golden(folder.name, model.eval(), state, torch.load("golden.pt", weights_only=True))

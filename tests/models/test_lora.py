@@ -9,7 +9,7 @@ import torch
 from wenet_uio.config import parse_config
 from wenet_uio.config.train import LoraConf
 from wenet_uio.models import ASRModel, build_model
-from wenet_uio.models.lora import LoraLinear, add_lora, is_lora
+from wenet_uio.models.lora import LoraLinear, add_lora, is_lora, merge_lora
 from wenet_uio.models.weights import load_parts, load_weights
 
 SMALL = {"attention_heads": 2, "linear_units": 8, "num_blocks": 1}
@@ -73,3 +73,31 @@ def test_the_encoder_of_another_model_can_be_loaded_alone(tmp_path: Path) -> Non
 def test_is_lora_finds_the_low_rank_weights_by_name() -> None:
     names = make_model(use_lora=True).state_dict()
     assert sum(map(is_lora, names)) == 2 * 3 * 3
+
+
+def test_merged_weights_are_those_of_a_model_without_lora_that_computes_the_same() -> None:
+    conf = LoraConf(lora_list=("linear_k", "linear_out"), lora_rank=2, lora_alpha=6)
+    tuned = make_model(use_lora=True, lora_conf=conf.model_dump())
+    for name, weight in tuned.named_parameters():
+        if name.endswith("lora_B"):
+            torch.nn.init.normal_(weight, std=0.1)
+    merged = make_model()
+    merged.load_state_dict(merge_lora(tuned.state_dict(), conf))
+    feats, lengths = torch.randn(1, 40, 8), torch.tensor([40])
+    torch.testing.assert_close(merged.encoder(feats, lengths)[0], tuned.encoder(feats, lengths)[0], atol=1e-5, rtol=0)
+
+
+def test_weights_without_lora_and_of_another_rank_are_not_merged() -> None:
+    with pytest.raises(ValueError, match="no low-rank weights to merge"):
+        merge_lora(make_model().state_dict(), LoraConf())
+    with pytest.raises(ValueError, match=r"linear_q: the rank of its low-rank weights is 8, lora_rank is 4"):
+        merge_lora(make_model(use_lora=True).state_dict(), LoraConf(lora_rank=4))
+
+
+def test_projections_without_bias_are_adapted_as_in_whisper() -> None:
+    model = make_model(
+        encoder="transformer", encoder_conf={**SMALL, "output_size": 8, "key_bias": False}, use_lora=True
+    )
+    layer = model.get_submodule("encoder.encoders.0.self_attn.linear_k")
+    assert isinstance(layer, LoraLinear)
+    assert layer.bias is None

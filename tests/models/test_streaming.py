@@ -81,17 +81,6 @@ def test_a_cache_of_fixed_size_with_a_mask_gives_the_same_frames(make_encoder_mo
     torch.testing.assert_close(found, expected[:, : found.size(1)], atol=1e-4, rtol=1e-4)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("kind", KINDS)
-def test_padding_does_not_change_an_utterance_with_chunks(make_encoder_model, kind):
-    encoder, conf = KINDS[kind]
-    model = make_encoder_model(encoder, {**conf, "use_dynamic_chunk": True})
-    feats = torch.randn(1, 103, 40)
-    alone, lengths = model.encode(feats, torch.tensor([103]), 4, 2)
-    padded, _ = model.encode(torch.nn.functional.pad(feats, (0, 0, 0, 64)), torch.tensor([103]), 4, 2)
-    torch.testing.assert_close(padded[:, : lengths[0] - 4], alone[:, :-4], atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("encoder", "conf", "message"),
     [

@@ -7,7 +7,8 @@ import soundfile
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.executor import Executor
-from wenet_uio.prepare.manifests import READERS, WRITERS, convert_manifest
+from wenet_uio.prepare.manifests import WRITERS, convert_manifest
+from wenet_uio.prepare.readers import READERS
 
 NAMES = {"raw": "data.list", "nemo": "manifest.json", "kaldi": "kaldi", "lhotse": "cuts.jsonl.gz"}
 

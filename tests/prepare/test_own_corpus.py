@@ -8,7 +8,8 @@ import pytest
 
 from tests.prepare.support.transcripts import EXPECTED, read, with_audio, written
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.prepare.own_corpus import form_of, into_parts, read_corpus, read_transcripts
+from wenet_uio.prepare.looking import form_of
+from wenet_uio.prepare.own_corpus import into_parts, read_corpus, read_transcripts
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_unusable_transcripts_are_named_with_line_or_key(tmp_path, rows, message
 
 
 def test_missing_transcripts_are_named(tmp_path):
-    with pytest.raises(ListError, match="none.tsv: not there; name a file of transcripts, or a Kaldi directory"):
+    with pytest.raises(ListError, match="none.tsv: not there; name a file of transcripts, or a folder"):
         read_transcripts(tmp_path / "none.tsv")
 
 

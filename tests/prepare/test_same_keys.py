@@ -11,8 +11,9 @@ from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
-from wenet_uio.prepare.manifests import READERS, convert_manifest
+from wenet_uio.prepare.manifests import convert_manifest
 from wenet_uio.prepare.own_corpus import into_parts, read_transcripts
+from wenet_uio.prepare.readers import READERS
 
 NAMES = ("d1/a.wav", "d2/a.wav", "d2/my b.wav")
 KEYS = ["d1-a", "d2-a", "d2-my_b"]

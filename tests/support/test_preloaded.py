@@ -1,8 +1,11 @@
 """Commands of the server end as commands of a new Python would."""
 
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +87,23 @@ def test_other_arguments_start_python_itself():
     assert done.stdout.split() == [sys.executable, "False"]
 
 
+@pytest.mark.parametrize("sent", [b"", b"\x80\0\0\0", b"\x80\0\0\0{"], ids=["nothing", "the size", "a part"])
+def test_a_client_that_is_killed_before_its_request_is_complete_stops_no_others(script, sent):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(Path(preloaded.python()).with_name("socket")))
+        client.send(sent) if sent else None
+    assert preloaded.run([script("print('runs')")]).stdout == "runs\n"
+
+
+def test_clients_that_are_killed_while_their_commands_end_stop_no_others(script):
+    for delay in range(20):
+        client = subprocess.Popen([preloaded.python(), script("")])
+        time.sleep(0.01 * delay)
+        client.kill()
+        client.wait(60)
+    assert preloaded.run([script("print('runs')")]).stdout == "runs\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_to_the_client_reaches_the_command(script, tmp_path, number):
     text = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -92,3 +112,15 @@ def test_a_signal_to_the_client_reaches_the_command(script, tmp_path, number):
     client.send_signal(number)
     assert client.wait(60) == -number
     assert client.stdout.read() == ""  # returns when the command has ended too
+
+
+def test_commands_end_with_the_server(script):
+    program, server = preloaded.start([])
+    waiting = script("import time; print('runs', flush=True); time.sleep(600)")
+    command = subprocess.Popen([program, waiting], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert command.stdout.readline()
+    server.kill()
+    said = command.communicate(timeout=60)[1]  # returns when the command has ended too
+    assert said == f"error: the server of commands has ended; {program.parent}/log may say why\n"
+    server.communicate(timeout=60)
+    shutil.rmtree(program.parent)

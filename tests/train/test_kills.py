@@ -22,7 +22,9 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.files import read_lines
 
 ROOT = Path(__file__).parents[2]
-KILLS = 12
+KILLS = 8
+OBSERVED = 3
+"""Epochs between two plots, which take longer than the training."""
 
 
 def draw_kills(seed: int) -> list[list[object]]:
@@ -36,7 +38,7 @@ def draw_kills(seed: int) -> list[list[object]]:
 
 def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     folder.mkdir()
-    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=1)
+    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=OBSERVED)
     for name, lost in (("train", (2, 9, 17)), ("cv", (3,))):
         open_list(str(folder / f"{name}.list"), "raw")  # indexed before it breaks
         for number in lost:
@@ -101,7 +103,7 @@ def bad_samples(folder: Path) -> list[tuple[str, int, str, str]]:
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_twelve_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path) -> None:
+def test_eight_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path) -> None:
     kills = draw_kills(seed)
     kinds = [event for _, event, _ in kills]
     assert run(tmp_path / "killed", kills) == {"survived": 0, "complete": True}, kills
@@ -114,14 +116,9 @@ def test_twelve_kills_change_neither_weights_nor_points(seed: int, tmp_path: Pat
     points = series(tmp_path / "undisturbed")
     assert [step for step, _ in points["train/loss"]] == list(range(1, 37))
     epochs = [3 * epoch for epoch in range(1, 13)]
-    for tag in (
-        "dev/ctc",
-        "dev/attention_encoder",
-        "dev/attention_decoder",
-        "dev/text/text_summary",
-        "data/padded_frames",
-    ):
-        assert [step for step, _ in points[tag]] == epochs, tag
+    assert [step for step, _ in points["data/padded_frames"]] == epochs
+    for tag in ("dev/ctc", "dev/attention_encoder", "dev/attention_decoder", "dev/text/text_summary"):
+        assert [step for step, _ in points[tag]] == epochs[::OBSERVED], tag
     assert series(tmp_path / "killed") == points
     named = bad_samples(tmp_path / "undisturbed")
     assert len(named) == len(set(named)) == 12 * 3 + 1

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.train.support.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
 from wenet_uio.dataset.types import Batch, Skipped
+from wenet_uio.train import trainer as training
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.report import Reporter
@@ -83,19 +86,39 @@ def same_weights(first: Path, second: Path) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.fixture(autouse=True)
-def _handler_of_sigterm() -> Iterator[None]:
-    """Restore the handler after the test."""
+@contextmanager
+def handler_of_sigterm() -> Iterator[None]:
+    """Restore the handler at the end."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.fixture
-def undisturbed(tmp_path: Path) -> Path:
-    path = tmp_path / "undisturbed"
-    assert make_trainer(path, save_interval=2).run()
+@pytest.fixture(autouse=True)
+def _handler_of_sigterm() -> Iterator[None]:
+    with handler_of_sigterm():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report takes longer than the training; that of the run `undisturbed` is written."""
+    monkeypatch.setattr(training, "write_run_report", lambda folder, _: folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete run, which tests read only."""
+    path = tmp_path_factory.mktemp("runs")
+    with handler_of_sigterm():
+        assert make_trainer(path, save_interval=2).run()
     return path
+
+
+@pytest.fixture
+def completed(undisturbed: Path, tmp_path: Path) -> Path:
+    """A copy of the run."""
+    return shutil.copytree(undisturbed, tmp_path / "completed", symlinks=True)
 
 
 def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
@@ -175,17 +198,17 @@ def test_points_of_another_run_in_the_same_folder_are_left_alone(tmp_path: Path)
     assert other.read_bytes() == b"points"
 
 
-def test_a_complete_run_logs_that_and_does_not_train(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
-    before = (undisturbed / "epoch_2.pt").stat().st_mtime_ns
+def test_a_complete_run_logs_that_and_does_not_train(completed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = (completed / "epoch_2.pt").stat().st_mtime_ns
     with caplog.at_level(logging.INFO):
-        assert make_trainer(undisturbed).run()
+        assert make_trainer(completed).run()
     assert "complete, max_epoch 3 is reached" in caplog.text
-    assert (undisturbed / "epoch_2.pt").stat().st_mtime_ns == before
+    assert (completed / "epoch_2.pt").stat().st_mtime_ns == before
 
 
-def test_a_resumed_run_logs_the_changes_of_its_config(undisturbed: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_run_logs_the_changes_of_its_config(completed: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        make_trainer(undisturbed, max_epoch=4, save_interval=2, optim_conf={"lr": 0.02})
+        make_trainer(completed, max_epoch=4, save_interval=2, optim_conf={"lr": 0.02})
     changes = [record.getMessage() for record in caplog.records if "changed" in record.getMessage()]
     assert changes == [
         "changed since the run began: optim_conf.lr: 0.01 -> 0.02",

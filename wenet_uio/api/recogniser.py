@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -13,73 +13,28 @@ from typing import Any, overload
 import torch
 
 from wenet_uio.api.inputs import Input, inputs_of
-from wenet_uio.audio.read import AudioError, Channel
-from wenet_uio.search.decode import Search, check_modes, check_parts, possible_modes
+from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.audio.read import AudioError
+from wenet_uio.models.chunks import fitting_chunk
+from wenet_uio.models.whisper import Whisper
+from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream
+from wenet_uio.search.modes import check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
 from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
+from wenet_uio.text.whisper_tokens import LONGEST_WINDOW
 
-USUAL_MODE = "ctc_prefix_beam_search"
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
 USUAL_CHUNK = 16
 """Encoder frames of a chunk of a stream, unless the model has a fixed size."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TranscribeOptions(ScorerOptions):
-    """Options of `transcribe` and `stream`; hot words and language model work in two modes, see `build_scorers`.
-
-    Raises:
-        ValueError: an unknown mode, or a number out of range.
-    """
-
-    mode: str | None = None
-    """Decode mode; None: ctc_prefix_beam_search, or the first mode that the model is trained for."""
-    beam_size: int = DecodeOptions.beam_size
-    channel: Channel | None = None
-    """Number of a channel, from 0, or `mix`; None: the channel of the training."""
-    pause: float | None = None
-    """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
-    detector: str | None = None
-    """What finds speech: silero (package silero-vad), energy, or auto: silero if it is installed; None: auto."""
-    usual: float | None = None
-    """Cut longer segments at shorter pauses as well; None: the 95th percentile of the training utterances."""
-    window: float | None = None
-    """Longest piece that is recognised at once, in seconds; None: the longest training utterance, at most 20."""
-    overlap: float | None = None
-    """Seconds that windows share; None: 4, at most half a window."""
-    batch_size: int = 8
-    """Segments that are recognised together, also of several recordings."""
-    device: str | None = None
-    """cpu, cuda, cuda:N or auto; None: the device of `load_model`."""
-    decoding: Mapping[str, Any] = field(default_factory=dict)
-    """Other fields of DecodeOptions, such as ctc_weight and decoding_chunk_size."""
-
-    def __post_init__(self) -> None:
-        if self.mode is not None:
-            check_modes([self.mode])
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size: expected 1 or more, found {self.batch_size}")
-        if isinstance(self.hot_words, str):
-            raise ValueError(f"hot_words: expected a list of phrases, found the text {self.hot_words!r}")
-
-    def cutting(self, usual: Cutting) -> Cutting:
-        """The given values, and for the others those of `usual`."""
-        given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap", "detector")}
-        given = {name: value for name, value in given.items() if value is not None}
-        if given.get("pause") == 0:
-            given["pause"] = None
-        if "window" in given and "overlap" not in given:
-            given["overlap"] = min(Cutting.overlap, given["window"] / 2)
-        return replace(usual, **given)
 
 
 class SpeechRecogniser:
@@ -114,8 +69,7 @@ class SpeechRecogniser:
     @property
     def usual_mode(self) -> str:
         """The decode mode if none is given."""
-        modes = self.modes
-        return next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+        return usual_mode(self.modes)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -165,7 +119,7 @@ class SpeechRecogniser:
         spoken: set[int] = set()
         failed: set[int] = set()
         ended = 0
-        found = transcriber.transcribe(openers, options.cutting(self._cutting))
+        found = transcriber.transcribe(openers, self._cut(options))
         for number, segment in chain(found, [(len(inputs), None)]):
             for earlier in range(ended, number):
                 if earlier not in failed:
@@ -218,7 +172,7 @@ class SpeechRecogniser:
 
         Args:
             sample_rate: of the samples, in Hz; None: that of the model.
-            chunk_size: encoder frames of a chunk; None: the size of the training, or 16.
+            chunk_size: encoder frames of a chunk; None: the size of the training, or at least 16.
             left_chunks: chunks seen before the current chunk; -1: all.
             endpoints: rules that end utterances; {}: the stream is one utterance, and its memory grows with its length.
             partial_mode: ctc_greedy_search or ctc_prefix_beam_search.
@@ -231,10 +185,9 @@ class SpeechRecogniser:
         if self._exported:
             raise ValueError(f"stream: {self.obstacle}")
         chosen = TranscribeOptions(**options)
-        usual = self.recogniser.model.encoder.static_chunk_size or USUAL_CHUNK
-        size = usual if chunk_size is None else chunk_size
+        size = fitting_chunk(self.recogniser.model.encoder, USUAL_CHUNK) if chunk_size is None else chunk_size
         rate = self.sample_rate if sample_rate is None else sample_rate
-        cutting = chosen.cutting(self._cutting)
+        cutting = self._cut(chosen)
         search = self._search(chosen)
         chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
         return start_live(
@@ -244,6 +197,17 @@ class SpeechRecogniser:
             LiveOptions(rate, endpoints, partial_mode),
             (cutting.window, cutting.overlap),
         )
+
+    def _cut(self, options: TranscribeOptions) -> Cutting:
+        """Where recordings are cut.
+
+        Raises:
+            ValueError: a time is wrong, or the window is longer than what the model hears at once.
+        """
+        cutting = options.cutting(self._cutting)
+        if isinstance(self.recogniser.model, Whisper) and cutting.window > LONGEST_WINDOW:
+            raise ValueError(f"window {cutting.window:g}: a whisper hears at most {LONGEST_WINDOW:g} s at once")
+        return cutting
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
         return Transcriber(
@@ -260,7 +224,8 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes, mode = self.modes, options.mode or self.usual_mode
+        timestamps = options.timestamps or options.decoding.get("timestamps")
+        modes, mode = self.modes, options.mode or ("attention" if timestamps else self.usual_mode)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")
@@ -268,7 +233,8 @@ class SpeechRecogniser:
         known = {each.name for each in fields(DecodeOptions)}
         if unknown := set(options.decoding) - known:
             raise ValueError(f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
-        decoding = {"beam_size": options.beam_size, **options.decoding, "token_times": True, "nbest": 1}
+        named = {name: getattr(options, name) for name in ("beam_size", "language", "task", "timestamps")}
+        decoding = {**named, **options.decoding, "token_times": True, "nbest": 1}
         given: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(ScorerOptions)}
         given["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from wenet_uio.cli import run
+from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
+from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.train.averaging import average_checkpoints, choose_epochs
 
 
@@ -20,6 +23,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that may be taken (default: %(default)s)")
     parser.add_argument("--max_epoch", type=int, help="last epoch that may be taken (default: no limit)")
+    parser.add_argument(
+        "--merge_lora",
+        action="store_true",
+        help="merge low-rank weights into those beside them: the output is for a model without LoRA (--use_lora false)",
+    )
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
     return parser
@@ -40,7 +48,10 @@ def main() -> None:
     )
     if len(epochs) < arguments.num:
         print(f"warning: --num {arguments.num}, but only {len(epochs)} epochs found; averaging these", file=sys.stderr)
-    average_checkpoints(epochs, arguments.dst_model)
+    lora = (
+        load_config(Path(arguments.src_path, TRAIN_CONFIG), of_model=True).lora_conf if arguments.merge_lora else None
+    )
+    average_checkpoints(epochs, arguments.dst_model, lora)
     for epoch in epochs:
         print(f"epoch {epoch.number}" + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
     print(f"{arguments.dst_model}: mean of {len(epochs)}")

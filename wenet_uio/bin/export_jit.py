@@ -15,8 +15,12 @@ from wenet_uio.cli import run
 from wenet_uio.export.check import compare, judge
 from wenet_uio.export.command import LEFT_CHUNKS, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel
+from wenet_uio.export.onnx_graphs import check_chunks
+from wenet_uio.export.paraformer import refuse_sanm
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
+from wenet_uio.export.whisper import NO_WENET
 from wenet_uio.files import written_aside
+from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
 
 
@@ -33,8 +37,11 @@ def main() -> None:
     """Export, check and write the models."""
     arguments = parse_arguments()
     trained = load_trained(arguments)
+    if isinstance(trained.model, Whisper):
+        raise ValueError(f"{arguments.config}: {NO_WENET}; export it by export_onnx.py for sherpa-onnx")
+    refuse_sanm(trained.model)
     ways = {"": DecodeOptions()}
-    chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS)
+    chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:
         options = DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
         ways[f", in chunks of {chunks.size}"] = options

@@ -53,7 +53,10 @@ def parse_arguments() -> argparse.Namespace:
         help="folder of a run: train.yaml and avg.pt or final.pt; or an export: final.zip, folder of ONNX models",
     )
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
-    parser.add_argument("--mode", default="ctc_prefix_beam_search", help=", ".join(MODES) + " (%(default)s)")
+    parser.add_argument(
+        "--mode",
+        help=f"{', '.join(MODES)} (ctc_prefix_beam_search, or the first mode that the model is trained for)",
+    )
     parser.add_argument("--format", choices=SUFFIXES, default="text", help="output format (%(default)s)")
     parser.add_argument("--output_dir", metavar="DIR", help="write DIR/<name>.<txt|json|srt|vtt> instead of printing")
     parser.add_argument(
@@ -96,7 +99,7 @@ def _channel(text: str) -> Channel:
 def main() -> int:
     """Transcribe all files; 1 if one could not be read."""
     args = parse_arguments()
-    check_modes([args.mode])
+    check_modes([args.mode] if args.mode else list(MODES))
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
     options = options_of(args)

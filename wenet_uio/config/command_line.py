@@ -75,6 +75,8 @@ def config_overrides(args: argparse.Namespace) -> list[str]:
     for option, (key, more) in FILES.items():
         if option in given:
             changes += [*more, f"{key}={json.dumps(given[option], ensure_ascii=False)}"]
+    if str(given.get("use_lora")).lower() == "false":  # of weights that were merged
+        changes.append("only_optimize_lora=false")
     changes += [f"{name}={given[name]}" for name in LORA if name in given]
     changes += [f"lora_conf.{name}={_lora_value(name, given[name])}" for name in LORA_CONF if name in given]
     return [*changes, *args.override_config]

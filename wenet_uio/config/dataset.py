@@ -191,6 +191,13 @@ class OperatorConf(Section):
     """True: the operator also runs in validation, decoding and CMVN statistics."""
 
 
+class LanguageConf(Section):
+    """Languages of a corpus whose utterances have no field `lang`; used by whisper."""
+
+    limited_langs: Annotated[tuple[str, ...], Field(min_length=1)]
+    """One language, or zh and en: the text tells which."""
+
+
 class DatasetConf(Section):
     """From data list to batch; a step that is switched off is absent from the chain."""
 
@@ -213,6 +220,7 @@ class DatasetConf(Section):
     spec_sub_conf: SpecSubConf = SpecSubConf()
     spec_trim: bool = False
     spec_trim_conf: SpecTrimConf = SpecTrimConf()
+    language_conf: LanguageConf = LanguageConf(limited_langs=("zh", "en"))
     shuffle: bool = True
     """False: all epochs have the same order."""
     shuffle_conf: ShuffleConf = ShuffleConf()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,8 @@ class DecoderConf(AttentionConf, FeedForwardConf):
     src_attention_dropout_rate: DropoutRate = 0.0
     tie_word_embedding: bool = False
     """The output layer shares the weights of the embedding."""
-    input_layer: Literal["embed"] = "embed"
+    input_layer: Literal["embed", "embed_learnable_pe"] = "embed"
+    """embed_learnable_pe: the encodings of 448 positions are learned, as in Whisper."""
     src_attention: Literal[True] = True
     use_output_layer: Literal[True] = True
 
@@ -74,6 +75,8 @@ class CmvnConf(Section):
 class HybridConf(Section):
     """Keys of every model: each model can also train an attention decoder."""
 
+    stacked_frames: ClassVar[int] = 1
+    """Feature frames in one input frame of the encoder."""
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Label that pads a batch."""
     reverse_weight: Probability = 0.0
@@ -84,18 +87,34 @@ class HybridConf(Section):
     """Attention loss per token instead of per utterance."""
 
 
-class ModelConf(HybridConf):
-    """Weights of a model with CTC and attention."""
+class WhisperConf(HybridConf):
+    """Weights of a Whisper with CTC."""
 
     ctc_weight: Probability = 0.5
     """Weight of the CTC loss; the weight of the attention loss is 1 - ctc_weight."""
-    apply_non_blank_embedding: bool = False
-    """The decoder sees only encoder frames whose best CTC label is not blank, in training and rescoring."""
 
     @property
     def attention_weight(self) -> float:
         """Weight of the attention loss."""
         return 1.0 - self.ctc_weight
+
+
+class CtlConf(WhisperConf):
+    """Weights of a model with CTC and attention that also compares frames with chunks to those with full context."""
+
+    ctl_weight: float = Field(default=1.0, ge=0)
+    """Weight of the contrastive loss."""
+    n_negatives: NotNegative = 0
+    """Other frames to which each frame is compared; 0: no contrastive loss."""
+    logit_temp: float = Field(default=0.1, gt=0)
+    """Temperature: the similarities (-1 to 1) are divided by it."""
+
+
+class ModelConf(WhisperConf):
+    """Weights of a model with CTC and attention."""
+
+    apply_non_blank_embedding: bool = False
+    """The decoder sees only encoder frames whose best CTC label is not blank, in training and rescoring."""
 
 
 DECODER_CONFS: dict[str, type[DecoderConf]] = {

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 NAMED_FILES = {
     ("tokenizer_conf", "symbol_table_path"): "units.txt",
     ("tokenizer_conf", "bpe_path"): "bpe.model",
+    ("tokenizer_conf", "seg_dict_path"): "seg_dict",
+    ("tokenizer_conf", "model_path"): "tokenizer.json",
     ("tokenizer_conf", "non_lang_syms_path"): "non_lang_syms.txt",
     ("cmvn_conf", "cmvn_file"): "global_cmvn",
 }
 """{(section, key) whose value is a path: name of the copy in the folder of a run}; WeNet's models use these names."""
+OTHER_NAMES = {("whisper", "bpe_path"): "whisper.vocab", ("sentencepiece", "model_path"): "sentencepiece.model"}
+"""{(tokenizer, key of its section): name of the copy, if it is not that of NAMED_FILES}."""
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +41,13 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
     """
     if of_model:
         _name_units(values, yaml_path.parent)
-    for (section, key), usual in NAMED_FILES.items():
+    for section, key in NAMED_FILES:
+        usual = _usual_name(values.get("tokenizer"), section, key)
         conf = values.get(section)
         if not isinstance(conf, dict) or not isinstance(named := conf.get(key), str) or not named:
             continue
         for place in _places(named, usual, yaml_path.parent, of_model):
-            if place.is_file():
+            if place.is_file() or (place / usual).is_file():  # a tokenizer of Hugging Face may be named by its folder
                 if not _is_expected(place, named, yaml_path.parent):
                     log.warning("%s: %s.%s %s: %s is taken", yaml_path, section, key, named, place)
                 conf[key] = str(place)
@@ -57,6 +62,10 @@ def _name_units(values: dict[str, Any], folder: Path) -> None:
         tokenizer["symbol_table_path"] = units.name if units.is_file() else None
 
 
+def _usual_name(tokenizer: Any, section: str, key: str) -> str:
+    return OTHER_NAMES.get((tokenizer, key), NAMED_FILES[section, key])
+
+
 def _places(named: str, usual: str, folder: Path, of_model: bool) -> Iterator[Path]:
     as_it_is = Path(named)
     yield folder / named
@@ -67,7 +76,7 @@ def _places(named: str, usual: str, folder: Path, of_model: bool) -> Iterator[Pa
 
 
 def _is_expected(place: Path, named: str, folder: Path) -> bool:
-    return place == folder / named or (Path(named).is_file() and place.samefile(named))
+    return place == folder / named or (Path(named).exists() and place.samefile(named))
 
 
 def copy_files(config: Config, folder: Path) -> Config:
@@ -80,7 +89,8 @@ def copy_files(config: Config, folder: Path) -> Config:
         OSError: a file cannot be copied.
     """
     changes: dict[str, dict[str, str]] = {}
-    for (section, key), name in NAMED_FILES.items():
+    for section, key in NAMED_FILES:
+        name = _usual_name(config.tokenizer, section, key)
         path = getattr(getattr(config, section), key)
         if not path or not Path(path).is_file():
             continue

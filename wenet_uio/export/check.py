@@ -242,14 +242,14 @@ def _rescored(
     lengths = _lengths(encoder_out)
     nbests = ctc_prefix_beam_search(log_probs, lengths, options.beam_size, model.blank)
     reverse_weight = _reverse_weight(model) if options.reverse_weight is None else options.reverse_weight
-    return attention_rescoring(model, nbests, encoder_out, lengths, options.ctc_weight, reverse_weight)[0][0].tokens
+    return attention_rescoring(model, nbests, (encoder_out, lengths), options.ctc_weight, reverse_weight)[0][0].tokens
 
 
 def _decoder_score(model: ASRModel | ExportedModel, encoder_out: torch.Tensor, tokens: Tokens) -> float:
     """Mean log-probability of the tokens and their end, with the reverse_weight of the model."""
     nbests = [[Hypothesis(tokens, 0.0)]]
     reverse_weight = _reverse_weight(model)
-    rescored = attention_rescoring(model, nbests, encoder_out, _lengths(encoder_out), 0.0, reverse_weight)
+    rescored = attention_rescoring(model, nbests, (encoder_out, _lengths(encoder_out)), 0.0, reverse_weight)
     return rescored[0][0].score / (len(tokens) + 1)
 
 

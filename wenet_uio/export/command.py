@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+
+import torch
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.loader import Loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
-from wenet_uio.export.onnx_graphs import Chunks, check_chunks
+from wenet_uio.export.onnx_graphs import Chunks
 from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
@@ -50,15 +55,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def streaming_chunks(model: ASRModel, size: int | None, left: int) -> tuple[Chunks | None, str]:
+def streaming_chunks(
+    model: ASRModel, size: int | None, left: int, check: Callable[[ASRModel, Chunks], None]
+) -> tuple[Chunks | None, str]:
     """Chunks of `size` encoder frames; without a size, chunks that fit the model, or None and why it cannot stream.
 
+    Args:
+        check: raises a ValueError for chunks that the model or its runtimes do not support.
+
     Raises:
-        ValueError: the model or its runtimes do not support the given size.
+        ValueError: of `check`, for a given size.
     """
-    chunks = Chunks(size or model.encoder.static_chunk_size or DEFAULT_CHUNK, left)
+    chunks = Chunks(size or fitting_chunk(model.encoder, DEFAULT_CHUNK), left)
     try:
-        check_chunks(model, chunks)
+        check(model, chunks)
     except ValueError as error:
         if size is None:
             return None, str(error)
@@ -83,9 +93,16 @@ class Trained:
 
     def references(self, options: DecodeOptions) -> list[Reference]:
         """Output of the checkpoint for the utterances of --check_data."""
+        return recognise_all(self.model, self.examples(), self.arguments.num_check, options)
+
+    def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Key and features (1, T, F) of the utterances of --check_data."""
+        return utterances(self.loader())
+
+    def loader(self) -> Loader:
+        """The utterances of --check_data."""
         arguments = self.arguments
-        loader = build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
-        return recognise_all(self.model, utterances(loader), arguments.num_check, options)
+        return build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:

@@ -64,6 +64,26 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
         raise ValueError(f"--chunk_size: expected 1 or more encoder frames, found {chunks.size}")
     if encoder.obstacle:
         raise ValueError(encoder.obstacle)
+    if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
+        raise ValueError("this model was trained with full context only; train with use_dynamic_chunk: true")
+    static = encoder.static_chunk_size
+    if static not in (0, chunks.size):
+        raise ValueError(f"this model was trained with chunks of {static}: use --chunk_size {static}")
+
+
+def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:
+    """Check that the model can stream with `chunks` in the runtimes of ONNX graphs.
+
+    Raises:
+        ValueError: it cannot; the message has the reason.
+    """
+    check_chunks(model, chunks)
+    encoder = model.encoder
+    if encoder.chunk_unit > 1:
+        raise ValueError(
+            "ONNX runtimes count frames and caches by the rate of the last layer, but this encoder lowers the frame "
+            "rate or joins frames to groups: stream with TorchScript"
+        )
     if encoder.width != encoder.output_size:
         raise ValueError(
             f"runtimes create caches of the width of the encoder's output, {encoder.output_size}, but the layers of "
@@ -76,11 +96,6 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
     if isinstance(encoder, SqueezeformerEncoder) and chunks.size % (rate := 2 ** len(encoder.reduce_before)):
         # Another chunk size may give a chunk without frames at the lowest rate. A trace cannot skip layers then.
         raise ValueError(f"this model lowers the frame rate: --chunk_size {chunks.size} is not a multiple of {rate}")
-    if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
-        raise ValueError("this model was trained with full context only; train with use_dynamic_chunk: true")
-    static = encoder.static_chunk_size
-    if static not in (0, chunks.size):
-        raise ValueError(f"this model was trained with chunks of {static}: use --chunk_size {static}")
 
 
 def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str, Graph]:
@@ -138,7 +153,7 @@ def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
         "version": 1,
         "model_author": "wenet_uio",
         "comment": "non-streaming" if chunks == OFFLINE else "streaming",
-        "subsampling_factor": model.encoder.embed.subsampling_rate,
+        "subsampling_factor": model.encoder.embed.subsampling_rate * model.encoder.reduction,
         "vocab_size": model.vocab_size,
     }
     if chunks == OFFLINE:

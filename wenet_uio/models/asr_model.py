@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.config.model import ModelConf
+from wenet_uio.config.model import ModelConf, WhisperConf
+from wenet_uio.config.sanm import ParaformerConf, SenseVoiceConf
 from wenet_uio.config.transducer import TransducerConf
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
@@ -40,14 +43,18 @@ class Vocabulary:
 
 
 class ASRModel(nn.Module):
-    """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020)."""
+    """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020).
+
+    `transducer_weight`, `parallel_weight`: weights of losses that only subclasses have.
+    `leading_frames`: encoder frames before those of the speech.
+    """
 
     def __init__(
         self,
         encoder: Encoder,
         decoder: TransformerDecoder | BiTransformerDecoder,
         vocabulary: Vocabulary,
-        conf: ModelConf | TransducerConf,
+        conf: WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -60,7 +67,8 @@ class ASRModel(nn.Module):
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.attention_weight
-        self.transducer_weight = 0.0
+        self.transducer_weight = self.parallel_weight = 0.0
+        self.leading_frames = 0
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
         self.skips_blanks = isinstance(conf, ModelConf) and conf.apply_non_blank_embedding
@@ -69,7 +77,12 @@ class ASRModel(nn.Module):
         )
 
     def forward(
-        self, feats: torch.Tensor, feats_lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor | None = None,
     ) -> Losses:
         """Compute the losses of a batch with at least one utterance.
 
@@ -78,30 +91,47 @@ class ASRModel(nn.Module):
             feats_lengths: (B,) frames.
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
+            prompts: (B, P) tokens with which the decoder starts, of `prompts`; None: sos.
 
         Returns:
             0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + attention_weight * `loss_att`,
             and `th_accuracy`, the share of tokens that the decoder predicts correctly from the tokens before. A loss
             with weight 0 is None.
         """
+        if prompts is None:
+            prompts = target.new_full((len(target), 1), self.sos)
         if feats.size(1) == 0:
-            return self._text_loss(target, target_lengths)
-        encoder_out, lengths = self.encoder(feats, feats_lengths)
-        return self._losses(encoder_out, lengths, target, target_lengths)
+            return self._text_loss(target, target_lengths, prompts)
+        encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
+        return self._losses(encoder_out, lengths, target, target_lengths, prompts)
+
+    def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor | None:
+        """The tokens with which the decoder starts, of utterances with these texts and fields; None: sos."""
+        return None
+
+    def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (B, T, F) and lengths (B,) -> the input of the encoder and its lengths; here the features."""
+        return feats, feats_lengths
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """Weights of the losses that `loss` is the sum of."""
+        weights = {"att": self.attention_weight, "ctc": self.ctc_weight, "rnnt": self.transducer_weight}
+        return {f"loss_{name}": weight for name, weight in weights.items()}
 
     @property
     def loss_names(self) -> tuple[str, ...]:
         """Names of the values of `forward` that are not None: `loss`, then the losses with a weight above 0."""
-        weights = {
-            "loss_att": self.attention_weight,
-            "th_accuracy": self.attention_weight,
-            "loss_ctc": self.ctc_weight,
-            "loss_rnnt": self.transducer_weight,
-        }
-        return ("loss", *(name for name, weight in weights.items() if weight > 0.0))
+        names = [name for name, weight in self.loss_weights.items() if weight > 0.0]
+        return ("loss", *names, *(["th_accuracy"] if self.attention_weight > 0.0 else []))
 
     def _losses(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor,
     ) -> Losses:
         """Losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
         loss_ctc = loss_att = th_accuracy = None
@@ -111,39 +141,46 @@ class ASRModel(nn.Module):
             loss = loss + self.ctc_weight * loss_ctc
         if self.attention_weight > 0.0:
             memory, memory_lengths = self.decoder_frames(encoder_out, lengths)
-            loss_att, th_accuracy = self._attention_loss(memory, memory_lengths, target, target_lengths)
+            loss_att, th_accuracy = self._attention_loss(memory, memory_lengths, target, target_lengths, prompts)
             loss = loss + self.attention_weight * loss_att
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": th_accuracy}
 
-    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> Losses:
+    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
         """Losses of text without audio: the decoder attends to one frame of zeros."""
         nothing = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, self.ctc.ctc_lo.in_features)
-        loss_att, accuracy = self._attention_loss(nothing, torch.ones_like(target_lengths), target, target_lengths)
+        lengths = torch.ones_like(target_lengths)
+        loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
         loss = self.text_weight * loss_att
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
 
     def _attention_loss(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss of the decoder, and the share of tokens that the left-to-right decoder predicts correctly."""
         valid = target != self.ignore_id
-        tokens = pad(target.masked_fill(~valid, self.eos), (1, 0), value=self.sos)
-        backward = reversed_hypotheses(tokens, target_lengths + 1, self.eos)
+        tokens = torch.cat((prompts, target.masked_fill(~valid, self.eos)), dim=1)
+        token_lengths = target_lengths + prompts.size(1)
+        backward = reversed_hypotheses(tokens, token_lengths, self.eos)
         memory_mask = length_mask(lengths, encoder_out.size(1)).unsqueeze(1)
-        left, right = self.decoder(encoder_out, memory_mask, tokens, target_lengths + 1, backward, self.reverse_weight)
-        labels = self._labels(tokens, target_lengths)
+        left, right = self.decoder(encoder_out, memory_mask, tokens, token_lengths, backward, self.reverse_weight)
+        labels = self._labels(tokens, token_lengths)
         loss = self.attention_loss(left, labels)
         if right.dim() == 3:
-            reverse_loss = self.attention_loss(right, self._labels(backward, target_lengths))
+            reverse_loss = self.attention_loss(right, self._labels(backward, token_lengths))
             loss = (1.0 - self.reverse_weight) * loss + self.reverse_weight * reverse_loss
         counted = labels != self.ignore_id
         right_answers = (left.detach().argmax(dim=2) == labels) & counted
         return loss, right_answers.sum() / counted.sum().clamp(min=1)
 
-    def _labels(self, tokens: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
+    def _labels(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """The token after each token: `sos a b` (B, U) -> `a b eos`, padded with ignore_id."""
         shifted = pad(tokens[:, 1:], (0, 1), value=self.eos)
-        return shifted.masked_fill(~length_mask(target_lengths + 1, tokens.size(1)), self.ignore_id)
+        return shifted.masked_fill(~length_mask(lengths, tokens.size(1)), self.ignore_id)
 
     def encode(
         self,
@@ -163,7 +200,7 @@ class ASRModel(nn.Module):
             simulate_streaming: encode each utterance alone, chunk by chunk with caches, as a streaming runtime does.
 
         Returns:
-            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length have arbitrary values.
+            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are zeros.
 
         Raises:
             ValueError: the model does not support these chunks.
@@ -177,7 +214,7 @@ class ASRModel(nn.Module):
             )
         if simulate_streaming:
             return self._encode_streams(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
-        return self.encoder(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
+        return self.encoder(*self.inputs(feats, feats_lengths), decoding_chunk_size, num_decoding_left_chunks)
 
     def _encode_streams(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, decoding_chunk_size: int, num_left_chunks: int

@@ -110,9 +110,14 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         nn.init.xavier_uniform_(self.pos_bias_v)
 
     def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+        padded: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward."""
+        """See MultiHeadedAttention.forward; `padded` is used by ShiftedRelPositionMultiHeadedAttention only."""
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
         shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * self.head_dim**-0.5
@@ -126,26 +131,79 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
 class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
     """Relative attention with the shift of Transformer-XL over positions 0 .. K - 1, as in WeNet's squeezeformer.
 
-    For j <= i, the position of query i and key j is (K - 1) - (i - j). It counts from the end of the padded batch, so
-    the output for an utterance depends on its padding.
+    For j <= i, the position of query i and key j in an utterance of K frames is (K - 1) - (i - j).
     """
 
+    def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
+        super().__init__(dim, dropout_rate, conf)
+        self.masks_padding = True
+
     def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+        padded: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward."""
+        """See MultiHeadedAttention.forward.
+
+        Args:
+            padded: (B, T, 1) bool, True where x is padding. With `masks_padding` positions count from the end of each
+                utterance, not from the end of the batch. None: no padding.
+        """
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
         query = self.linear_q(x)
         scores = torch.matmul(self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3))
-        shifted = self.shift(scores) * self.head_dim**-0.5
+        shifted = self.shift(scores, padded) * self.head_dim**-0.5
         if bias is not None:
             shifted = shifted + bias
         query = self.split_heads(query + self.pos_bias_u.flatten())
         return self.attend(query, self.spread(key), self.spread(value), shifted), present
 
-    def shift(self, scores: torch.Tensor) -> torch.Tensor:
+    def shift(self, scores: torch.Tensor, padded: torch.Tensor | None = None) -> torch.Tensor:
         """Shift each row of scores (B, H, Q, K) one place further to the left than the row below (Dai et al. 2019)."""
-        batch, heads, queries, keys = scores.shape
-        rows = pad(scores, (1, 0)).view(batch, heads, keys + 1, queries)
-        return rows[:, :, 1:].reshape(batch, heads, queries, keys)
+        queries, keys = scores.size(2), scores.size(3)
+        flat = pad(scores, (1, 0)).flatten(2)
+        if padded is None or not self.masks_padding:
+            return flat[:, :, queries:].view(scores.shape)
+        place = torch.arange(keys, device=scores.device)
+        lengths = (~padded).sum(dim=1).unsqueeze(2)  # (B, 1, 1)
+        before = place.unsqueeze(1) >= place
+        start = torch.where(before, lengths, torch.full_like(lengths, keys)) + place.unsqueeze(1) * keys + place
+        return flat.gather(2, start.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(scores.shape)
+
+
+class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
+    """Relative attention over distances in both directions, with a normalisation each for queries, keys and values."""
+
+    def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
+        super().__init__(dim, dropout_rate, conf)
+        self.layer_norm_q = nn.LayerNorm(dim)
+        self.layer_norm_k = nn.LayerNorm(dim)
+        self.layer_norm_v = nn.LayerNorm(dim)
+
+    def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See MultiHeadedAttention.project_memory."""
+        key, value = self.linear_k(self.layer_norm_k(memory)), self.linear_v(self.layer_norm_v(memory))
+        return self.split_heads(key), self.split_heads(value)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+        padded: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """See MultiHeadedAttention.forward; pos_emb (1, 2 K - 1, D) has the distances K - 1 .. 1 - K."""
+        key, value, present = self.remember(x, past)
+        position = self.split_heads(self.linear_pos(pos_emb))
+        query = self.linear_q(self.layer_norm_q(x))
+        scores = torch.matmul(self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3))
+        shifted = self.shift(scores)[:, :, :, : key.size(2)] * self.head_dim**-0.5
+        if bias is not None:
+            shifted = shifted + bias
+        query = self.split_heads(query + self.pos_bias_u.flatten())
+        return self.attend(query, self.spread(key), self.spread(value), shifted), present

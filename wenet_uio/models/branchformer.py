@@ -82,12 +82,14 @@ class BranchformerEncoderLayer(nn.Module):
             attended = self.dropout(attended)
         elif att_past is not None:
             att_past = pad(att_past, (0, 0, 0, x.size(1)))  # zeros: all layers share one cache
-        gated, cnn_past = self._gate(x, cnn_past)
+        gated, cnn_past = self._gate(x, padded, cnn_past)
         merged = self.dropout(self.merge_proj(self._merge(attended, gated, padded)))
         scale = self.depth_scale if self.training else 1.0
         return self.norm_final(torch.add(x, merged, alpha=scale)), att_past, cnn_past
 
-    def _gate(self, x: torch.Tensor, cnn_past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _gate(
+        self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Apply the cgMLP branch -> (B, T, D), the next `cnn_past`."""
         if self.cgmlp is None or self.norm_mlp is None:
             return x, cnn_past
@@ -95,7 +97,7 @@ class BranchformerEncoderLayer(nn.Module):
         if cnn_past is not None:
             conv = self.cgmlp.csgu.conv
             gate_past = _unpack(cnn_past, 0, conv.channels, conv.left_frames)
-        gated, gate_past = self.cgmlp(self.norm_mlp(x), gate_past)
+        gated, gate_past = self.cgmlp(self.norm_mlp(x), padded, gate_past)
         if gate_past is not None:
             cnn_past = _pack([gate_past], x.size(2))
         return self.dropout(gated), cnn_past
@@ -181,10 +183,10 @@ class EBranchformerEncoderLayer(nn.Module):
             start = gate.channels * gate.left_frames
             merge_past = _unpack(cnn_past, start, merge.channels, merge.left_frames)
         attended, att_present = self.attn(self.norm_mha(x), bias, pos_emb, att_past)
-        gated, gate_present = self.cgmlp(self.norm_mlp(x), gate_past)
+        gated, gate_present = self.cgmlp(self.norm_mlp(x), padded, gate_past)
         both = torch.cat((self.dropout(attended), self.dropout(gated)), dim=2)
         with_past, merge_present = self.depthwise_conv_fusion.remember(both, merge_past)
-        merged = self.merge_proj(both + self.depthwise_conv_fusion(with_past))
+        merged = self.merge_proj(both + self.depthwise_conv_fusion(with_past, padded))
         x = torch.add(x, self.dropout(merged), alpha=scale)
         cnn_present: torch.Tensor | None = None
         if gate_present is not None and merge_present is not None:

@@ -22,23 +22,21 @@ class ConvolutionalGate(nn.Module):
         self.act = nn.Identity() if conf.gate_activation == "identity" else ACTIVATIONS[conf.gate_activation]()
         self.dropout = nn.Dropout(conf.dropout_rate)
 
-    def forward(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Input x (B, T, 2 C), past (B, C, left_frames) or None -> (B, T, C), the next `past`."""
+    def forward(
+        self, x: torch.Tensor, padded: torch.Tensor | None, past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Input x (B, T, 2 C), padded (B, T, 1), past (B, C, left_frames) or None -> (B, T, C), the next `past`."""
         kept, gate = x.chunk(2, dim=2)
         # As in WeNet, the norm also applies to the zeros before the first frame: they become the bias of the norm.
         gate, present = self.conv.remember(gate, past)
-        gate = self.conv(self.norm(gate))
+        gate = self.conv(self.norm(gate), padded)
         if self.linear is not None:
             gate = self.linear(gate)
         return self.dropout(kept * self.act(gate)), present
 
 
 class ConvolutionalGatingMLP(nn.Module):
-    """Linear layer to more channels, activation, gate, linear layer back to the width of the encoder.
-
-    As in WeNet, the convolution does not mask padding. Unless it is causal, the last frames of an utterance depend
-    slightly on the length of the padding.
-    """
+    """Linear layer to more channels, activation, gate, linear layer back to the width of the encoder."""
 
     def __init__(self, conf: BranchEncoderConf) -> None:
         super().__init__()
@@ -46,7 +44,18 @@ class ConvolutionalGatingMLP(nn.Module):
         self.csgu = ConvolutionalGate(conf)
         self.channel_proj2 = nn.Linear(conf.cgmlp_linear_units // 2, conf.output_size)
 
-    def forward(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Input x (B, T, D), past (B, cgmlp_linear_units / 2, left_frames) or None -> (B, T, D), the next `past`."""
-        x, present = self.csgu(self.channel_proj1(x), past)
+    def forward(
+        self, x: torch.Tensor, padded: torch.Tensor | None, past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Apply the module to a batch or to a chunk.
+
+        Args:
+            x: (B, T, D).
+            padded: (B, T, 1) bool, True where x is padding; None: no padding.
+            past: (B, cgmlp_linear_units / 2, left_frames); None outside of streaming.
+
+        Returns:
+            (B, T, D), and the next `past`, or None outside of streaming.
+        """
+        x, present = self.csgu(self.channel_proj1(x), padded, past)
         return self.channel_proj2(x), present

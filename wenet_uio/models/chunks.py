@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
     from wenet_uio.models.encoder import Encoder
+
+log = logging.getLogger(__name__)
 
 Caches = tuple[torch.Tensor, torch.Tensor]
 """att_cache and cnn_cache of a stream, see Encoder.forward_chunk."""
@@ -22,9 +26,13 @@ class ChunkEncoder:
         """Start an utterance.
 
         Args:
-            chunk_size: encoder frames of a chunk.
+            chunk_size: frames of the input layer in a chunk.
             num_left_chunks: chunks seen before the current chunk; negative: all.
+
+        Raises:
+            ValueError: a chunk does not end with a frame of the encoder's lowest rate.
         """
+        _check_unit(encoder, chunk_size)
         self.encoder = encoder
         embed = encoder.embed
         self._shift, self._window = chunk_size * embed.subsampling_rate, embed.right_context + 1
@@ -78,6 +86,37 @@ class ChunkEncoder:
         while not self.missing:
             outputs += encode_chunks([self])
         return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self.encoder.output_size)
+
+
+def frames_to_forget(seen: int, required_cache_size: int) -> int:
+    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
+    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
+
+
+def fitting_chunk(encoder: Encoder, size: int) -> int:
+    """The static chunk size, or the smallest chunk of at least `size` frames in which streaming equals one pass."""
+    return encoder.static_chunk_size or -(-size // encoder.chunk_unit) * encoder.chunk_unit
+
+
+def _check_unit(encoder: Encoder, chunk_size: int) -> None:
+    """Refuse chunks in which streaming has more frames than one pass; warn of chunks in which it has other values."""
+    unit, reduction = encoder.chunk_unit, encoder.reduction
+    if chunk_size % reduction:
+        raise ValueError(
+            f"decoding_chunk_size {chunk_size} is not a multiple of {reduction}, by which the layers of this encoder "
+            f"divide the frame rate: use a multiple of {unit}"
+        )
+    if chunk_size % unit:
+        _warn_once(
+            f"decoding_chunk_size {chunk_size} is not a multiple of {unit}: the attention of this encoder joins "
+            "frames across chunks, so streaming gives other values than one pass with a chunk mask"
+        )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a message; each stream of a server is checked."""
+    log.warning("%s", message)
 
 
 def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from wenet_uio.config.model import BiTransformerDecoderConf, DecoderConf
 from wenet_uio.models.decoder_layer import DecoderLayer
-from wenet_uio.models.embedding import PositionalEncoding
+from wenet_uio.models.embedding import LEARNED_POSITIONS, LearnedPositionalEncoding, PositionalEncoding
 from wenet_uio.models.masks import additive, causal_mask, length_mask
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
@@ -51,7 +51,10 @@ def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> 
 
 
 class Decoder(nn.Module):
-    """Base class of the decoders; their `forward` has the signature of TransformerDecoder.forward."""
+    """Base class of the decoders; their `forward` has the signature of TransformerDecoder.forward.
+
+    `max_tokens`: most tokens, sos included, that the decoder has positions for; None: any number.
+    """
 
     @torch.jit.export
     def score_hypotheses(
@@ -85,7 +88,10 @@ class TransformerDecoder(Decoder):
     def __init__(self, vocab_size: int, dim: int, conf: DecoderConf) -> None:
         super().__init__()
         embedding = nn.Embedding(vocab_size, dim)
-        self.embed = nn.Sequential(embedding, PositionalEncoding(dim, conf.positional_dropout_rate))
+        learned = conf.input_layer == "embed_learnable_pe"
+        positions = LearnedPositionalEncoding if learned else PositionalEncoding
+        self.embed = nn.Sequential(embedding, positions(dim, conf.positional_dropout_rate))
+        self.max_tokens: int | None = LEARNED_POSITIONS if learned else None
         self.after_norm = build_norm(dim, conf)
         self.output_layer = nn.Linear(dim, vocab_size)
         if conf.tie_word_embedding:
@@ -192,6 +198,7 @@ class BiTransformerDecoder(Decoder):
         self.right_decoder = TransformerDecoder(
             vocab_size, dim, conf.model_copy(update={"num_blocks": conf.r_num_blocks})
         )
+        self.max_tokens = self.left_decoder.max_tokens
 
     def forward(
         self,

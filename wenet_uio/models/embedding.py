@@ -7,11 +7,19 @@ import math
 import torch
 from torch import nn
 
+from wenet_uio.config.encoder import EncoderConf
+
 TABLE_LENGTH = 5000
 """Positions in the table that checkpoints contain, as in WeNet; encodings beyond it are computed when needed."""
 
 ROTARY_TABLE_LENGTH = 3000
 """The same for rotary positions."""
+
+WHISPER_TABLE_LENGTH = 1500
+"""The same for the encoder of Whisper: 30 s."""
+
+LEARNED_POSITIONS = 448
+"""Positions of a decoder with learned encodings, as in Whisper; there are no others."""
 
 
 def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
@@ -20,6 +28,14 @@ def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Te
     rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / dim))
     angle = position * rate
     return torch.stack((angle.sin(), angle.cos()), dim=2).reshape(1, size, dim)
+
+
+def whisper_sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
+    """(1, size, dim) encodings as in Whisper: the first half of the channels are sines, the second half cosines."""
+    position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
+    channel = torch.arange(dim // 2, dtype=torch.float32, device=device)
+    angle = position * torch.exp(channel * -(math.log(10000.0) / max(dim // 2 - 1, 1)))
+    return torch.cat((angle.sin(), angle.cos()), dim=1).unsqueeze(0)
 
 
 def rotations(start: int, size: int, head_dim: int, device: torch.device) -> torch.Tensor:
@@ -89,6 +105,71 @@ class PositionalEncoding(RelPositionalEncoding):
         return x * self.scale + positions
 
 
+class WhisperPositionalEncoding(RelPositionalEncoding):
+    """Adds the encodings to the unscaled input (Radford et al. 2022)."""
+
+    def __init__(self, dim: int, dropout_rate: float) -> None:
+        super().__init__(dim, dropout_rate)
+        self.register_buffer("pe", whisper_sinusoids(0, WHISPER_TABLE_LENGTH, dim, torch.device("cpu")))
+
+    def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
+        """See RelPositionalEncoding.position_encoding."""
+        if offset >= 0 and offset + size <= self.pe.size(1):
+            return self.pe[:, offset : offset + size].to(like.dtype)
+        return whisper_sinusoids(offset, size, self.dim, like.device).to(like.dtype)
+
+    def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x plus encodings."""
+        return x + positions
+
+
+class LearnedPositionalEncoding(nn.Module):
+    """Adds learned encodings of positions to the unscaled input."""
+
+    def __init__(self, dim: int, dropout_rate: float) -> None:
+        super().__init__()
+        self.pe = nn.Parameter(torch.zeros(1, LEARNED_POSITIONS, dim))
+        self.dropout = nn.Dropout(dropout_rate)
+
+    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Input x (B, U, dim) at positions from `offset` -> x plus encodings, and the encodings (1, U, dim).
+
+        Raises:
+            ValueError: a position has no encoding.
+        """
+        end = offset + x.size(1)
+        if end > self.pe.size(1):
+            raise ValueError(
+                f"{end} tokens with the prompt, but the decoder has {self.pe.size(1)} positions: lower "
+                "dataset_conf.filter_conf.token_max_length to 440"
+            )
+        positions = self.pe[:, offset:end].to(x.dtype)
+        return self.dropout(x + positions), self.dropout(positions)
+
+
+class FireredPositionalEncoding(RelPositionalEncoding):
+    """Encodings of the distances between any two frames; the input is not scaled."""
+
+    def __init__(self, dim: int, dropout_rate: float) -> None:
+        super().__init__(dim, dropout_rate)
+        self.pe = self.distances(TABLE_LENGTH, torch.device("cpu"))
+
+    def distances(self, size: int, device: torch.device) -> torch.Tensor:
+        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size."""
+        return sinusoids(1 - size, 2 * size - 1, self.dim, device).flip(1)
+
+    def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
+        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size, with dtype and device of `like`."""
+        first = self.pe.size(1) // 2 + 1 - size
+        if first >= 0 and self.pe.size(1) > 0:
+            return self.pe[:, first : first + 2 * size - 1].to(like.dtype)
+        return self.distances(size, like.device).to(like.dtype)
+
+    def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Input x (B, T, dim) -> x."""
+        return x
+
+
 class RotaryPositionalEncoding(nn.Module):
     """Scales the input; RotaryMultiHeadedAttention uses the angles."""
 
@@ -121,4 +202,14 @@ POSITION_ENCODINGS: dict[str, type[NoPositionalEncoding] | type[RelPositionalEnc
     "abs_pos": PositionalEncoding,
     "rel_pos": RelPositionalEncoding,
     "no_pos": NoPositionalEncoding,
+    "rel_pos_firered": FireredPositionalEncoding,
+    "abs_pos_whisper": WhisperPositionalEncoding,
 }
+
+
+def build_position_encoding(conf: EncoderConf) -> PositionEncoding:
+    """Build the position encoding `conf.pos_enc_layer_type`."""
+    if conf.pos_enc_layer_type == "rope_pos":
+        head_dim = conf.head_dim or conf.output_size // conf.attention_heads
+        return RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
+    return POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)

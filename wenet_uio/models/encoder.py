@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
-from wenet_uio.models.chunks import Caches, ChunkEncoder
-from wenet_uio.models.embedding import POSITION_ENCODINGS, PositionEncoding, RotaryPositionalEncoding
+from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
+from wenet_uio.models.embedding import build_position_encoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
-from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
+from wenet_uio.models.masks import ALL_FRAMES, additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
@@ -26,17 +26,8 @@ SEES_FUTURE = "this model's convolution sees future frames; train with causal: t
 
 def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
     """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
-    if conf.pos_enc_layer_type == "rope_pos":
-        head_dim = conf.head_dim or conf.output_size // conf.attention_heads
-        pos_enc: PositionEncoding = RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
-    else:
-        pos_enc = POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
-    return INPUT_LAYERS[conf.input_layer](input_size, conf.output_size, conf.dropout_rate, pos_enc)
-
-
-def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
-    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
+    layer = INPUT_LAYERS[conf.input_layer]
+    return layer(input_size, conf.output_size, conf.dropout_rate, build_position_encoding(conf))
 
 
 class Encoder(nn.Module):
@@ -47,7 +38,10 @@ class Encoder(nn.Module):
     `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
+    `reduction`: factor by which the layers lower the frame rate of the input layer.
+    `chunk_unit`: streaming equals one pass for chunks that are a multiple of this number of input layer frames.
     `drop_rates`: share of the training batches that skip each layer.
+    `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
     """
 
     def __init__(
@@ -75,6 +69,8 @@ class Encoder(nn.Module):
         self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
         self.batches_chunks = True
+        self.masks_padding = True
+        self.reduction = self.chunk_unit = 1
 
     @torch.jit.unused
     def forward(
@@ -87,21 +83,25 @@ class Encoder(nn.Module):
         Args:
             feats: (B, T, F), padded.
             feats_lengths: (B,) frames.
-            chunk_size: encoder frames of a chunk; negative: full context.
+            chunk_size: frames of the input layer in a chunk; negative: full context; ALL_FRAMES: in training too.
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
-            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length have arbitrary values.
+            Encoder frames (B, T', D), zeros beyond the lengths, and lengths (B,).
         """
         if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
-            feats = pad(feats, (0, 0, 0, self.embed.right_context + 1 - feats.size(1)))
+            window = (0, self.embed.right_context + 1 - feats.size(1))
+            feats = pad(feats, (0, 0, *window) if feats.dim() == 3 else window)  # ids (B, T) have no features
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
-        x, pos_emb = self.embed(feats)
-        lengths = self.embed.output_lengths(feats_lengths, x.size(1), feats.size(1))
+        x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
-        return self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2)), lengths
+        x = self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2))
+        lengths = torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
+        if self.masks_padding:
+            x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+        return x, lengths
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
@@ -127,9 +127,9 @@ class Encoder(nn.Module):
     def _attention_mask(self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
         """Valid frames (B, T) -> attention mask (B, 1, T), or (B, T, T) with chunks."""
         size = valid.size(1)
-        if self.use_dynamic_chunk and self.training:
+        if self.use_dynamic_chunk and self.training and chunk_size != ALL_FRAMES:
             chunk_size, num_left_chunks = draw_chunk(size, self.use_dynamic_left_chunk)
-        elif self.static_chunk_size > 0:
+        elif self.static_chunk_size > 0 and chunk_size != ALL_FRAMES:
             chunk_size = self.static_chunk_size
         mask = valid.unsqueeze(1)
         if 0 < chunk_size < size:
@@ -293,5 +293,7 @@ class ConformerEncoder(Encoder):
     def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
+        if not conf.final_norm:
+            self.after_norm = nn.Identity()
         self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else self.obstacle
         self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0

@@ -23,7 +23,7 @@ from wenet_uio.config.encoder import (
     EncoderConf,
     TransformerEncoderConf,
 )
-from wenet_uio.models.attention import MultiHeadedAttention, RelPositionMultiHeadedAttention
+from wenet_uio.models.attention import FireredAttention, MultiHeadedAttention, RelPositionMultiHeadedAttention
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.feed_forward import build_feed_forward
 from wenet_uio.models.norm import build_norm
@@ -34,6 +34,7 @@ SELF_ATTENTIONS: dict[str, type[MultiHeadedAttention]] = {
     "selfattn": MultiHeadedAttention,
     "rel_selfattn": RelPositionMultiHeadedAttention,
     "rope_abs_selfattn": RotaryMultiHeadedAttention,
+    "firered_rel_selfattn": FireredAttention,
     "shaw_rel_selfattn": ShawMultiHeadedAttention,
 }
 
@@ -120,21 +121,14 @@ class ConformerEncoderLayer(nn.Module):
             if not self.normalize_before:
                 x = self.norm_ff_macaron(x)
 
-        attended, att_present = self.self_attn(
-            self.norm_mha(x) if self.normalize_before else x, bias, pos_emb, att_past
+        attended, att_present = self.attend(
+            self.norm_mha(x) if self.normalize_before else x, bias, pos_emb, padded, att_past
         )
         x = x + self.dropout(attended)
         if not self.normalize_before:
             x = self.norm_mha(x)
 
-        cnn_present: torch.Tensor | None = None
-        if self.conv_module is not None and self.norm_conv is not None:
-            convolved, cnn_present = self.conv_module(
-                self.norm_conv(x) if self.normalize_before else x, padded, cnn_past
-            )
-            x = x + self.dropout(convolved)
-            if not self.normalize_before:
-                x = self.norm_conv(x)
+        x, cnn_present = self.convolve(x, padded, cnn_past)
 
         half = self.feed_forward(self.norm_ff(x) if self.normalize_before else x)
         x = torch.add(x, self.dropout(half), alpha=self.ff_scale)
@@ -143,3 +137,24 @@ class ConformerEncoderLayer(nn.Module):
         if self.norm_final is not None:
             x = self.norm_final(x)
         return x, att_present, cnn_present
+
+    def attend(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor | None,
+        att_past: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Self-attention of x (B, T, D); return the past for the next chunk too."""
+        return self.self_attn(x, bias, pos_emb, att_past)
+
+    def convolve(
+        self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Add the output of the convolution module to x (B, T, D); return the past for the next chunk too."""
+        if self.conv_module is None or self.norm_conv is None:
+            return x, None
+        convolved, present = self.conv_module(self.norm_conv(x) if self.normalize_before else x, padded, cnn_past)
+        x = x + self.dropout(convolved)
+        return x if self.normalize_before else self.norm_conv(x), present

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -33,6 +34,25 @@ class LoraLinear(nn.Linear):
 def is_lora(name: str) -> bool:
     """Whether the weight `name` of a state dict is a low-rank weight."""
     return name.endswith((".lora_A", ".lora_B"))
+
+
+def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str, torch.Tensor]:
+    """Add the low-rank products of a state dict to the weights beside them: the state dict of a model without LoRA.
+
+    Raises:
+        ValueError: there are no low-rank weights, or their rank is not that of `conf`.
+    """
+    merged = {name: value for name, value in weights.items() if not is_lora(name)}
+    layers = [name.removesuffix(".lora_A") for name in weights if name.endswith(".lora_A")]
+    if not layers:
+        raise ValueError("no low-rank weights to merge: the model was trained without use_lora")
+    for layer in layers:
+        low, high = weights[f"{layer}.lora_A"].double(), weights[f"{layer}.lora_B"].double()
+        if len(low) != conf.lora_rank:
+            raise ValueError(f"{layer}: the rank of its low-rank weights is {len(low)}, lora_rank is {conf.lora_rank}")
+        weight = merged[f"{layer}.weight"]
+        merged[f"{layer}.weight"] = (weight.double() + conf.lora_alpha / conf.lora_rank * high @ low).to(weight.dtype)
+    return merged
 
 
 def add_lora(model: nn.Module, conf: LoraConf) -> None:

@@ -14,9 +14,10 @@ from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention, ShiftedRelPositionMultiHeadedAttention
+from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.embedding import RelPositionalEncoding
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder, frames_to_forget
+from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
 from wenet_uio.models.masks import additive
 from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
@@ -25,6 +26,22 @@ KERNELS = {"conv1d": 5, "stream": 1}
 """{time_reduction_layer_type: kernel of the convolution that halves the rate, in frames}."""
 POSITIONAL_DROPOUT_RATE = 0.1
 """A constant of WeNet's squeezeformer, not a key of its yaml."""
+
+
+class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
+    """As in WeNet's squeezeformer, applies the position encoding before the projection."""
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """See Subsampling.output_lengths. In WeNet windows that end in the padding count too."""
+        if self.masks_padding:
+            return super().output_lengths(lengths, frames, padded)
+        windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths <= self.right_context, 0)
+
+    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
+        x, positions = self.pos_enc(self.convolve(x), offset)
+        return self.input_proj(x), positions
 
 
 class _ScaledInput(nn.Module):
@@ -109,7 +126,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         """See the docstring of encoder_layer.py."""
         before = self.normalize_before
         scaled = self.self_attn.scale(self.layer_norm1(x) if before else x)
-        attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past)
+        attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past, padded)
         x = x + self.dropout(attended)
         if not before:
             x = self.layer_norm1(x)
@@ -143,7 +160,7 @@ class SqueezeformerEncoder(Encoder):
     def __init__(self, input_size: int, conf: SqueezeformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         dim, blocks = conf.encoder_dim, conf.blocks
         pos_enc = RelPositionalEncoding(dim, POSITIONAL_DROPOUT_RATE)
-        embed = DepthwiseConv2dSubsampling4(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
+        embed = SqueezeformerSubsampling(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
         layers: list[nn.Module] = [SqueezeformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(embed, blocks, layers, global_cmvn)
         self.after_norm = nn.Identity()

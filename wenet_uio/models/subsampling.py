@@ -7,8 +7,10 @@ from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.nn.functional import pad
 
 from wenet_uio.models.embedding import PositionEncoding
+from wenet_uio.models.masks import length_mask
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -19,6 +21,8 @@ class Subsampling(nn.Module):
     `subsampling_rate`: input frames per output frame.
     `right_context`: output frame t depends on input frames rate * t .. rate * t + right_context.
     `obstacle`: the reason why chunks give other frames than the whole utterance; empty if they do not.
+    `masks_padding`: an utterance in a batch has the frames that it has alone; False: what WeNet gives, which for some
+        input layers depends on the padding.
     """
 
     obstacle = ""
@@ -28,6 +32,7 @@ class Subsampling(nn.Module):
         self.pos_enc = pos_enc
         self.subsampling_rate = subsampling_rate
         self.right_context = right_context
+        self.masks_padding = True
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Features x (B, T, F) -> (B, T', D) without positions."""
@@ -36,6 +41,12 @@ class Subsampling(nn.Module):
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D) from frame `offset`."""
         return self.pos_enc(self.project(x), offset)
+
+    @torch.jit.unused
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Padded features x (B, T, F) of `lengths` (B,) -> as `forward`, and output lengths (B,)."""
+        frames, positions = self(x)
+        return frames, positions, self.output_lengths(lengths, frames.size(1), x.size(1))
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
         """Input lengths (B,) -> output lengths (B,); 0 for inputs shorter than one window.
@@ -117,6 +128,30 @@ class Conv2dSubsampling4(Subsampling):
         return self.out(_spread(self.conv(x.unsqueeze(1))))
 
 
+class FireredConv2dSubsampling4(Conv2dSubsampling4):
+    """Two convolutions of stride 2 over the utterance and 6 frames of zeros after it (FireRedASR)."""
+
+    obstacle = "input_layer firered_conv2d4 pads each chunk with zeros"
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """See Subsampling.output_lengths. In WeNet a window in the padding counts too."""
+        more = 3 if self.masks_padding else 9
+        windows = torch.div(lengths + more, 4, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths == 0, 0)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        x = pad(x, (0, 0, 0, self.right_context)).unsqueeze(1)
+        return self.out(_spread(self.conv(x)))
+
+    @torch.jit.unused
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Subsampling.forward_batch. The convolutions see zeros beyond the end of an utterance."""
+        if self.masks_padding:
+            x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+        return super().forward_batch(x, lengths)
+
+
 class Conv2dSubsampling6(Subsampling):
     """Convolutions of stride 2 and 3."""
 
@@ -150,7 +185,9 @@ class Conv2dSubsampling2(Conv2dSubsampling4):
     RATE, RIGHT_CONTEXT = 2, 2
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. As in WeNet, a window that ends in the padding counts too."""
+        """See Subsampling.output_lengths. In WeNet a window that ends in the padding counts too."""
+        if self.masks_padding:
+            return super().output_lengths(lengths, frames, padded)
         windows = torch.div(lengths + 1, 2, rounding_mode="floor").clamp(max=frames)
         return windows.masked_fill(lengths <= self.right_context, 0)
 
@@ -170,12 +207,24 @@ class Conv1dSubsampling2(Subsampling):
         )
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. As in WeNet, rounded up if `padded` is odd, down if it is even."""
-        return torch.div(lengths + padded % 2, 2, rounding_mode="floor").clamp(max=frames)
+        """See Subsampling.output_lengths. Rounded up; in WeNet only if `padded` is odd, else down."""
+        odd = 1 if self.masks_padding else padded % 2
+        return torch.div(lengths + odd, 2, rounding_mode="floor").clamp(max=frames)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
         return self.conv(x.transpose(1, 2)).transpose(1, 2)
+
+    @torch.jit.unused
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Subsampling.forward_batch. Both convolutions see zeros beyond the end of an utterance."""
+        if not self.masks_padding:
+            return super().forward_batch(x, lengths)
+        padded = ~length_mask(lengths, x.size(1)).unsqueeze(1)
+        x = self.conv[:2](x.transpose(1, 2).masked_fill(padded, 0.0))
+        x = self.conv[2:](x.masked_fill(padded, 0.0))
+        frames, positions = self.pos_enc(x.transpose(1, 2))
+        return frames, positions, self.output_lengths(lengths, frames.size(1), padded.size(2))
 
 
 class StackNFramesSubsampling(Subsampling):
@@ -206,15 +255,12 @@ class EmbeddingNoSubsampling(Subsampling):
 
 
 class DepthwiseConv2dSubsampling4(Subsampling):
-    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022).
-
-    Unlike the other input layers, this one applies the position encoding before the projection.
-    """
+    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022)."""
 
     SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (3, 2))
 
     def __init__(
-        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding, dw_stride: bool
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding, dw_stride: bool = True
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=4, right_context=6)
         groups = output_size if dw_stride else 1
@@ -223,24 +269,23 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         width = output_size * _width_after(input_size, self.SHAPES)
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
 
-    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. As in WeNet's squeezeformer, windows that end in the padding count too."""
-        windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
-        return windows.masked_fill(lengths <= self.right_context, 0)
+    def convolve(self, x: torch.Tensor) -> torch.Tensor:
+        """Features x (B, T, F) -> (B, T', C * F'), before the projection."""
+        return _spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
 
-    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
-        x = self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu()
-        x, positions = self.pos_enc(_spread(x), offset)
-        return self.input_proj(x), positions
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        return self.input_proj(self.convolve(x))
 
 
 INPUT_LAYERS: dict[str, Callable[[int, int, float, PositionEncoding], Subsampling]] = {
     "linear": LinearNoSubsampling,
     "conv2d": Conv2dSubsampling4,
+    "firered_conv2d4": FireredConv2dSubsampling4,
     "conv2d6": Conv2dSubsampling6,
     "conv2d8": Conv2dSubsampling8,
     "conv2d2": Conv2dSubsampling2,
+    "dwconv2d4": DepthwiseConv2dSubsampling4,
     "conv1d2": Conv1dSubsampling2,
     "stack_n_frames": StackNFramesSubsampling,
     "embed": EmbeddingNoSubsampling,

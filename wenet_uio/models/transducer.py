@@ -37,18 +37,23 @@ class Transducer(ASRModel):
         self.transducer_weight = sections.model_conf.transducer_weight
 
     def _losses(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor,
     ) -> Losses:
         """See ASRModel._losses; adds `loss_rnnt` and its share of `loss`."""
-        losses = super()._losses(encoder_out, lengths, target, target_lengths)
+        losses = super()._losses(encoder_out, lengths, target, target_lengths, prompts)
         loss_rnnt = self.rnnt_loss(encoder_out, lengths, target, target_lengths)
         loss = losses["loss"]
         assert loss is not None
         return {**losses, "loss": loss + self.transducer_weight * loss_rnnt, "loss_rnnt": loss_rnnt}
 
-    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> Losses:
+    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
         """See ASRModel._text_loss; text without audio trains only the attention decoder."""
-        return {**super()._text_loss(target, target_lengths), "loss_rnnt": None}
+        return {**super()._text_loss(target, target_lengths, prompts), "loss_rnnt": None}
 
     def rnnt_loss(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor

@@ -120,9 +120,9 @@ def first_sentence(error: Exception) -> str:
     return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
 
 
-def _tables(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tables of positions in a state dict. They are computed; WeNet's checkpoints have them since March 2024."""
-    return {name: value for name, value in state.items() if name.endswith(".pe")}
+def _tables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tables of positions that are computed; WeNet's checkpoints have them since March 2024."""
+    return {name: value for name, value in model.named_buffers() if name.endswith(".pe")}
 
 
 def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
@@ -132,7 +132,7 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
         ValueError: names or shapes differ from the model; the message lists the differences.
     """
     wanted = model.state_dict()
-    weights = _tables(wanted) | dict(weights)
+    weights = _tables(model) | dict(weights)
     problems = [
         *(f"{name} is missing" for name in wanted if name not in weights),
         *(f"{name} is not in the model" for name in weights if name not in wanted),

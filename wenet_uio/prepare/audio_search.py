@@ -6,15 +6,27 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from wenet_uio.dataset.formats.keys import key_of_audio
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.prepare.corpus_parts import files_below
+
+
+def key_of_name(name: str) -> str:
+    """The key of audio by the path or name that transcripts give; a name without suffix of audio may have a dot."""
+    return key_of_audio(with_suffix_of_audio(name))
+
+
+def with_suffix_of_audio(name: str) -> str:
+    """A path or name of audio, with a suffix that `key_of_audio` may remove."""
+    return name if name.rpartition(".")[2].lower() in AUDIO_SUFFIXES else f"{name}.wav"
 
 
 def find_audio(wavs: Iterable[str], folders: Sequence[Path], audio: Path | None) -> dict[str, list[Path]]:
     """Find the files that names in transcripts may mean, as {name: files}.
 
     A name is first tried as a path relative to each folder in turn. Otherwise it is compared with the audio below
-    `audio`: by relative path with any suffix, then by file name with any suffix.
+    `audio`: by relative path with any suffix, then by file name with any suffix. Of several files with that name, those
+    whose last folders are as in the name are taken.
 
     Returns:
         for each name one absolute path, several paths if it is ambiguous, or none if no file fits.
@@ -37,10 +49,18 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
     by_path, by_name = _names_in(audio)
     found: dict[str, list[Path]] = {}
     for wav in wavs:
-        path = Path(wav)
-        files = by_path.get(wav) or by_path.get(str(path.with_suffix(""))) or by_name.get(path.stem) or []
+        path, whole = Path(wav), Path(with_suffix_of_audio(wav))  # `a.1` without suffix is not `a`
+        files = by_path.get(wav) or by_path.get(str(path.with_suffix("")))
+        files = files or by_name.get(whole.stem) or by_name.get(path.stem) or []
+        files = [file for file in files if _ends_with(file, whole)] or files
         found[wav] = [file.absolute() for file in files]
     return found
+
+
+def _ends_with(file: Path, name: Path) -> bool:
+    """Whether the path of a file ends with all folders of a name."""
+    folders = name.parts[:-1]
+    return file.parts[-1 - len(folders) : -1] == folders
 
 
 def _names_in(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:

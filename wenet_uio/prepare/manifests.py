@@ -1,7 +1,6 @@
-"""Conversion between NeMo manifests, Lhotse cuts, Kaldi directories and raw lists; TSV and CSV can be read.
+"""Conversion of manifests and transcripts in any form that `readers.py` reads to those that are written here.
 
-Every reader gives `RawLine`s and every writer takes them. To add a form, write a reader and a writer and add them to
-READERS and WRITERS.
+Every reader gives `RawLine`s and every writer takes them. To add a form that is written, add its writer to WRITERS.
 """
 
 from __future__ import annotations
@@ -16,40 +15,45 @@ from pathlib import Path
 
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.cli import listed
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line, with_distinct_keys
-from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
 from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
+from wenet_uio.prepare.embedded import place_of, write_audio
 from wenet_uio.prepare.kaldi_tables import (
     NAMED,
     by_key,
     check_row,
-    read_filled_table,
-    read_utterances,
     recording_names,
     write_audio_tables,
     write_table,
 )
-from wenet_uio.prepare.separated import read_csv, read_tsv
-from wenet_uio.text.table import numbered_lines
+from wenet_uio.prepare.own_corpus import BY_LOOKING, ReadOptions, read_lines, read_transcripts
+from wenet_uio.prepare.readers import KALDI_TABLES
 
-KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "language"}
-"""Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
 FILES_PER_JOB = 256
 """A worker reads the headers of this many files in one job."""
 DIGITS = 6
 """Seconds are written with at most this many decimal places."""
 
 
-def convert_manifest(source: str, read_as: str, target: str, write_as: str, executor: Executor) -> int:
+def convert_manifest(
+    source: str,
+    read_as: str | None,
+    target: str,
+    write_as: str,
+    executor: Executor,
+    options: ReadOptions = BY_LOOKING,
+) -> int:
     """Read one form and write another; audio headers are read where the target needs lengths.
 
-    The keys are those of training: `formats/keys.py` describes them.
+    The keys are those of training: `formats/keys.py` describes them. What was understood is printed first. Audio that
+    is inside parquet is written to `TARGET.audio/`, or to `TARGET/audio/` of a Kaldi directory.
 
     Args:
-        read_as: a key of READERS.
+        read_as: a key of READERS; None finds out the form by looking.
         write_as: a key of WRITERS.
+        options: where audio is searched, and the field of the text; `form` is ignored.
 
     Returns:
         the number of utterances.
@@ -57,78 +61,31 @@ def convert_manifest(source: str, read_as: str, target: str, write_as: str, exec
     Raises:
         ListError: the source is empty, has a key twice or is not in its form, or audio is missing or cannot be read.
     """
-    lines = with_distinct_keys([replace(line, wav=_absolute(line.wav)) for line in READERS[read_as](source)])
-    if not lines:
-        raise ListError(f"{source}: no utterance in it")
+    options = replace(options, form=read_as)
+    read = read_transcripts if options.searches(Path(source)) else read_lines
+    found = [replace(line, wav=_absolute(line.wav)) for line in read(Path(source), options)]
+    lines = with_distinct_keys(found)
+    _check_keys(source, lines)
+    _check_audio(source, lines)
+    folder = Path(target, "audio") if write_as == "kaldi" else Path(f"{target}.audio")
+    written = write_audio([(line.wav, line.key) for line in lines], folder.absolute())
+    lines = [replace(line, wav=written.get(line.wav, line.wav)) for line in lines]
+    WRITERS[write_as](lines, target, executor)
+    return len(lines)
+
+
+def _check_keys(source: str, lines: Sequence[RawLine]) -> None:
     keys: dict[str, str] = {}
     for line in lines:
         if line.key in keys:
             raise ListError(f"{source}: key {line.key} comes twice, for {keys[line.key]} and {line.wav}")
         keys[line.key] = line.wav
+
+
+def _check_audio(source: str, lines: Sequence[RawLine]) -> None:
     missing = [wav for wav in dict.fromkeys(line.wav for line in lines) if _is_missing(wav)]
     if missing:
         raise ListError(f"{source}: {len(missing)} audio file(s) not found: {listed(missing, NAMED)}")
-    WRITERS[write_as](lines, target, executor)
-    return len(lines)
-
-
-def read_list(path: str) -> list[RawLine]:
-    """Read a raw list or a NeMo manifest.
-
-    Raises:
-        ListError: a line is not valid; the message names file and line.
-    """
-    lines = []
-    for number, text in numbered_lines(path):
-        if text.strip():
-            try:
-                line = parse_raw_line(text)
-            except ListError as error:
-                raise ListError(f"{path}:{number}: {error}") from None
-            lines.append(replace(line, wav=locate(line.wav, path)))
-    return lines
-
-
-def read_kaldi(folder: str) -> list[RawLine]:
-    """Read a Kaldi directory: `wav.scp`, `text`, and those of `segments`, `utt2dur`, `utt2spk`, `utt2lang` that exist.
-
-    Raises:
-        ListError: there is no such folder, or the tables do not fit together.
-    """
-    if not Path(folder).is_dir():
-        raise ListError(f"{folder}: no such folder; expected a Kaldi directory with wav.scp and text")
-    segments = Path(folder, "segments")
-    lines = read_utterances(
-        str(Path(folder, "wav.scp")), str(Path(folder, "text")), str(segments) if segments.exists() else None
-    )
-    for table, field in KALDI_TABLES.items():
-        path = Path(folder, table)
-        if path.exists():
-            values = read_filled_table(str(path))
-            kind = float if field == "duration" else str
-            lines = [
-                replace(line, extra={**line.extra, field: kind(values[line.key])}) if line.key in values else line
-                for line in lines
-            ]
-    return lines
-
-
-def read_lhotse(path: str) -> list[RawLine]:
-    """Read Lhotse cuts, each of which is a part of one recording.
-
-    Raises:
-        ListError: lhotse is not installed, the file is damaged, or a cut has no form as a RawLine.
-    """
-    lines: list[RawLine] = []
-    bad: list[tuple[str, str]] = []
-    for cut in read_cuts(path, bad):
-        try:
-            lines.append(utterance_of(cut))
-        except ListError as error:
-            raise ListError(f"{path}: cut {cut.id}: {error}") from None
-    if bad:
-        raise ListError(": ".join(bad[0]))
-    return lines
 
 
 def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
@@ -237,14 +194,6 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
             plain.close()
 
 
-READERS = {
-    "raw": read_list,
-    "nemo": read_list,
-    "kaldi": read_kaldi,
-    "lhotse": read_lhotse,
-    "tsv": read_tsv,
-    "csv": read_csv,
-}
 WRITERS = {"raw": write_raw, "nemo": write_nemo, "kaldi": write_kaldi, "lhotse": write_lhotse}
 
 
@@ -291,6 +240,8 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
 
 
 def _is_missing(wav: str) -> bool:
+    if place_of(wav):
+        return False
     return not objects.is_remote(wav) and not os.path.isfile(objects.without_scheme(wav))  # noqa: PTH113 - the name may be too long
 
 

@@ -11,7 +11,8 @@ from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinc
 from wenet_uio.prepare.audio_search import find_audio
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
-from wenet_uio.prepare.manifests import READERS
+from wenet_uio.prepare.looking import TABLE_FORMS, description, form_of, table_of, with_parts_of_folders
+from wenet_uio.prepare.readers import READERS
 from wenet_uio.prepare.separated import KNOWN_COLUMNS, field_of
 from wenet_uio.text.normalize import english, mandarin
 
@@ -21,7 +22,10 @@ TEXTS: dict[str, Callable[[str], str]] = {
     "mandarin": mandarin,
 }
 """How transcripts are normalized, by the names of the option --text."""
-LHOTSE_FIELDS = frozenset({"recording", "supervisions"})
+NAMED_AUDIO = frozenset({"ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"})
+"""Forms whose transcripts give names rather than paths of audio, which is searched in their folder."""
+EMBEDDED_AUDIO = frozenset({"parquet"})
+"""Forms whose files hold the audio."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,21 @@ class ReadOptions:
     """How files of transcripts are read."""
 
     form: str | None = None
-    """A key of READERS; None derives the form from the file name."""
+    """A key of READERS; None finds out the form by looking."""
     audio: Path | None = None
     """Folder that is searched for audio; see `find_audio`."""
     relative_to: Path = Path()
     """Folder for relative paths of audio that do not exist relative to the transcripts."""
+    text_field: str | None = None
+    """Column, tier or suffix of the text, where there are several."""
+
+    def searches(self, path: Path) -> bool:
+        """Whether the audio of transcripts is searched by name."""
+        return self.audio is not None or (self.form or (path.exists() and form_of(path))) in NAMED_AUDIO
+
+
+BY_LOOKING = ReadOptions()
+"""Options that find out the form by looking."""
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -41,7 +55,8 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--dev", type=Path, help="transcripts of the development part, if it has its own file")
     parser.add_argument("--test", type=Path, help="transcripts of the test part, if it has its own file")
     parser.add_argument("--audio", type=Path, help="folder to search for audio (default: paths as transcripts say)")
-    parser.add_argument("--form", choices=READERS, help="form of the transcripts (default: by file name)")
+    parser.add_argument("--form", choices=READERS, help="form of the transcripts (default: found out by looking)")
+    parser.add_argument("--text_field", help="column, tier or suffix of the texts, where there are several")
     parser.add_argument(
         "--text", choices=TEXTS, default="keep", help="how transcripts are normalized (default: %(default)s)"
     )
@@ -49,12 +64,12 @@ def add_options(parser: ArgumentParser) -> None:
 
 def read_options(args: Namespace, relative_to: Path) -> ReadOptions:
     """The options of `add_options` that say how transcripts are read."""
-    return ReadOptions(args.form, args.audio, relative_to)
+    return ReadOptions(args.form, args.audio, relative_to, args.text_field)
 
 
 def read_corpus(
     transcripts: Path,
-    options: ReadOptions = ReadOptions(),
+    options: ReadOptions = BY_LOOKING,
     *,
     dev: Path | None = None,
     test: Path | None = None,
@@ -81,49 +96,57 @@ def read_corpus(
     return into_parts(lines, text)
 
 
-def form_of(path: Path) -> str:
-    """The form of a file of transcripts: by its name and, for JSON lines, by the fields of its first line.
+def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
+    """Read the utterances of a file or folder of transcripts, and print what was understood. Audio is not searched.
 
     Raises:
-        ListError: the name does not say the form.
+        ListError: the file is missing, empty or not in its form, or its form is not known.
     """
-    if path.is_dir():
-        return "kaldi"
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes == [".jsonl", ".gz"]:
-        return "lhotse"
-    last = suffixes[-1] if suffixes else ""
-    if last in (".tsv", ".csv"):
-        return last[1:]
-    if last in (".json", ".jsonl", ".list"):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            first = file.readline()
-        return "lhotse" if all(f'"{name}"' in first for name in LHOTSE_FIELDS) else "nemo"
-    raise ListError(f"{path}: the name does not say the form of the file; give --form {', '.join(READERS)}")
+    lines, form = _read(path, options)
+    print(description(path, form, lines), flush=True)
+    return lines
 
 
-def read_transcripts(path: Path, options: ReadOptions = ReadOptions()) -> list[RawLine]:
-    """Read the utterances of a file of transcripts, with absolute paths of audio files that exist.
+def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawLine]:
+    """Read the utterances of a file or folder of transcripts, with absolute paths of audio files that exist.
+
+    What was understood is printed. If `path` is a folder with folders `train` and `test`, and maybe `dev`, their audio
+    is of these parts.
 
     Raises:
-        ListError: the file is missing, empty or not in its form; audio is missing, or may be one of several files.
+        ListError: as `read_lines`; or audio is missing, or may be one of several files.
     """
     path = path.absolute()
-    if not path.exists():
-        raise ListError(f"{path}: not there; name a file of transcripts, or a Kaldi directory")
-    form = options.form or form_of(path)
-    lines = READERS[form](str(path))
-    if not lines:
-        raise ListError(f"{path}: no utterance in it")
+    lines, form = _read(path, options)
+    lines = _with_audio(lines, path, form, options) if form not in EMBEDDED_AUDIO else lines
+    lines = with_parts_of_folders(lines, path) if path.is_dir() and form != "kaldi" else lines
+    print(description(path, form, lines), flush=True)
+    return lines
+
+
+def _with_audio(lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions) -> list[RawLine]:
+    """The lines with absolute paths of their audio."""
     beside = path if path.is_dir() else path.parent
     folders = [folder for folder in dict.fromkeys((beside, options.audio, options.relative_to.absolute())) if folder]
-    found = find_audio(dict.fromkeys(line.wav for line in lines), folders, options.audio)
+    audio = options.audio or (beside if form in NAMED_AUDIO else None)
+    found = find_audio(dict.fromkeys(line.wav for line in lines), folders, audio)
     for line in lines:
         if len(files := found[line.wav]) != 1:
             place = f"may be {files[0]} or {files[1]}" if files else f"is not in {' or '.join(map(str, folders))}"
             may_be_header = line is lines[0] and form in ("tsv", "csv")
             raise ListError(f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}")
     return [replace(line, wav=str(found[line.wav][0])) for line in lines]
+
+
+def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
+    if not path.exists():
+        raise ListError(f"{path}: not there; name a file of transcripts, or a folder")
+    form = options.form or form_of(path)
+    table = table_of(path) if path.is_dir() and form in TABLE_FORMS else None
+    lines = READERS[form](str(table or path), options.text_field)
+    if not lines:
+        raise ListError(f"{path}: no utterance in it")
+    return lines, form
 
 
 def _hint(line: RawLine, may_be_header: bool) -> str:

@@ -13,12 +13,13 @@ from typing import Any
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word
+from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, KEY_COLUMNS, TEXT_COLUMNS
 from wenet_uio.text.table import numbered_lines
 
 COLUMNS = {
-    "wav": ("wav", "path", "audio", "audio_filepath", "audio_path", "file", "file_name", "filename", "wav_filename"),
-    "text": ("text", "txt", "sentence", "transcript", "transcription"),
-    "key": ("key", "id", "utt_id", "utterance"),
+    "wav": AUDIO_COLUMNS,
+    "text": TEXT_COLUMNS,
+    "key": KEY_COLUMNS,
     "start": ("start", "offset"),
     "end": ("end",),
     "duration": ("duration",),
@@ -29,34 +30,39 @@ COLUMNS = {
 """Our name of a column -> names of it that are recognized in any case, preferred ones first. Other columns are kept
 as fields of the line."""
 KNOWN_COLUMNS = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in COLUMNS.items())
-TAB, COMMA = "\t", ","
-NAME_OF = {TAB: "a tab", COMMA: "a comma"}
+TAB, COMMA, BAR = "\t", ",", "|"
+NAME_OF = {TAB: "a tab", COMMA: "a comma", BAR: "a bar"}
 
 
-def read_tsv(path: str) -> list[RawLine]:
+def read_tsv(path: str, text_field: str | None = None) -> list[RawLine]:
     """Read a TSV, see `read_separated`; quotes have no special meaning."""
-    return read_separated(path, TAB)
+    return read_separated(path, TAB, text_field)
 
 
-def read_csv(path: str) -> list[RawLine]:
+def read_csv(path: str, text_field: str | None = None) -> list[RawLine]:
     """Read a CSV, see `read_separated`; a field may be in quotes."""
-    return read_separated(path, COMMA)
+    return read_separated(path, COMMA, text_field)
 
 
-def read_separated(path: str, delimiter: str) -> list[RawLine]:
+def read_separated(path: str, delimiter: str, text_field: str | None = None) -> list[RawLine]:
     """Read utterances, one per row; the first row names the columns (COLUMNS), or every row is `audio, text`.
 
     Relative paths start at the folder of the file. An utterance without a key gets the file name as key; `key_of_part`
     names parts of recordings. Empty rows are skipped.
 
+    Args:
+        text_field: name of the column with the text; default is the first of COLUMNS that the file has.
+
     Raises:
-        ListError: a row has no audio, no text, another number of fields, or times out of order; the message names its
-            line.
+        ListError: there is no such column, or a row has no audio, no text, another number of fields, or times out of
+            order; the message names its line.
     """
     rows = list(_rows(path, delimiter))
     if not rows:
         raise ListError(f"{path}: empty")
-    names = _names(rows[0][1])
+    names = names_of_columns(rows[0][1], text_field)
+    if names is None and text_field:
+        raise ListError(f"{path}:{rows[0][0]}: the first row names no column {text_field} beside one of audio")
     if names is None:
         number, first = rows[0]
         if len(first) == 1:
@@ -80,7 +86,7 @@ def read_separated(path: str, delimiter: str) -> list[RawLine]:
 def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of each row that is not empty."""
     lines = (line for _, line in numbered_lines(path))
-    quoting = csv.QUOTE_NONE if delimiter == TAB else csv.QUOTE_MINIMAL
+    quoting = csv.QUOTE_MINIMAL if delimiter == COMMA else csv.QUOTE_NONE
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     while True:
         number = rows.line_num + 1
@@ -98,17 +104,18 @@ def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield number, row
 
 
-def _names(header: list[str]) -> list[str] | None:
+def names_of_columns(header: list[str], text_field: str | None = None) -> list[str] | None:
     """Our names of the columns, or their own names where we have none; None if the row is not a header."""
     lowered = [name.strip().lower() for name in header]
     ours = {}
-    for name, known in COLUMNS.items():
+    wanted = {"text": (text_field.lower(),)} if text_field else {}
+    for name, known in (COLUMNS | wanted).items():
         found = next((candidate for candidate in known if candidate in lowered), None)
         if found is not None:
             ours[found] = name
     if not {"wav", "text"} <= set(ours.values()):
         return None
-    return [ours.get(name, name) for name in lowered]
+    return [ours.get(name, f"other_{name}" if name in ours.values() else name) for name in lowered]
 
 
 def field_of(line: RawLine, name: str) -> str | None:

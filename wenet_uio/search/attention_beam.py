@@ -7,7 +7,8 @@ import torch
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
-from wenet_uio.search.types import Hypothesis, NBest
+from wenet_uio.search.prompts import Prompts
+from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 _CANDIDATES = 2
 """In joint search the decoder proposes this many times `beam_size` tokens; CTC may reorder them."""
@@ -17,30 +18,39 @@ def attention_beam_search(
     model: ASRModel,
     encoder_out: torch.Tensor,
     lengths: torch.Tensor,
-    beam_size: int,
-    length_penalty: float = 0.0,
+    options: DecodeOptions,
+    prompts: Prompts,
     ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
-    """Extend `beam_size` hypotheses of every utterance until all have ended, or have as many tokens as frames.
+    """Extend `beam_size` hypotheses of every utterance until they have ended, or have as many tokens as frames.
 
     Args:
         encoder_out: (B, T', D).
         lengths: (B,) frames.
-        length_penalty: hypotheses are compared by score / tokens ** length_penalty.
+        options: beam_size; hypotheses are compared by score / tokens ** length_penalty.
+        prompts: the first tokens; they count as tokens for the limit, but not for the scores.
         ctc: adds the CTC score to that of every token (joint CTC/attention search).
 
     Returns:
-        Per utterance at most `beam_size` hypotheses, best first.
+        Per utterance at most `beam_size` hypotheses without the prompt, best first.
     """
+    beam_size = options.beam_size
     batch, frames = encoder_out.shape[:2]
     device = encoder_out.device
     state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
-    tokens = torch.full((batch, 1), model.sos, device=device)
+    *earlier, tokens = prompts.tokens.split(1, dim=1)
+    for token in earlier:
+        _, state = model.decoder.forward_one_step(state, token)
     scores = torch.zeros(batch, 1, device=device)
-    ended = (lengths == 0).unsqueeze(1)  # an utterance without frames has no tokens
+    most = min(frames, model.decoder.max_tokens or frames)
+    limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(max=most)
+    limits = limits - len(earlier)
+    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)  # an utterance without frames has no tokens
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
-    for _ in range(frames):
+    for step in range(1, most - len(earlier) + 1):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
+        if prompts.rules is not None:
+            log_probs = prompts.rules.apply(log_probs, history)
         if ctc is None:
             best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
         else:
@@ -55,10 +65,10 @@ def attention_beam_search(
         if ctc is not None:
             ctc.choose(choice)
         history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
-        ended = tokens == model.eos
+        ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
         if bool(ended.all()):
             break
-    return _ranked(history, scores, model.eos, length_penalty)
+    return _ranked(history, scores, model.eos, options.length_penalty)
 
 
 def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,6 +17,7 @@ from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.whisper_tokens import TASKS
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,21 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         help="chunks seen to the left (-1: all)",
     )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
-
+    _add_whisper_options(parser.add_argument_group("whisper and sensevoice"))
     _add_scorer_options(parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}"))
+
+
+def _add_whisper_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--language", metavar="CODE", help="such as en; default: the field `lang` of the data, else it is detected"
+    )
+    group.add_argument(
+        "--task", choices=TASKS, default=DecodeOptions.task, help="translate: to English (default: %(default)s)"
+    )
+    group.add_argument(
+        "--timestamps", action="store_true", help="attention: the decoder says where its text starts and ends"
+    )
+    group.add_argument("--itn", action="store_true", help="sensevoice: text with digits and punctuation")
 
 
 def _add_scorer_options(group: argparse._ArgumentGroup) -> None:
@@ -114,6 +128,10 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
         "decoding_chunk_size",
         "num_decoding_left_chunks",
         "simulate_streaming",
+        "language",
+        "task",
+        "timestamps",
+        "itn",
     )
     values = {name: getattr(args, name) for name in names} | others
     if args.search_ctc_weight is not None or args.search_transducer_weight is not None:

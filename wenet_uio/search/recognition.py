@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,10 @@ from tqdm import tqdm
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
 from wenet_uio.files import written_aside
-from wenet_uio.search.decode import Search, check_parts, decode
+from wenet_uio.models.sensevoice import SenseVoice
+from wenet_uio.models.whisper import Whisper
+from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import Hypothesis, NBest
@@ -72,12 +75,20 @@ def recognize(
         for batch in batches:
             if len(batch):
                 moved = batch.to(device)
-                decoded = decode(model, moved.feats, moved.feats_lengths, *search)
+                asked = _with_languages(search, batch) if isinstance(model, Whisper | SenseVoice) else search
+                decoded = decode(model, moved.feats, moved.feats_lengths, *asked)
                 _add(recognition, batch.keys, decoded, tokenizer, clock)
             recognition.skipped.extend(batch.skipped)
             recognition.seconds += batch.seconds
             bar.update(len(batch) + len(batch.skipped))
     return recognition
+
+
+def _with_languages(search: Search, batch: Batch) -> Search:
+    """The search with the language of each utterance: its field `lang`, else the option."""
+    assert not isinstance(search.options.language, tuple)
+    languages = tuple(fields.get("lang") or search.options.language for fields in batch.extra)
+    return search._replace(options=replace(search.options, language=languages))
 
 
 def _add(
@@ -106,9 +117,22 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
     """A hypothesis as an object of nbest.jsonl.
 
     The object has `text` and `score`. If the hypothesis has token times, the object also has `confidence` (absent
-    without tokens) and `tokens`, each with `token`, `time` in seconds and `confidence`.
+    without tokens) and `tokens`, each with `token`, `time` in seconds and `confidence`. From the decoder of a whisper
+    come `language`, and with timestamps `segments`, each with `start` and `end` in seconds (null: the end of the
+    utterance) and `text`.
     """
     values: dict[str, Any] = {"text": tokenizer.detokenize(hypothesis.tokens), "score": round(hypothesis.score, 4)}
+    if hypothesis.language is not None:
+        values["language"] = hypothesis.language
+    if hypothesis.spans is not None:
+        values["segments"] = [
+            {
+                "start": round(span.start, 3),
+                "end": None if span.end is None else round(span.end, 3),
+                "text": tokenizer.detokenize(hypothesis.tokens[span.first : span.last]),
+            }
+            for span in hypothesis.spans
+        ]
     if hypothesis.frames is not None:
         assert hypothesis.confidences is not None, "frames and confidences come together"
         if hypothesis.confidence is not None:

@@ -19,31 +19,35 @@ _ROWS = 512
 def attention_rescoring(
     model: RescoringModel,
     nbests: list[NBest],
-    encoder_out: torch.Tensor,
-    lengths: torch.Tensor,
+    encoded: tuple[torch.Tensor, torch.Tensor],
     ctc_weight: float,
     reverse_weight: float,
+    prompts: torch.Tensor | None = None,
 ) -> list[NBest]:
     """Sort hypotheses by ctc_weight x CTC score + decoder score.
 
     Args:
         nbests: hypotheses of each utterance with their CTC scores.
-        encoder_out: (B, T', D).
-        lengths: (B,) frames.
+        encoded: encoder frames (B, T', D) and lengths (B,).
         reverse_weight: share of the right-to-left decoder in the decoder score.
+        prompts: (B, P) first tokens of the decoder; they do not count for the score. None: sos.
 
     Raises:
         ValueError: reverse_weight is above 0 and the model has no right-to-left decoder.
     """
     if reverse_weight > 0 and not model.decoder.bidirectional:
         raise ValueError(f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this model")
+    encoder_out, lengths = encoded
+    if prompts is None:
+        prompts = torch.full((len(lengths), 1), model.sos, device=encoder_out.device)
     owners = [utterance for utterance, nbest in enumerate(nbests) for _ in nbest]
     hypotheses = [hypothesis for nbest in nbests for hypothesis in nbest]
     scores: list[float] = []
     for start in range(0, len(owners), _ROWS):
         rows = torch.tensor(owners[start : start + _ROWS], device=encoder_out.device)
         tokens = [hypothesis.tokens for hypothesis in hypotheses[start : start + _ROWS]]
-        scores += _decoder_scores(model, tokens, encoder_out[rows], lengths[rows], reverse_weight).tolist()
+        memory = encoder_out[rows], lengths[rows]
+        scores += _decoder_scores(model, tokens, memory, reverse_weight, prompts[rows]).tolist()
     rescored: list[NBest] = [[] for _ in nbests]
     for owner, hypothesis, score in zip(owners, hypotheses, scores, strict=True):
         rescored[owner].append(replace(hypothesis, score=score + ctc_weight * hypothesis.score))
@@ -53,18 +57,20 @@ def attention_rescoring(
 def _decoder_scores(
     model: RescoringModel,
     tokens: list[tuple[int, ...]],
-    memory: torch.Tensor,
-    memory_lengths: torch.Tensor,
+    encoded: tuple[torch.Tensor, torch.Tensor],
     reverse_weight: float,
+    prompts: torch.Tensor,
 ) -> torch.Tensor:
-    """Log-probability (N,) of each token sequence followed by eos; memory (N, T', D)."""
-    device = memory.device
-    lengths = torch.tensor([len(row) + 1 for row in tokens], device=device)
-    hyps = pad_sequence([torch.tensor((model.sos, *row)) for row in tokens], True, model.eos).to(device)
+    """Log-probability (N,) of each token sequence followed by eos, after its prompt (N, P)."""
+    memory, memory_lengths = encoded
+    lengths = torch.tensor([len(row) for row in tokens], device=memory.device) + prompts.size(1)
+    text = pad_sequence([torch.tensor(row, dtype=torch.int64) for row in tokens], True, model.eos)
+    hyps = torch.cat((prompts, text.to(memory.device)), dim=1)
     reverse = reversed_hypotheses(hyps, lengths, model.eos)
     memory_mask = length_mask(memory_lengths, memory.size(1)).unsqueeze(1)
     left, right = model.decoder(memory, memory_mask, hyps, lengths, reverse, reverse_weight)
-    scores = _sum_of_next(left, hyps, lengths, model.eos)
+    known = prompts.size(1) - 1
+    scores = _sum_of_next(left[:, known:], hyps[:, known:], lengths - known, model.eos)
     if reverse_weight > 0:
         scores = (1 - reverse_weight) * scores + reverse_weight * _sum_of_next(right, reverse, lengths, model.eos)
     return scores

@@ -45,10 +45,14 @@ class TranscriptSegment:
     words: tuple[TranscriptWord, ...]
     tokens: tuple[TranscriptToken, ...]
     """All tokens, also those that belong to no word, such as a unit for the space."""
+    language: str | None = None
+    """Code of the language in which a whisper transcribes; None for other models."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Values for JSON: start, end, text and words."""
-        return {**_span(self.start, self.end), "text": self.text, "words": [word.to_dict() for word in self.words]}
+        """Values for JSON: start, end, text and words, and the language if it is known."""
+        language = {} if self.language is None else {"language": self.language}
+        words = [word.to_dict() for word in self.words]
+        return {**_span(self.start, self.end), **language, "text": self.text, "words": words}
 
     def cues(self) -> list[Cue]:
         """The subtitles of this segment."""

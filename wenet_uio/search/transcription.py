@@ -8,7 +8,6 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from wenet_uio.audio.read import AudioError, Channel, Source, audio_info, read_audio
@@ -17,30 +16,12 @@ from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.passages import Passage, Token, evenly, join, passages_of, placed
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import TranscriptSegment, TranscriptToken, TranscriptWord
 from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
-
-SAME_TIME = 0.2
-"""Seconds. If two windows have the same unit at times that differ by at most this, both have the same token."""
-
-
-class Token(NamedTuple):
-    """A token with its time in the recording."""
-
-    unit: int
-    time: float
-    """Seconds from the start of the recording to the middle of the token."""
-    confidence: float
-
-
-class Passage(NamedTuple):
-    """The tokens between two pauses."""
-
-    segment: Segment
-    tokens: list[Token]
 
 
 class _Piece(NamedTuple):
@@ -165,14 +146,16 @@ class Transcriber:
             for piece in others:
                 tokens = join(tokens, piece.tokens, Segment(piece.segment.start, end))
                 end = piece.segment.end
-            if tokens:
-                yield number, self.segment(Passage(Segment(start, end), tokens))
+            for passage in passages_of(Segment(start, end), tokens):
+                yield number, self.segment(passage)
 
     def segment(self, passage: Passage) -> TranscriptSegment:
         """Text, words and tokens of a passage."""
         half = self.clock.step / 2
         units = [token.unit for token in passage.tokens]
-        tokens = [TranscriptToken(self.tokenizer.symbol(unit), time, sure) for unit, time, sure in passage.tokens]
+        tokens = [
+            TranscriptToken(self.tokenizer.symbol(token.unit), token.time, token.confidence) for token in passage.tokens
+        ]
         words = [
             TranscriptWord(
                 text,
@@ -183,7 +166,9 @@ class Transcriber:
             )
             for text, first, last in self.tokenizer.words(units)
         ]
-        return TranscriptSegment(*passage.segment, self.tokenizer.detokenize(units), tuple(words), tuple(tokens))
+        language = passage.tokens[0].language if passage.tokens else None
+        text = self.tokenizer.detokenize(units)
+        return TranscriptSegment(*passage.segment, text, tuple(words), tuple(tokens), language)
 
     def _pieces(self, recordings: Iterable[Callable[[], Source]], cutting: Cutting) -> Iterator[_Piece]:
         for number, opened in enumerate(recordings):
@@ -237,35 +222,18 @@ class Transcriber:
 
     def tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
         """Tokens with their times in the recording; evenly spaced if CTC has no path through them."""
-        count = len(hypothesis.tokens)
+        language = hypothesis.language
+        if hypothesis.spans is not None:
+            parts = [(span, placed(span, segment)) for span in hypothesis.spans]
+            return [
+                Token(unit, time, 0.0, place, language)
+                for (_, _, first, last), place in parts
+                for unit, time in evenly(hypothesis.tokens[first:last], place)
+            ]
         if hypothesis.frames is None or hypothesis.confidences is None:
-            times = [segment.start + (segment.end - segment.start) * (place + 0.5) / count for place in range(count)]
-            return [Token(unit, time, 0.0) for unit, time in zip(hypothesis.tokens, times, strict=True)]
+            return [Token(unit, time, 0.0, None, language) for unit, time in evenly(hypothesis.tokens, segment)]
         times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]
-        return list(map(Token, hypothesis.tokens, times, hypothesis.confidences))
-
-
-def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
-    """Join the tokens of two windows that overlap in `shared`, without a repeated or a cut token.
-
-    The left window ends, and the right one begins, after a token that both windows have at the same time. Of several
-    such tokens the one nearest to the middle of `shared` is taken. Without any, the cut is at the middle.
-    """
-    middle = (shared.start + shared.end) / 2
-    first = sum(token.time < shared.start - SAME_TIME for token in left)
-    last = sum(token.time <= shared.end + SAME_TIME for token in right)
-    if common := _heard_twice(left[first:], right[:last]):
-        here, there = min(common, key=lambda pair: abs(left[first + pair[0]].time - middle))
-        return left[: first + here + 1] + right[there + 1 :]
-    return [token for token in left if token.time < middle] + [token for token in right if token.time >= middle]
-
-
-def _heard_twice(left: list[Token], right: list[Token]) -> list[tuple[int, int]]:
-    """Places (left, right) of tokens with the same unit that are nearest in time to each other."""
-    if not left or not right:
-        return []
-    apart = abs(np.subtract.outer([token.time for token in left], [token.time for token in right]))
-    other = np.not_equal.outer([token.unit for token in left], [token.unit for token in right])
-    apart[other | (apart > SAME_TIME)] = np.inf
-    nearest = (apart == apart.min(axis=0)) & (apart == apart.min(axis=1, keepdims=True)) & (apart < np.inf)
-    return [(int(here), int(there)) for here, there in np.argwhere(nearest)]
+        return [
+            Token(unit, time, sure, None, language)
+            for unit, time, sure in zip(hypothesis.tokens, times, hypothesis.confidences, strict=True)
+        ]

@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TimeSpan(NamedTuple):
+    """A part of the tokens of a hypothesis between two timestamps."""
+
+    start: float
+    """Seconds from the start of the utterance."""
+    end: float | None
+    """None: the end of the utterance."""
+    first: int
+    """Place of its first token."""
+    last: int
+    """Place after its last token."""
 
 
 @dataclass(frozen=True)
@@ -13,11 +27,15 @@ class Hypothesis:
     tokens: tuple[int, ...]
     score: float
     """Log-probability; what it includes depends on the search."""
-    frames: tuple[int, ...] | None = None
-    """Encoder frame of each token: where CTC finds it most probable, or where the transducer emits it. None without
-    `token_times`, or if no CTC path exists."""
+    frames: tuple[float, ...] | None = None
+    """Encoder frame of each token: where CTC finds it most probable, where the transducer emits it, or where a
+    paraformer has heard it, in parts of a frame. None without `token_times`, or if no CTC path exists."""
     confidences: tuple[float, ...] | None = None
     """Probability of each token at its frame; None exactly if `frames` is None."""
+    spans: tuple[TimeSpan, ...] | None = None
+    """Where the decoder of a whisper places its text; None without `timestamps`."""
+    language: str | None = None
+    """Language of the prompt of a whisper; None in modes without the decoder."""
 
     @property
     def confidence(self) -> float | None:
@@ -58,6 +76,14 @@ class DecodeOptions:
     """Run the encoder chunk by chunk, as a streaming recogniser does."""
     token_times: bool = False
     """Find frame and confidence of every token."""
+    language: str | tuple[str | None, ...] | None = None
+    """Whisper, SenseVoice: code such as `en` of all utterances, or of each of the batch; None: detect the language."""
+    task: str = "transcribe"
+    """Whisper: transcribe, or translate for a translation to English."""
+    timestamps: bool = False
+    """Whisper in mode attention: the decoder says where its text starts and ends."""
+    itn: bool = False
+    """SenseVoice: ask for text with inverse normalisation, which has digits and punctuation."""
     nbest: int | None = None
     """Most hypotheses of an utterance in the result; None: all."""
 

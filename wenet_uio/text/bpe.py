@@ -56,14 +56,7 @@ class BpeSplitter:
 
     @cached_property
     def _model(self) -> SentencePieceProcessor:
-        from sentencepiece import SentencePieceProcessor
-
-        if not Path(self.model_path).is_file():
-            raise FileNotFoundError(f"{self.model_path}: no such sentencepiece model; train it with tools/spm_train.py")
-        try:
-            return SentencePieceProcessor(model_file=self.model_path)
-        except RuntimeError as error:
-            raise ValueError(f"{self.model_path}: not a sentencepiece model ({str(error).strip()})") from None
+        return _load(self.model_path)
 
     @cached_property
     def _upper(self) -> bool:
@@ -71,6 +64,64 @@ class BpeSplitter:
         fixed = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
         pieces = (unit for unit in range(model.get_piece_size()) if not any(is_kind(unit) for is_kind in fixed))
         return not any(char.islower() for unit in pieces for char in model.id_to_piece(unit))
+
+
+@dataclass(frozen=True)
+class SentencepieceSplitter:
+    """Cuts text into the pieces of a sentencepiece model, as they are; the ids of the pieces are those of the model.
+
+    Raises:
+        OSError: there is no such model.
+        ValueError: the file is not a sentencepiece model, or a symbol is no piece.
+    """
+
+    path: str
+    non_lang_syms: tuple[str, ...] = ()
+    """Pieces that stay whole in a text."""
+
+    exact_length = False
+
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+        tokens: list[str] = []
+        for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
+            if is_symbol and part not in self.symbols:
+                raise ValueError(f"non-language symbol {part!r} is no piece of {self.path}")
+            units = [self.symbols[part]] if is_symbol else self._model.encode(part, out_type=int)
+            tokens.extend(self._model.id_to_piece(unit) for unit in units)
+        return tokens
+
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        return starts_word(previous, token, self.non_lang_syms)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of the tokens; ▁ becomes a space."""
+        return self._model.decode_pieces(list(tokens)).strip()
+
+    def identity(self) -> bytes:
+        """Content of the model and the non-language symbols."""
+        return repr(self.non_lang_syms).encode() + Path(self.path).read_bytes()
+
+    @cached_property
+    def symbols(self) -> dict[str, int]:
+        """{piece: id} of the whole model."""
+        return {self._model.id_to_piece(unit): unit for unit in range(self._model.get_piece_size())}
+
+    @cached_property
+    def _model(self) -> SentencePieceProcessor:
+        return _load(self.path)
+
+
+def _load(path: str) -> SentencePieceProcessor:
+    from sentencepiece import SentencePieceProcessor
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such sentencepiece model; train it with tools/spm_train.py")
+    try:
+        return SentencePieceProcessor(model_file=path)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: not a sentencepiece model ({str(error).strip()})") from None
 
 
 def split_ideographs(text: str) -> list[str]:

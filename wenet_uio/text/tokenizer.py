@@ -8,9 +8,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from wenet_uio.text.bpe import BpeSplitter
+from wenet_uio.text.bpe import BpeSplitter, SentencepieceSplitter
 from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.hugging_face import HuggingFaceSplitter, tokenizer_file
+from wenet_uio.text.seg_dict import SegDictSplitter
 from wenet_uio.text.symbols import EOS, SOS, SOS_EOS, UNKNOWN, read_non_lang_syms, read_symbols
+from wenet_uio.text.whisper import EOT, SOT, WhisperSplitter, installed_vocabulary
+from wenet_uio.text.whisper_tokens import LANGUAGES
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
@@ -79,6 +83,14 @@ class Tokenizer:
             raise ValueError(f"{token!r} of text {text!r} is not a unit, and the units file has no {UNKNOWN}")
         return tokens, ids
 
+    def spellings(self, phrase: str) -> list[list[str]]:
+        """The tokens of a phrase at the start of a text and, if they differ, after a space."""
+        first = self.splitter(phrase)
+        if not isinstance(self.splitter, OwnUnits):
+            return [first]
+        later = self.splitter(f"a {phrase}")[len(self.splitter("a")) :]
+        return [first] if later == first else [first, later]
+
     def detokenize(self, ids: Iterable[int]) -> str:
         """The text of label ids.
 
@@ -101,11 +113,13 @@ class Tokenizer:
     def words(self, ids: Sequence[int]) -> list[tuple[str, int, int]]:
         """Group label ids into words: (text, place of the first id, place after the last id); spaces are no words."""
         tokens = [self.symbol(unit) for unit in ids]
-        starts = [
-            place
-            for place, token in enumerate(tokens)
-            if place == 0 or self.splitter.starts_word(tokens[place - 1], token)
-        ]
+        starts: list[int] = []
+        word = ""
+        for place, token in enumerate(tokens):
+            if place == 0 or self.splitter.starts_word(word, token):
+                starts.append(place)
+                word = ""
+            word += token
         words = [
             (self.splitter.join(tokens[first:last]), first, last) for first, last in pairwise([*starts, len(tokens)])
         ]
@@ -138,19 +152,22 @@ class CallableTokenizer:
 
 
 AnyTokenizer = Tokenizer | CallableTokenizer
+OwnUnits = WhisperSplitter | HuggingFaceSplitter | SentencepieceSplitter
+"""Splitters whose file has the ids of the tokens, so that there is no units file."""
 
 
 def build_splitter(
     kind: str,
     *,
     bpe_path: str | None = None,
+    seg_dict_path: str | None = None,
     non_lang_syms_path: str | None = None,
     split_with_space: bool = False,
 ) -> Splitter:
-    """Build the splitter of a `char` or `bpe` tokenizer; this needs no units file.
+    """Build the splitter of a `char`, `bpe` or `paraformer` tokenizer; this needs no units file.
 
     Raises:
-        ValueError: unknown kind, or bpe without a model.
+        ValueError: unknown kind, bpe without a model, or paraformer without a dictionary.
         OSError: the file of non-language symbols cannot be read.
     """
     non_lang_syms = read_non_lang_syms(non_lang_syms_path) if non_lang_syms_path else ()
@@ -160,7 +177,45 @@ def build_splitter(
         if not bpe_path:
             raise ValueError("tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)")
         return BpeSplitter(bpe_path, non_lang_syms)
-    raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char")
+    if kind == "paraformer":
+        if not seg_dict_path:
+            raise ValueError("tokenizer paraformer needs the path of a dictionary (tokenizer_conf.seg_dict_path)")
+        return SegDictSplitter(seg_dict_path)
+    raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char, paraformer")
+
+
+def _build_whisper(conf: TokenizerConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
+    if not {"is_multilingual", "num_languages"} <= conf.model_fields_set:
+        raise ValueError(
+            "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows English only) and "
+            "tokenizer_conf.num_languages (99, or 100 since large-v3)"
+        )
+    if conf.num_languages > len(LANGUAGES):
+        raise ValueError(f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most {len(LANGUAGES)}")
+    path = conf.bpe_path or installed_vocabulary(multilingual=conf.is_multilingual)
+    return WhisperSplitter(path, conf.num_languages, non_lang_syms)
+
+
+def _build_hugging_face(conf: TokenizerConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
+    return HuggingFaceSplitter(tokenizer_file(_model_path(conf, "a tokenizer.json or its folder")), non_lang_syms)
+
+
+def _build_sentencepiece(conf: TokenizerConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
+    return SentencepieceSplitter(_model_path(conf, "a sentencepiece model"), non_lang_syms)
+
+
+def _model_path(conf: TokenizerConf, what: str) -> str:
+    if not conf.model_path:
+        raise ValueError(f"tokenizer_conf.model_path is missing: the path of {what}")
+    return conf.model_path
+
+
+OWN_UNITS: dict[str, Callable[[TokenizerConf, tuple[str, ...]], OwnUnits]] = {
+    "whisper": _build_whisper,
+    "huggingface": _build_hugging_face,
+    "sentencepiece": _build_sentencepiece,
+}
+"""{tokenizer without a units file: builds its splitter from the section and the non-language symbols}."""
 
 
 def makes_one_token_a_character(config: Config) -> bool:
@@ -173,34 +228,52 @@ def build_tokenizer(config: Config) -> Tokenizer:
     """Build the tokenizer that `tokenizer` and `tokenizer_conf` of a config describe.
 
     Raises:
-        ValueError: a path is missing, a file is malformed, or there are more units than outputs of the model. The last
-            happens when the units file was written again after the training.
+        ValueError: a path or a package is missing, a file is malformed, or there are more units than outputs of the
+            model. The last happens when the units file was written again after the training.
         OSError: a file cannot be read.
     """
     conf = config.tokenizer_conf
-    if not conf.symbol_table_path:
-        raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
-    splitter = build_splitter(config.tokenizer, **_splitter_options(conf))
-    tokenizer = Tokenizer(splitter, read_symbols(conf.symbol_table_path))
+    if config.tokenizer in OWN_UNITS:
+        path = conf.non_lang_syms_path
+        splitter = OWN_UNITS[config.tokenizer](conf, read_non_lang_syms(path) if path else ())
+        tokenizer, units = Tokenizer(splitter, splitter.symbols), f"tokenizer {config.tokenizer}"
+    else:
+        if not conf.symbol_table_path:
+            raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
+        splitter, units = build_splitter(config.tokenizer, **_splitter_options(conf)), conf.symbol_table_path
+        tokenizer = Tokenizer(splitter, read_symbols(units))
     outputs = config.vocabulary_size or tokenizer.vocab_size
     if outputs < tokenizer.vocab_size:
-        raise ValueError(
-            f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {conf.symbol_table_path}"
-        )
+        raise ValueError(f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {units}")
     return tokenizer
 
 
 def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
     """Ids of <sos> and <eos>: those of special_tokens, else the unit <sos/eos>, else the last id.
 
+    In a vocabulary of Whisper they are its first and last token of a transcript.
+
     Args:
         symbols: the units file; may be empty if special_tokens has both.
         size: of the vocabulary.
     """
     given, unit = conf.special_tokens or {}, symbols.get(SOS_EOS, size - 1)
-    return {name: given.get(name, unit) for name in (SOS, EOS)}
+    units = {SOS: symbols.get(SOT, unit), EOS: symbols.get(EOT, unit) if SOT in symbols else unit}
+    return units | {name: given[name] for name in units if name in given}
+
+
+def files_of(config: Config) -> dict[str, str]:
+    """The keys of tokenizer_conf with the files that the tokenizer reads: a folder becomes the file in it.
+
+    Raises:
+        ValueError: a path is missing, or the vocabulary of Whisper is neither given nor installed.
+    """
+    if config.tokenizer not in OWN_UNITS:
+        return {}
+    key = "bpe_path" if config.tokenizer == "whisper" else "model_path"
+    return {key: OWN_UNITS[config.tokenizer](config.tokenizer_conf, ()).path}
 
 
 def _splitter_options(conf: TokenizerConf) -> dict[str, Any]:
-    names = ("bpe_path", "non_lang_syms_path", "split_with_space")
+    names = ("bpe_path", "seg_dict_path", "non_lang_syms_path", "split_with_space")
     return {name: getattr(conf, name) for name in names}

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 import yaml
 
+from wenet_uio.config.train import LoraConf
 from wenet_uio.files import written_aside
+from wenet_uio.models.lora import merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.train.checkpoint import numbered
 
@@ -97,8 +99,10 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     return {**first, **means}
 
 
-def average_checkpoints(epochs: Sequence[Epoch], destination: str | Path) -> None:
-    """Write the mean of the weights of the epochs; see `average_weights`."""
+def average_checkpoints(epochs: Sequence[Epoch], destination: str | Path, lora: LoraConf | None = None) -> None:
+    """Write the mean of the weights of the epochs; see `average_weights`. With `lora`, low-rank weights are merged."""
     weights = average_weights([epoch.weights for epoch in epochs])
+    if lora is not None:
+        weights = merge_lora(weights, lora)
     with written_aside(destination) as file:
         torch.save(weights, file)

@@ -21,7 +21,7 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
-from wenet_uio.search.decode import possible_modes
+from wenet_uio.search.modes import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
 from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.train.checkpoint import numbered
@@ -238,7 +238,8 @@ class _Card:
 
 def _untrained(config: Config) -> ASRModel:
     """The model without its weights: no memory is allocated, and neither CMVN nor the labels of <sos> are needed."""
-    labels = config.tokenizer_conf.model_copy(update={"special_tokens": {"<sos>": 0, "<eos>": 0}})
+    conf = config.tokenizer_conf
+    labels = conf.model_copy(update={"special_tokens": {"<sos>": 0, "<eos>": 0, **(conf.special_tokens or {})}})
     with torch.device("meta"):
         return build_model(config.model_copy(update={"cmvn": None, "tokenizer_conf": labels}))
 

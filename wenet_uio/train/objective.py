@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from wenet_uio.dataset.types import Batch
+from wenet_uio.models import ASRModel
 from wenet_uio.train.freezing import train_mode
 
 
 class Objective(nn.Module):
     """Computes the mean losses of a batch with automatic mixed precision; `dtype` None is fp32."""
 
-    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
+    def __init__(self, model: ASRModel, device: torch.device, dtype: torch.dtype | None) -> None:
         super().__init__()
         self.model = model
         self.device = device
@@ -43,7 +44,9 @@ class Objective(nn.Module):
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
-            return self.model(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+            prompts = self.model.prompts(batch.texts, batch.extra)
+            tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+            return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
 
 
 def _silence(batch: Batch) -> Batch:
@@ -51,4 +54,12 @@ def _silence(batch: Batch) -> Batch:
     lengths = batch.target.new_full((1,), 100)
     one = torch.ones_like(lengths)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
-    return replace(batch, feats=feats, feats_lengths=lengths, target=one[:, None], target_lengths=one)
+    return replace(
+        batch,
+        feats=feats,
+        feats_lengths=lengths,
+        target=one[:, None],
+        target_lengths=one,
+        texts=("",),
+        extra=({},),
+    )

@@ -186,7 +186,9 @@ def _curves(series: Mapping[str, Any]) -> bytes:
     rows = max(1, (len(shown) + 1) // 2)
     figure = figure_of(13, 2.8 * rows, rows, 2)
     for number, (title, tags) in enumerate(shown, 1):
-        axes = figure.add_subplot(rows, 2, number, title=title, xlabel="step")
+        axes = figure.add_subplot(rows, 2, number, xlabel="step")
+        axes.set_title(title, y=1.0)  # without y, matplotlib draws all labels twice to find a place
+        axes.locator_params(nbins=6)
         for tag in tags:
             points = series[tag][:: 1 + len(series[tag]) // SHOWN_POINTS]
             axes.plot(*zip(*points, strict=True), ".-", markersize=3, linewidth=1, label=tag)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A corpus of your own: transcripts in a TSV, CSV, NeMo manifest or Lhotse cuts, and their audio.  Results: README.md
+# A corpus of your own: a table or manifest of transcripts, or a folder of audio with texts.  Results: README.md
 #
 #   bash run.sh --data transcripts.tsv --audio recordings/
+#   bash run.sh --data folder/                          # LJSpeech, a.wav with a.txt, talk.wav with talk.srt, …
 #   bash run.sh --data train.json --text mandarin       # a NeMo manifest
 #   ../../../tools/new_recipe.py NAME --from transcripts.tsv    # makes a separate recipe for them
 #
@@ -16,12 +17,13 @@ cd "$(dirname "$0")"
 # Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
 stage=-1
 stop_stage=6
-data=                     # transcripts: TSV, CSV, NeMo manifest, Lhotse cuts, Kaldi directory
+data=                     # transcripts or folder of a corpus; local/prepare_data.py --help lists the forms
 dev=                      # transcripts of the development part, if it has a separate file
 test=                     # transcripts of the test part, if it has a separate file
 audio=                    # folder to look for audio in; default: the paths in the transcripts
 relative_to=              # base of relative paths that are not found from the transcripts; default: the current folder
-form=                     # tsv, csv, nemo, lhotse, kaldi; default: chosen by the file name
+form=                     # form of the transcripts; default: found out by looking
+text_field=               # column, tier or suffix of the texts, where there are several
 text=keep                 # text normalisation: keep, english, mandarin (scored by characters)
 bpe=                      # number of BPE pieces, such as 100; default: the units are characters
 data_type=raw             # raw: audio files; shard: tar archives
@@ -44,16 +46,16 @@ fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then
   corpus=$(from_caller "$data")
-  local/prepare_data.py "$corpus" data --text "$text" ${form:+--form "$form"} \
+  local/prepare_data.py "$corpus" data --text "$text" ${form:+--form "$form"} ${text_field:+--text_field "$text_field"} \
     ${dev:+--dev "$(from_caller "$dev")"} ${test:+--test "$(from_caller "$test")"} \
     ${audio:+--audio "$(from_caller "$audio")"} --relative_to "$(from_caller "${relative_to:-.}")"
 fi
 
-if stage 1 "mean and variance of the features"; then
+if stage 1 "mean and variance of the features" && needed has_cmvn; then
   with_options compute_cmvn.sh
 fi
 
-if stage 2 "units"; then
+if stage 2 "units" && needed has_units; then
   with_options make_units.sh --dict "$dict"
 fi
 
@@ -62,7 +64,8 @@ if stage 3 "data lists ($data_type)"; then
 fi
 
 if stage 4 "train ($dir)"; then
-  require data/train/global_cmvn "$dict/units.txt"
+  if has_cmvn; then require data/train/global_cmvn; fi
+  if has_units; then require "$dict/units.txt"; fi
   with_options train.sh
 fi
 

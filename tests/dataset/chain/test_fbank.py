@@ -96,3 +96,19 @@ def test_log_mel_spectrogram_follows_the_description_of_whisper():
 def test_pad_or_trim_gives_all_whisper_features_one_length():
     conf = LogMelSpectrogramConf(pad_or_trim=True, max_duration=2)
     assert all(log_mel_spectrogram(speech_like(size), 16000, conf).shape == (200, 80) for size in (16000, 48000))
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "conf"),
+    [
+        ("feat_80", 16000, {}),
+        ("feat_128", 16000, {"num_mel_bins": 128}),
+        ("feat_80_padding1600", 12345, {"padding": 1600}),
+        ("feat_80_trim", 12345, {"pad_or_trim": True, "max_duration": 1}),
+    ],
+)
+def test_whisper_features_equal_those_of_wenet(golden2, name, samples, conf):
+    golden = torch.load(golden2 / "whisper" / "log_mel.pt", weights_only=True)
+    waveform = golden["wav"][0, :samples] * 32768
+    found = log_mel_spectrogram(waveform, golden["sample_rate"], LogMelSpectrogramConf(**conf))
+    torch.testing.assert_close(found, golden[name], atol=1e-4, rtol=1e-4)

@@ -1,0 +1,90 @@
+"""The command converts models of other packages, and its errors are one line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from wenet_uio.bin.convert_checkpoint import main
+from wenet_uio.cli import run
+from wenet_uio.convert.whisper import DIMS, OPENAI
+from wenet_uio.models.weights import read_weights
+
+SIZES = dict(zip(DIMS, (80, 1500, 8, 2, 1, 51865, 448, 8, 2, 1), strict=True))
+
+
+def openai_weights() -> dict[str, torch.Tensor]:
+    """A Whisper of one layer, all ones."""
+    special = {
+        "encoder.conv1.weight": (8, 80, 3),
+        "encoder.conv2.weight": (8, 8, 3),
+        "encoder.positional_embedding": (1500, 8),
+        "decoder.positional_embedding": (448, 8),
+        "decoder.token_embedding.weight": (51865, 8),
+    }
+    wide = {f"{part}.blocks.0.mlp.0": (32, 8) for part in ("encoder", "decoder")}
+    wide |= {f"{part}.blocks.0.mlp.2": (8, 32) for part in ("encoder", "decoder")}
+    weights = {name: torch.ones(shape) for name, shape in special.items()}
+    for name in (each.replace("{}", "0") for each in OPENAI):
+        if name in weights or f"{name}.weight" in weights:
+            continue
+        norm = name.rpartition(".")[2].startswith(("ln", "attn_ln", "cross_attn_ln", "mlp_ln"))
+        shape = wide.get(name, (8,) if norm else (8, 8))
+        weights[f"{name}.weight"] = torch.ones(shape)
+        if not name.endswith(".key"):
+            weights[f"{name}.bias"] = torch.ones(shape[0])
+    return {**weights, "encoder.conv1.bias": torch.ones(8), "encoder.conv2.bias": torch.ones(8)}
+
+
+def convert(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["convert_checkpoint.py", *map(str, arguments)])
+    with pytest.raises(SystemExit) as caught:
+        run(main)
+    return int(caught.value.code or 0)
+
+
+def test_the_folder_has_train_yaml_and_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    torch.save({"dims": SIZES, "model_state_dict": openai_weights()}, tmp_path / "tiny.pt")
+    assert convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'out'}: model whisper with ")
+    assert lines[1].strip().startswith("CTC is not trained: decode with --mode attention")
+    weights = read_weights(tmp_path / "out/final.pt")
+    assert weights["encoder.encoders.0.feed_forward.w_1.weight"].shape == (32, 8)
+    first = (tmp_path / "out/final.pt").read_bytes()
+    assert convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
+    assert (tmp_path / "out/final.pt").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (None, (), "no such file or folder"),
+        ({"a": torch.ones(1)}, (), "expected dims and model_state_dict, as a Whisper of OpenAI has them"),
+        ({"dims": {"n_mels": 80}, "model_state_dict": {}}, (), "dims lacks n_audio_ctx, n_audio_state"),
+        ({"dims": SIZES, "model_state_dict": {}}, (), "weights are missing: encoder.conv1, encoder.conv2"),
+        ({"dims": SIZES, "model_state_dict": {}}, ("--layout", "huggingface"), "config.json"),
+        ({}, ("--vocabulary", "absent.txt"), "absent.txt: no such file"),
+    ],
+)
+def test_errors_are_one_line(
+    content: object,
+    options: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    if content is not None:
+        torch.save(content, tmp_path / "tiny.pt")
+    assert convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out", *options) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

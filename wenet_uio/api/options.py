@@ -1,0 +1,68 @@
+"""Options of transcription from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wenet_uio.audio.read import Channel
+from wenet_uio.search.decode import check_modes
+from wenet_uio.search.options import ScorerOptions
+from wenet_uio.search.transcription import Cutting
+from wenet_uio.search.types import DecodeOptions
+
+
+@dataclass(frozen=True)
+class TranscribeOptions(ScorerOptions):
+    """Options of `transcribe` and `stream`; hot words and language model work in two modes, see `build_scorers`.
+
+    Raises:
+        ValueError: an unknown mode, or a number out of range.
+    """
+
+    mode: str | None = None
+    """Decode mode; None: ctc_prefix_beam_search, or the first mode that the model is trained for."""
+    language: str | None = None
+    """Whisper: code of the language, such as en; None: each segment's language is detected."""
+    task: str = DecodeOptions.task
+    """Whisper: transcribe, or translate for a translation to English."""
+    timestamps: bool = False
+    """Whisper in mode attention: segments are those of the model's timestamps."""
+    beam_size: int = DecodeOptions.beam_size
+    channel: Channel | None = None
+    """Number of a channel, from 0, or `mix`; None: the channel of the training."""
+    pause: float | None = None
+    """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
+    detector: str | None = None
+    """What finds speech: silero (package silero-vad), energy, or auto: silero if it is installed; None: auto."""
+    usual: float | None = None
+    """Cut longer segments at shorter pauses as well; None: the 95th percentile of the training utterances."""
+    window: float | None = None
+    """Longest piece that is recognised at once, in seconds; None: the longest training utterance, at most 20."""
+    overlap: float | None = None
+    """Seconds that windows share; None: 4, at most half a window."""
+    batch_size: int = 8
+    """Segments that are recognised together, also of several recordings."""
+    device: str | None = None
+    """cpu, cuda, cuda:N or auto; None: the device of `load_model`."""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of DecodeOptions, such as ctc_weight and decoding_chunk_size."""
+
+    def __post_init__(self) -> None:
+        if self.mode is not None:
+            check_modes([self.mode])
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: expected 1 or more, found {self.batch_size}")
+        if isinstance(self.hot_words, str):
+            raise ValueError(f"hot_words: expected a list of phrases, found the text {self.hot_words!r}")
+
+    def cutting(self, usual: Cutting) -> Cutting:
+        """The given values, and for the others those of `usual`."""
+        given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap", "detector")}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given.get("pause") == 0:
+            given["pause"] = None
+        if "window" in given and "overlap" not in given:
+            given["overlap"] = min(Cutting.overlap, given["window"] / 2)
+        return replace(usual, **given)

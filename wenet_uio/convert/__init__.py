@@ -1,0 +1,1 @@
+"""Convert models of other packages to models of this one."""

@@ -1,0 +1,249 @@
+"""Whisper in the layouts of OpenAI (a .pt file) and of Hugging Face (a folder)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wenet_uio.convert.converted import Converted, renamed
+from wenet_uio.convert.files import read_checkpoint, read_folder_weights, read_json
+from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
+from wenet_uio.text.whisper import installed_vocabulary
+from wenet_uio.text.whisper_tokens import ENGLISH_TEXT_TOKENS, TEXT_TOKENS, special_tokens
+
+DIMS = (
+    *("n_mels", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer"),
+    *("n_vocab", "n_text_ctx", "n_text_state", "n_text_head", "n_text_layer"),
+)
+"""Sizes in a file of OpenAI."""
+CONFIG_FILE = "config.json"
+VOCABULARIES = ("vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
+"""Names of vocabularies that are looked for beside the weights."""
+LANGUAGES_OF = {51864: 99, 51865: 99, 51866: 100}
+"""{size of the vocabulary: number of languages}; the first is that of models that know English only."""
+
+
+def _layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
+    return {f"{theirs}.{{}}.{name}": f"{ours}.{{}}.{our}" for name, our in names.items()}
+
+
+def _attention(theirs: str, ours: str, projections: tuple[str, ...]) -> dict[str, str]:
+    kinds = ("linear_q", "linear_k", "linear_v", "linear_out")
+    return {f"{theirs}.{name}": f"{ours}.{our}" for name, our in zip(projections, kinds, strict=True)}
+
+
+_OF_OPENAI = ("query", "key", "value", "out")
+_OPENAI_FEED_FORWARD = {"mlp.0": "feed_forward.w_1", "mlp.2": "feed_forward.w_2", "attn_ln": "norm1"}
+_OPENAI_SELF = _attention("attn", "self_attn", _OF_OPENAI) | _OPENAI_FEED_FORWARD
+OPENAI = {
+    "encoder.conv1": "encoder.embed.conv.0",
+    "encoder.conv2": "encoder.embed.conv.2",
+    "encoder.positional_embedding": "encoder.embed.pos_enc.pe",
+    **_layer("encoder.blocks", "encoder.encoders", {**_OPENAI_SELF, "mlp_ln": "norm2"}),
+    "encoder.ln_post": "encoder.after_norm",
+    "decoder.token_embedding": "decoder.embed.0",
+    "decoder.positional_embedding": "decoder.embed.1.pe",
+    **_layer(
+        "decoder.blocks",
+        "decoder.decoders",
+        {
+            **_OPENAI_SELF,
+            **_attention("cross_attn", "src_attn", _OF_OPENAI),
+            "cross_attn_ln": "norm2",
+            "mlp_ln": "norm3",
+        },
+    ),
+    "decoder.ln": "decoder.after_norm",
+}
+"""{module or weight of OpenAI: ours}."""
+_OF_HF = ("q_proj", "k_proj", "v_proj", "out_proj")
+_HF_SELF = {
+    **_attention("self_attn", "self_attn", _OF_HF),
+    "self_attn_layer_norm": "norm1",
+    "fc1": "feed_forward.w_1",
+    "fc2": "feed_forward.w_2",
+}
+HUGGING_FACE = {
+    "encoder.conv1": "encoder.embed.conv.0",
+    "encoder.conv2": "encoder.embed.conv.2",
+    "encoder.embed_positions.weight": "encoder.embed.pos_enc.pe",
+    **_layer("encoder.layers", "encoder.encoders", {**_HF_SELF, "final_layer_norm": "norm2"}),
+    "encoder.layer_norm": "encoder.after_norm",
+    "decoder.embed_tokens": "decoder.embed.0",
+    "decoder.embed_positions.weight": "decoder.embed.1.pe",
+    **_layer(
+        "decoder.layers",
+        "decoder.decoders",
+        {
+            **_HF_SELF,
+            **_attention("encoder_attn", "src_attn", _OF_HF),
+            "encoder_attn_layer_norm": "norm2",
+            "final_layer_norm": "norm3",
+        },
+    ),
+    "decoder.layer_norm": "decoder.after_norm",
+}
+"""{module or weight of Hugging Face, without `model.`: ours}."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a model, by OpenAI's names.
+
+    Raises:
+        ValueError: the model has sizes that ours cannot have.
+    """
+
+    n_mels: int
+    n_audio_ctx: int
+    n_audio_state: int
+    n_audio_head: int
+    n_audio_layer: int
+    n_vocab: int
+    n_text_ctx: int
+    n_text_state: int
+    n_text_head: int
+    n_text_layer: int
+    audio_hidden: int
+    text_hidden: int
+
+    def __post_init__(self) -> None:
+        for name, found, expected in (
+            ("positions of the encoder", self.n_audio_ctx, (WHISPER_TABLE_LENGTH,)),
+            ("positions of the decoder", self.n_text_ctx, (LEARNED_POSITIONS,)),
+            ("width of the decoder", self.n_text_state, (self.n_audio_state,)),
+            ("size of the vocabulary", self.n_vocab, tuple(LANGUAGES_OF)),
+        ):
+            if found not in expected:
+                raise ValueError(f"{name} {found}: a Whisper has {' or '.join(map(str, expected))}")
+
+    def train_yaml(self, vocabulary: Path | None) -> dict[str, Any]:
+        """The content of the train.yaml."""
+        multilingual, languages = self.n_vocab != min(LANGUAGES_OF), LANGUAGES_OF[self.n_vocab]
+        ids = special_tokens(TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS, languages)
+        rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+        shared = {"activation_type": "gelu", "key_bias": False, **rates}
+        return {
+            "input_dim": self.n_mels,
+            "output_dim": self.n_vocab,
+            "vocab_size": self.n_vocab,
+            "model": "whisper",
+            "model_conf": {"ctc_weight": 0.0},
+            "encoder": "transformer",
+            "encoder_conf": {
+                **shared,
+                "output_size": self.n_audio_state,
+                "attention_heads": self.n_audio_head,
+                "num_blocks": self.n_audio_layer,
+                "linear_units": self.audio_hidden,
+                "input_layer": "conv1d2",
+                "pos_enc_layer_type": "abs_pos_whisper",
+            },
+            "decoder": "transformer",
+            "decoder_conf": {
+                **shared,
+                "src_key_bias": False,
+                "attention_heads": self.n_text_head,
+                "num_blocks": self.n_text_layer,
+                "linear_units": self.text_hidden,
+                "input_layer": "embed_learnable_pe",
+                "tie_word_embedding": True,
+            },
+            "ctc_conf": {"ctc_blank_id": ids["no_speech"]},
+            "tokenizer": "whisper",
+            "tokenizer_conf": {
+                "is_multilingual": multilingual,
+                "num_languages": languages,
+                "special_tokens": ids,
+                "bpe_path": None if vocabulary is None else str(vocabulary),
+            },
+            "dataset_conf": {
+                "feats_type": "log_mel_spectrogram",
+                "log_mel_spectrogram_conf": {"num_mel_bins": self.n_mels, "pad_or_trim": True},
+                "filter_conf": {"min_length": 0, "max_length": 3000, "token_max_length": 440},
+            },
+        }
+
+
+def is_openai(path: Path) -> bool:
+    """Whether `path` may be a file of OpenAI."""
+    return path.is_file() and path.suffix == ".pt"
+
+
+def from_openai(path: Path, vocabulary: Path | None) -> Converted:
+    """Convert a file of OpenAI: {dims: sizes, model_state_dict: weights}.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file has another content.
+    """
+    content = read_checkpoint(path)
+    if not isinstance(content, dict) or not {"dims", "model_state_dict"} <= content.keys():
+        raise ValueError(f"{path}: expected dims and model_state_dict, as a Whisper of OpenAI has them")
+    dims, weights = content["dims"], content["model_state_dict"]
+    if lacking := [name for name in DIMS if not isinstance(dims.get(name), int)]:
+        raise ValueError(f"{path}: dims lacks {', '.join(lacking)}")
+    hidden = {"audio_hidden": 4 * dims["n_audio_state"], "text_hidden": 4 * dims["n_text_state"]}
+    sizes = Sizes(**{name: dims[name] for name in DIMS}, **hidden)
+    layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
+    unused = ("alignment_heads", "decoder.mask")
+    return _converted(sizes, renamed(weights, OPENAI, layers, unused), path.parent, vocabulary)
+
+
+def is_hugging_face(path: Path) -> bool:
+    """Whether `path` is the folder of a Whisper of Hugging Face."""
+    return (path / CONFIG_FILE).is_file() and read_json(path / CONFIG_FILE).get("model_type") == "whisper"
+
+
+def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
+    """Convert a folder of Hugging Face: config.json, and model.safetensors or pytorch_model.bin or their parts.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file has another content, or the model has parts that ours cannot have.
+    """
+    sizes = _sizes_of(read_json(path / CONFIG_FILE), path / CONFIG_FILE)
+    weights = {name.removeprefix("model."): weight for name, weight in read_folder_weights(path).items()}
+    layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
+    return _converted(sizes, renamed(weights, HUGGING_FACE, layers, ("proj_out.weight",)), path, vocabulary)
+
+
+def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
+    if values.get("scale_embedding") or values.get("activation_function", "gelu") != "gelu":
+        raise ValueError(f"{path}: only Whisper with gelu and without scale_embedding can be converted")
+    names = {
+        "num_mel_bins": ("n_mels",),
+        "max_source_positions": ("n_audio_ctx",),
+        "d_model": ("n_audio_state", "n_text_state"),
+        "encoder_attention_heads": ("n_audio_head",),
+        "encoder_layers": ("n_audio_layer",),
+        "encoder_ffn_dim": ("audio_hidden",),
+        "vocab_size": ("n_vocab",),
+        "max_target_positions": ("n_text_ctx",),
+        "decoder_attention_heads": ("n_text_head",),
+        "decoder_layers": ("n_text_layer",),
+        "decoder_ffn_dim": ("text_hidden",),
+    }
+    if lacking := [name for name in names if not isinstance(values.get(name), int)]:
+        raise ValueError(f"{path}: no number under {', '.join(lacking)}")
+    return Sizes(**{ours: values[name] for name, several in names.items() for ours in several})
+
+
+def _converted(sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, vocabulary: Path | None) -> Converted:
+    for name in ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe"):
+        weights[name] = weights[name].unsqueeze(0)
+    embedding = weights["decoder.embed.0.weight"]
+    weights["decoder.output_layer.weight"] = embedding
+    weights["decoder.output_layer.bias"] = torch.zeros(len(embedding))
+    found = vocabulary or next((folder / name for name in VOCABULARIES if (folder / name).is_file()), None)
+    notes = ["CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"]
+    if found is None:
+        try:
+            found = Path(installed_vocabulary(multilingual=sizes.n_vocab != min(LANGUAGES_OF)))
+        except ValueError as error:
+            notes.append(f"no vocabulary: {error}")
+    return Converted(sizes.train_yaml(found), weights, ("ctc.",), tuple(notes))

@@ -1,0 +1,50 @@
+"""Whisper: an ASRModel whose decoder starts with a prompt of language and task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from wenet_uio.config.model import WhisperConf
+from wenet_uio.models.asr_model import ASRModel, Vocabulary
+from wenet_uio.models.decoder import TransformerDecoder
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.text.whisper_tokens import WhisperTokens, language_of
+
+
+class Whisper(ASRModel):
+    """Whisper (Radford et al. 2022), trained with CTC too if ctc_weight is above 0, as in WeNet."""
+
+    decoder: TransformerDecoder
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: TransformerDecoder,
+        vocabulary: Vocabulary,
+        conf: WhisperConf,
+        tokens: WhisperTokens,
+        languages: Sequence[str],
+    ) -> None:
+        """As ASRModel; `languages` are those of training utterances without a field `lang`, see `language_of`."""
+        super().__init__(encoder, decoder, vocabulary, conf)
+        self.tokens = tokens
+        self.languages = languages if tokens.multilingual else tokens.languages
+
+    def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+        """The prompts of training utterances (B, P).
+
+        Args:
+            texts: their transcripts.
+            fields: other fields of the list: `lang` such as `en`, and `task` (transcribe or translate).
+
+        Raises:
+            ValueError: the model does not know a language or a task.
+        """
+        rows = [
+            self.tokens.prompt(each.get("lang") or language_of(text, self.languages), each.get("task") or "transcribe")
+            for text, each in zip(texts, fields, strict=True)
+        ]
+        return torch.tensor(rows, device=self.ctc.ctc_lo.weight.device)

@@ -1,0 +1,221 @@
+"""Corpora with a file of text beside each audio file: plain texts, SRT, WebVTT, TextGrid; and CTM.
+
+The file of text has the name of the audio and a field: `a.wav` has `a.txt` (field `txt`) or `a.en.srt` (`en.srt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
+from wenet_uio.prepare.audio_search import key_of_name, with_suffix_of_audio
+from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
+from wenet_uio.prepare.separated import key_of_part
+from wenet_uio.prepare.timed_texts import (
+    PAUSE,
+    Tier,
+    TimedText,
+    joined_words,
+    read_ctm,
+    read_subtitles,
+    text_of_file,
+)
+from wenet_uio.prepare.timed_texts import read_textgrid as read_tiers
+
+SUFFIXES = {
+    "pairs": ("txt", "lab", "trn", "text"),
+    "srt": ("srt",),
+    "vtt": ("vtt",),
+    "textgrid": ("textgrid",),
+    "ctm": ("ctm",),
+}
+"""Form of a corpus -> suffixes of its files of text."""
+FORM_OF = {suffix: form for form, suffixes in SUFFIXES.items() for suffix in suffixes}
+
+
+class TextFile(NamedTuple):
+    """A file of text, and the audio beside it."""
+
+    path: Path
+    audio: Path | None
+    """None if no audio of its name is beside it."""
+    field: str
+    """What its name has behind that of the audio: `txt`, `en.srt`."""
+
+    @property
+    def form(self) -> str:
+        """The form of a corpus of such files."""
+        return FORM_OF[self.path.suffix[1:].lower()]
+
+
+class FilesOfFolder(NamedTuple):
+    """The files of a corpus."""
+
+    texts: list[TextFile]
+    audio: list[Path]
+
+
+def files_of_corpus(path: Path) -> FilesOfFolder:
+    """The files of text and of audio below a folder; or one file of text, and the audio beside it."""
+    files = list(files_below(path)) if path.is_dir() else [file for file in path.parent.iterdir() if file.is_file()]
+    audio = {file.with_suffix(""): file for file in files if file.suffix[1:].lower() in AUDIO_SUFFIXES}
+    texts = [file for file in files if file.suffix[1:].lower() in FORM_OF] if path.is_dir() else [path]
+    return FilesOfFolder([_text_file(file, audio) for file in texts], list(audio.values()))
+
+
+def _text_file(path: Path, audio: dict[Path, Path]) -> TextFile:
+    """A file of text with the audio that has the longest part of its name, up to a dot."""
+    pieces = path.name.split(".")
+    for count in range(len(pieces) - 1, 0, -1):
+        found = audio.get(path.parent / ".".join(pieces[:count]))
+        if found:
+            return TextFile(path, found, ".".join(pieces[count:]))
+    return TextFile(path, None, pieces[-1])
+
+
+def read_pairs(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read a folder in which each audio file has a file with its text; lines of a text are joined.
+
+    Raises:
+        ListError: see `_beside`; or every text is empty.
+    """
+    lines, empty = [], []
+    for wav, file in _beside(Path(path), "pairs", text_field):
+        text = " ".join(text_of_file(file).split())
+        if text:
+            lines.append(RawLine(key_of_name(wav), wav, text, is_named_by_audio=True))
+        else:
+            empty.append(str(file))
+    tell_left_out(f"{path}: files without a text", empty)
+    return lines
+
+
+def read_srt(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read SRT files; each cue is an utterance. For `a.en.srt`, `text_field` is `en`."""
+    return _read_timed(path, "srt", text_field, read_subtitles)
+
+
+def read_vtt(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read WebVTT files; each cue is an utterance, and a voice is its speaker. For `a.en.vtt`, `text_field` is `en`."""
+    return _read_timed(path, "vtt", text_field, read_subtitles)
+
+
+def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read TextGrids; each interval of a tier is an utterance. Intervals of single words are joined.
+
+    Args:
+        text_field: name of the tier; needed if several tiers have texts.
+
+    Raises:
+        ListError: a file has several tiers or lacks that tier; and as `_beside`.
+    """
+    tiers = {file: _tier_of(file, text_field) for _, file in _beside(Path(path), "textgrid", None)}
+    are_words = all(tier.has_words for tier in tiers.values())
+    if are_words:
+        print(f"{path}: intervals are single words, and are joined up to pauses of {PAUSE} s")
+    join = joined_words if are_words else list
+    return _read_timed(path, "textgrid", None, lambda file: join(tiers[file].intervals))
+
+
+def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read a CTM, or those of a folder; words are joined up to pauses. Audio has the name of the recording.
+
+    Raises:
+        ListError: a line is not valid, or a `text_field` is given.
+    """
+    if text_field:
+        raise ListError(f"{path}: a CTM has one text for each recording; leave --text_field out")
+    lines = []
+    for file in (each for each in files_of_corpus(Path(path)).texts if each.form == "ctm"):
+        words = read_ctm(file.path)
+        channels: dict[str, list[str]] = {}
+        for recording, channel in words:
+            channels.setdefault(recording, []).append(channel)
+        for (recording, channel), said in words.items():
+            others = sorted(channels[recording])
+            extra = {"channel": others.index(channel)} if len(others) > 1 else {}
+            lines += [_timed_line(recording, each, extra) for each in joined_words(said)]
+    return lines
+
+
+def _read_timed(
+    path: str, form: str, text_field: str | None, read: Callable[[Path], Iterable[TimedText]]
+) -> list[RawLine]:
+    """The utterances of the files of a form. Raises: ListError: as `_beside` and `read`."""
+    lines, empty = [], []
+    for wav, file in _beside(Path(path), form, text_field):
+        said = list(read(file))
+        if not said:
+            empty.append(str(file))
+        lines += [_timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {}) for each in said]
+    tell_left_out(f"{path}: files without a text", empty)
+    return lines
+
+
+def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
+    start, end = round(said.start, 3), round(said.end, 3)
+    return RawLine(
+        key_of_part(with_suffix_of_audio(wav), start), wav, said.text, start, end, extra, is_named_by_audio=True
+    )
+
+
+def _tier_of(file: Path, text_field: str | None) -> Tier:
+    tiers = read_tiers(file)
+    names = ", ".join(tier.name for tier in tiers) or "none"
+    chosen = [tier for tier in tiers if text_field in (None, tier.name)]
+    if not chosen:
+        raise ListError(f"{file}: no tier {text_field or 'with a text'}; its tiers with texts: {names}")
+    if len(chosen) > 1:
+        raise ListError(f"{file}: several tiers have texts ({names}); name one of them: --text_field {tiers[0].name}")
+    return chosen[0]
+
+
+def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
+    """Audio and file of text of each pair; audio that is not beside its text is named without suffix.
+
+    Raises:
+        ListError: no file of that form is found, or an audio file has several.
+    """
+    files = files_of_corpus(path)
+    texts, audio = _of_form(files.texts, path, form, text_field), files.audio
+    if not any(file.audio for file in texts):  # the audio is elsewhere, below --audio
+        root = path if path.is_dir() else path.parent
+        return [(str(file.path.relative_to(root))[: -len(file.field) - 1], file.path) for file in texts]
+    _check_single(texts)
+    if path.is_dir():
+        _tell_unmatched(path, texts, audio)
+    return [(str(file.audio), file.path) for file in texts if file.audio]
+
+
+def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]) -> None:
+    with_text = {file.audio for file in texts}
+    tell_left_out(f"{path}: audio without a text", [str(wav) for wav in audio if wav not in with_text])
+    tell_left_out(f"{path}: texts without audio", [str(file.path) for file in texts if not file.audio])
+
+
+def _of_form(texts: Sequence[TextFile], path: Path, form: str, text_field: str | None) -> list[TextFile]:
+    """The files of a form that have the field. Raises: ListError: there is none."""
+    found = [
+        file
+        for file in texts
+        if file.form == form and (text_field is None or file.field in (text_field, f"{text_field}{file.path.suffix}"))
+    ]
+    if not found:
+        wanted = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])
+        raise ListError(f"{path}: no file {wanted} in it")
+    return found
+
+
+def _check_single(texts: Sequence[TextFile]) -> None:
+    """Raises: ListError: two files have the text of one audio file."""
+    first: dict[Path, TextFile] = {}
+    for file in texts:
+        if file.audio and first.setdefault(file.audio, file) is not file:
+            other = first[file.audio]
+            raise ListError(
+                f"{file.audio}: its text may be {other.path.name} or {file.path.name}; "
+                f"name one: --text_field {other.field} or --text_field {file.field}"
+            )

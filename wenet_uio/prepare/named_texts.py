@@ -1,0 +1,97 @@
+"""Texts by the names of their audio: LJSpeech's metadata.csv with bars, and transcripts.txt in folders of audio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.prepare.audio_search import find_audio, key_of_name
+from wenet_uio.prepare.corpus_parts import files_below
+from wenet_uio.prepare.separated import names_of_columns, read_separated
+from wenet_uio.text.table import numbered_lines
+
+BAR = "|"
+TEXT_COLUMNS = {"raw": 1, "normalized": 2}
+"""Columns of texts in LJSpeech's metadata.csv, as --text_field names them."""
+NAMES = ("transcripts.txt", "transcript.txt", "*.trans.txt", "prompts", "prompts.txt")
+"""Names, in any case, of the files of transcripts in folders of audio."""
+
+NamedText = tuple[str, str]
+"""Name of the audio, and the text."""
+
+
+def is_transcripts(path: Path) -> bool:
+    """Whether a file has a name of NAMES."""
+    return any(fnmatchcase(path.name.lower(), name) for name in NAMES)
+
+
+def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read `name|text` or `name|text|normalized text`, as in LJSpeech; or columns that the first row names.
+
+    Args:
+        text_field: raw or normalized; default is the last column.
+
+    Raises:
+        ListError: rows differ in their number of columns, a text is empty, or there is no such column.
+    """
+    rows = [(number, line.split(BAR)) for number, line in numbered_lines(path) if line.strip()]
+    if not rows:
+        raise ListError(f"{path}: empty")
+    if names_of_columns(rows[0][1]):
+        return read_separated(path, BAR, text_field)
+    column = _column(path, len(rows[0][1]), text_field)
+    for number, row in rows:
+        if len(row) != len(rows[0][1]):
+            raise ListError(f"{path}:{number}: expected {len(rows[0][1])} columns separated by |, found {len(row)}")
+        if not row[column].strip():
+            raise ListError(f"{path}:{number}: no text in column {column + 1}")
+    return _lines([(row[0].strip(), row[column].strip()) for _, row in rows], Path(path).parent)
+
+
+def _column(path: str, count: int, text_field: str | None) -> int:
+    """The column of the text in rows of `count` columns."""
+    if count not in (2, 3):
+        raise ListError(f"{path}: expected name|text or name|text|normalized text, found {count} columns")
+    column = TEXT_COLUMNS.get(text_field, count) if text_field else count - 1
+    if column >= count:
+        names = ", ".join(name for name, place in TEXT_COLUMNS.items() if place < count)
+        raise ListError(f"{path}: no column {text_field}; --text_field can be {names}")
+    return column
+
+
+def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read a file of lines `name text`, or those below a folder whose names are of NAMES.
+
+    A tab or else a bar separates name and text if every line has one; otherwise the first blank does. The audio is
+    below the folder of the file.
+
+    Raises:
+        ListError: there is no such file, a line has no text, or a `text_field` is given.
+    """
+    if text_field:
+        raise ListError(f"{path}: has one text for each name; leave --text_field out")
+    files = list(filter(is_transcripts, files_below(Path(path)))) if Path(path).is_dir() else [Path(path)]
+    if not files:
+        raise ListError(f"{path}: no file {' or '.join(NAMES)} in it")
+    return [line for file in files for line in _lines(_named_texts(file), file.parent)]
+
+
+def _named_texts(path: Path) -> list[NamedText]:
+    rows = [(number, line.strip()) for number, line in numbered_lines(path) if line.strip()]
+    separator = next((mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)), None)
+    found = []
+    for number, line in rows:
+        name, text = [*(piece.strip() for piece in line.split(separator, 1)), ""][:2]
+        if not text:
+            raise ListError(f"{path}:{number}: expected a name and a text, found {line[:40]!r}")
+        found.append((name, text))
+    return found
+
+
+def _lines(texts: Sequence[NamedText], folder: Path) -> list[RawLine]:
+    """The utterances of a file; a name becomes a path if one file below `folder` fits."""
+    found = find_audio(dict.fromkeys(name for name, _ in texts), [folder], folder)
+    wavs = {name: str(files[0]) if len(files) == 1 else name for name, files in found.items()}
+    return [RawLine(key_of_name(wavs[name]), wavs[name], text, is_named_by_audio=True) for name, text in texts]

@@ -1,0 +1,109 @@
+"""Readers of all forms of transcripts and manifests. A reader takes a path, and the field with the text if it is given.
+
+Every reader gives `RawLine`s. To add a form, write a reader, and add it to READERS and, so that it is found out by
+looking, to `looking.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line
+from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
+from wenet_uio.prepare.beside import read_ctm_files, read_pairs, read_srt, read_textgrid, read_vtt
+from wenet_uio.prepare.embedded import read_parquet
+from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances
+from wenet_uio.prepare.named_texts import read_bars, read_transcripts_txt
+from wenet_uio.prepare.separated import read_csv, read_tsv
+from wenet_uio.text.table import numbered_lines
+
+KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "language"}
+"""Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
+
+
+def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read a raw list or a NeMo manifest.
+
+    Raises:
+        ListError: a line is not valid; the message names file and line.
+    """
+    lines = []
+    for number, text in numbered_lines(path):
+        if text.strip():
+            try:
+                line = parse_raw_line(text, text_field)
+            except ListError as error:
+                raise ListError(f"{path}:{number}: {error}") from None
+            lines.append(replace(line, wav=locate(line.wav, path)))
+    return lines
+
+
+def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
+    """Read a Kaldi directory: `wav.scp`, `text`, and those of `segments`, `utt2dur`, `utt2spk`, `utt2lang` that exist.
+
+    Raises:
+        ListError: there is no such folder, or the tables do not fit together.
+    """
+    _refuse_field(folder, text_field)
+    if not Path(folder).is_dir():
+        raise ListError(f"{folder}: no such folder; expected a Kaldi directory with wav.scp and text")
+    segments = Path(folder, "segments")
+    lines = read_utterances(
+        str(Path(folder, "wav.scp")), str(Path(folder, "text")), str(segments) if segments.exists() else None
+    )
+    for table, field in KALDI_TABLES.items():
+        path = Path(folder, table)
+        if path.exists():
+            values = read_filled_table(str(path))
+            kind = float if field == "duration" else str
+            lines = [
+                replace(line, extra={**line.extra, field: kind(values[line.key])}) if line.key in values else line
+                for line in lines
+            ]
+    return lines
+
+
+def read_lhotse(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read Lhotse cuts, each of which is a part of one recording.
+
+    Raises:
+        ListError: lhotse is not installed, the file is damaged, or a cut has no form as a RawLine.
+    """
+    _refuse_field(path, text_field)
+    lines: list[RawLine] = []
+    bad: list[tuple[str, str]] = []
+    for cut in read_cuts(path, bad):
+        try:
+            lines.append(utterance_of(cut))
+        except ListError as error:
+            raise ListError(f"{path}: cut {cut.id}: {error}") from None
+    if bad:
+        raise ListError(": ".join(bad[0]))
+    return lines
+
+
+def _refuse_field(path: str, text_field: str | None) -> None:
+    """Raises: ListError: a field of the text is given for a form that has only one text."""
+    if text_field:
+        raise ListError(f"{path}: has one text for each utterance; leave --text_field out")
+
+
+READERS: dict[str, Callable[..., list[RawLine]]] = {
+    "raw": read_list,
+    "nemo": read_list,
+    "kaldi": read_kaldi,
+    "lhotse": read_lhotse,
+    "tsv": read_tsv,
+    "csv": read_csv,
+    "ljspeech": read_bars,
+    "transcripts": read_transcripts_txt,
+    "pairs": read_pairs,
+    "srt": read_srt,
+    "vtt": read_vtt,
+    "textgrid": read_textgrid,
+    "ctm": read_ctm_files,
+    "parquet": read_parquet,
+}
+"""Form of transcripts -> its reader (path, text_field)."""

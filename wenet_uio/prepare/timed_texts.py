@@ -1,0 +1,193 @@
+"""Texts with times in long recordings: SRT and WebVTT subtitles, Praat's TextGrid, NIST's CTM."""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+
+from wenet_uio.dataset.formats.data_list import ListError
+
+PAUSE = 0.5
+"""Seconds. Words of a CTM or of a tier of words become one utterance up to a pause of this length."""
+LONGEST = 20.0
+"""Seconds that an utterance of joined words has at most, unless a single word is longer."""
+SILENCES = frozenset({"", "sil", "sp", "<eps>"})
+"""Labels of intervals without speech."""
+TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[,.](\d{1,3})"
+TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?")
+TAG = re.compile(r"<[/\w][^<>]*>|\{\\[^{}]*\}")
+"""Marks inside a subtitle: `<i>`, `<c.loud>`, `<00:00:01.000>`, `{\\an8}`."""
+VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
+"""WebVTT's name of the speaker."""
+TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[[^\[\]]*\]|<exists>|(?<![\w.])(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)')
+"""Texts and numbers of a TextGrid, in its long and its short form; indexes in brackets are neither."""
+
+
+@dataclass(frozen=True)
+class TimedText:
+    """A text between two times of a recording."""
+
+    start: float
+    """Seconds."""
+    end: float
+    """Seconds."""
+    text: str
+    speaker: str | None = None
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A tier of a TextGrid that has intervals."""
+
+    name: str
+    intervals: list[TimedText]
+    """Those that are no silence."""
+
+    @property
+    def has_words(self) -> bool:
+        """Whether each interval is a single word."""
+        return all(" " not in each.text for each in self.intervals)
+
+
+def text_of_file(path: str | Path) -> str:
+    """The text of a whole file in UTF-8, or in UTF-16 with a byte order mark, as Praat writes it.
+
+    Raises:
+        ListError: the file has another encoding.
+    """
+    data = Path(path).read_bytes()
+    encoding = "utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        place = data[: error.start].count(b"\n") + 1
+        raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
+
+
+def read_subtitles(path: str | Path) -> list[TimedText]:
+    """Read the cues of a SRT or WebVTT file; those without a text are left out, and marks inside texts are removed.
+
+    Raises:
+        ListError: a cue ends before it starts, a line is neither of a cue nor between cues, or no cue is found.
+    """
+    lines = text_of_file(path).splitlines()
+    is_vtt = bool(lines) and lines[0].startswith("WEBVTT")
+    found = [_cue(*cue, is_vtt) for cue in _cues(path, lines, is_vtt)]
+    if not found:
+        raise ListError(f"{path}: no subtitle in it, such as 00:00:01,000 --> 00:00:02,500 and a text")
+    return [cue for cue in found if cue.text]
+
+
+def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[tuple[float, float, list[str]]]:
+    """Start, end and lines of text of each cue."""
+    cues: list[tuple[float, float, list[str]]] = []
+    is_inside = False
+    for number, line in enumerate(lines, 1):
+        if times := TIMES.fullmatch(line):
+            if is_inside and cues[-1][2][-1:] and cues[-1][2][-1].isdecimal():  # no blank line before the next number
+                cues[-1][2].pop()
+            cues.append((*_span(times.groups(), f"{path}:{number}"), []))
+            is_inside = True
+        elif not line.strip():
+            is_inside = False
+        elif is_inside:
+            cues[-1][2].append(line.strip())
+        elif not is_vtt and not line.strip().isdecimal():
+            raise ListError(f"{path}:{number}: expected the number or the times of a cue, found {line[:40]!r}")
+    return cues
+
+
+def _span(fields: Sequence[str | None], place: str) -> tuple[float, float]:
+    start, end = _seconds(fields[:4]), _seconds(fields[4:])
+    if start >= end:
+        raise ListError(f"{place}: a cue starts at {start} s and ends at {end} s")
+    return start, end
+
+
+def _seconds(fields: Sequence[str | None]) -> float:
+    hours, minutes, seconds, fraction = (field or "0" for field in fields)
+    return int(hours) * 3600 + int(minutes) * 60 + float(f"{seconds}.{fraction}")
+
+
+def _cue(start: float, end: float, texts: Sequence[str], is_vtt: bool) -> TimedText:
+    text = " ".join(texts)
+    voice = VOICE.search(text) if is_vtt else None
+    plain = TAG.sub("", text)
+    plain = unescape(plain) if is_vtt else plain
+    return TimedText(start, end, " ".join(plain.split()), voice[1].strip() if voice else None)
+
+
+def read_textgrid(path: str | Path) -> list[Tier]:
+    """Read the tiers of a TextGrid in its long or short form that have intervals with a text.
+
+    Raises:
+        ListError: the file is not a TextGrid, or is cut short.
+    """
+    text = text_of_file(path)
+    if '"TextGrid"' not in text[:200]:
+        raise ListError(f"{path}: not a TextGrid of Praat")
+    tokens = _tokens(text)
+    try:
+        header = [next(tokens) for _ in range(5)]  # "ooTextFile", "TextGrid", xmin, xmax, number of tiers
+        tiers = [_tier(tokens) for _ in range(int(header[4]))]
+    except (StopIteration, ValueError, RuntimeError):
+        raise ListError(f"{path}: a TextGrid that is cut short or damaged; save it again in Praat") from None
+    return [tier for tier in tiers if tier.intervals]
+
+
+def _tokens(text: str) -> Iterator[str]:
+    for match in TOKEN.finditer(text):
+        if match[2] is not None or match[1] is not None:
+            yield match[2] if match[2] is not None else match[1].replace('""', '"')
+
+
+def _tier(tokens: Iterator[str]) -> Tier:
+    kind, name, _, _, count = (next(tokens) for _ in range(5))
+    fields = 3 if kind == "IntervalTier" else 2
+    rows = [[next(tokens) for _ in range(fields)] for _ in range(int(count))]
+    if kind != "IntervalTier":
+        return Tier(name, [])  # points have no duration
+    texts = ((float(start), float(end), " ".join(label.split())) for start, end, label in rows)
+    return Tier(name, [TimedText(*each) for each in texts if each[2].lower() not in SILENCES])
+
+
+def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
+    """Read the words of a CTM, `recording channel start duration word`, by recording and channel, ordered by time.
+
+    Raises:
+        ListError: a line has too few fields, or a time that is no number.
+    """
+    words: dict[tuple[str, str], list[TimedText]] = {}
+    for number, line in enumerate(text_of_file(path).splitlines(), 1):
+        fields = line.split()
+        if not fields or line.startswith(";;"):
+            continue
+        try:
+            recording, channel, first, length, word = fields[:5]
+            start, duration = float(first), float(length)
+        except ValueError:
+            raise ListError(
+                f"{path}:{number}: expected recording channel start duration word, found {line!r}"
+            ) from None
+        if start < 0 or duration < 0:
+            raise ListError(f"{path}:{number}: starts at {start} s and lasts {duration} s")
+        of_recording = words.setdefault((recording, channel), [])
+        if word.lower() not in SILENCES:
+            of_recording.append(TimedText(start, start + duration, word))
+    return {name: sorted(each, key=lambda word: word.start) for name, each in words.items()}
+
+
+def joined_words(words: Sequence[TimedText]) -> list[TimedText]:
+    """Join words, ordered by time, into utterances that end at a pause and are at most LONGEST seconds."""
+    joined: list[TimedText] = []
+    for word in words:
+        last = joined[-1] if joined else None
+        if last and word.start - last.end < PAUSE and word.end - last.start <= LONGEST:
+            joined[-1] = TimedText(last.start, max(last.end, word.end), f"{last.text} {word.text}")
+        else:
+            joined.append(word)
+    return joined

@@ -1,0 +1,130 @@
+"""Splitter of the huggingface tokenizer: a tokenizer.json, as most models of Hugging Face have one.
+
+The package tokenizers reads the file; nothing is loaded from the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wenet_uio.text.byte_tokens import byte_of_char, starts_word
+from wenet_uio.text.char import is_ideograph, split_symbols
+from wenet_uio.text.symbols import WORD_START
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FILE = "tokenizer.json"
+CONTINUES = "##"
+"""In vocabularies of BERT: the token continues a word."""
+
+
+def tokenizer_file(path: str) -> str:
+    """The tokenizer.json at `path`, which is this file or its folder."""
+    return str(Path(path) / FILE) if Path(path).is_dir() else path
+
+
+@dataclass(frozen=True)
+class HuggingFaceSplitter:
+    """Cuts text into the tokens of a tokenizer.json. Special tokens of the file are one token each in a text.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: the file is no tokenizer.json, a symbol is no token, or the package tokenizers is not installed.
+    """
+
+    path: str
+    non_lang_syms: tuple[str, ...] = ()
+    """Tokens of the vocabulary that stay whole in a text."""
+
+    exact_length = False
+
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+        tokens: list[str] = []
+        for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
+            if not is_symbol:
+                tokens.extend(self._model.encode(part, add_special_tokens=False).tokens)
+            elif part in self.symbols:
+                tokens.append(part)
+            else:
+                raise ValueError(f"non-language symbol {part!r} is no token of {self.path}")
+        return tokens
+
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        if token in self._special or previous in self._special:
+            return True
+        if self._of_bytes:
+            return starts_word(self._bytes(previous), self._bytes(token) or b" ")
+        if token.startswith(WORD_START) or any(is_ideograph(part[:1]) for part in (previous[-1:], token)):
+            return True
+        return self._of_bert and not token.startswith(CONTINUES)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of the tokens without the special ones."""
+        if self._of_bytes:
+            parts = (self._bytes(token) for token in tokens if token not in self._special)
+            return b"".join(parts).decode(errors="replace").strip()
+        rest = [token for token in tokens if token not in self._special]
+        if self._of_bert:  # a token may be a word whose pieces have been put together
+            rest = [piece for token in rest for piece in token.replace(CONTINUES, f" {CONTINUES}").split()]
+        decoder = self._model.decoder
+        return (" ".join(rest) if decoder is None else decoder.decode(rest)).strip()
+
+    def identity(self) -> bytes:
+        """Content of the file and the non-language symbols."""
+        return repr(self.non_lang_syms).encode() + Path(self.path).read_bytes()
+
+    @cached_property
+    def symbols(self) -> dict[str, int]:
+        """{token: id} of the whole vocabulary, in the order of the ids."""
+        return dict(sorted(self._model.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1]))
+
+    @cached_property
+    def _special(self) -> frozenset[str]:
+        added = self._model.get_added_tokens_decoder().values()
+        return frozenset(token.content for token in added if token.special)
+
+    @cached_property
+    def _of_bytes(self) -> bool:
+        return type(self._model.decoder).__name__ == "ByteLevel"
+
+    @cached_property
+    def _of_bert(self) -> bool:
+        return type(self._model.decoder).__name__ == "WordPiece"
+
+    @cached_property
+    def _byte_of_char(self) -> dict[str, int]:
+        return byte_of_char()
+
+    def _bytes(self, token: str) -> bytes:
+        """The bytes of tokens in a vocabulary of bytes."""
+        return b"".join(
+            bytes([self._byte_of_char[char]]) if char in self._byte_of_char else char.encode() for char in token
+        )
+
+    @cached_property
+    def _model(self) -> Tokenizer:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise ValueError(
+                "tokenizer huggingface needs the package tokenizers: pip install tokenizers (or wenet_uio[huggingface])"
+            ) from None
+        if not Path(self.path).is_file():
+            raise FileNotFoundError(
+                f"{self.path}: no such {FILE}; transformers writes it: "
+                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            )
+        try:
+            model = Tokenizer.from_file(self.path)
+        except Exception as error:  # the package raises plain exceptions
+            raise ValueError(f"{self.path}: not a {FILE} of Hugging Face ({error})") from None
+        model.no_truncation()  # the file may have the limits of a text model
+        model.no_padding()
+        return model

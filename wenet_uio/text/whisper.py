@@ -1,0 +1,166 @@
+"""Splitter of the whisper tokenizer: byte pairs of a vocabulary of OpenAI, and the special tokens of Whisper.
+
+The vocabulary is a file of OpenAI (`multilingual.tiktoken`, or `gpt2.tiktoken` of the models that know English only),
+or the `vocab.json` of a Whisper model in the layout of Hugging Face. The package tiktoken cuts text into byte pairs; it
+is imported when a text is cut for the first time.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wenet_uio.text.byte_tokens import byte_of_char, bytes_of, name_of, starts_word
+from wenet_uio.text.char import split_symbols
+from wenet_uio.text.whisper_tokens import LANGUAGES, TIMESTAMP_STEP, TIMESTAMPS
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+CUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""Where GPT-2 and Whisper cut a text before they look for byte pairs."""
+EOT, SOT, NO_SPEECH = "<|endoftext|>", "<|startoftranscript|>", "<|nospeech|>"
+TOKENS = {
+    "eot": EOT,
+    "sot": SOT,
+    "translate": "<|translate|>",
+    "transcribe": "<|transcribe|>",
+    "sot_prev": "<|startofprev|>",
+    "no_speech": NO_SPEECH,
+    "no_timestamps": "<|notimestamps|>",
+    "timestamp_begin": "<|0.00|>",
+}
+"""{name in tokenizer_conf.special_tokens: token in the vocabularies of OpenAI and Hugging Face}."""
+NO_CAPTIONS = "<|nocaptions|>"
+"""The token no_speech in most models of Hugging Face."""
+
+
+@dataclass(frozen=True)
+class WhisperSplitter:
+    """Cuts text into the byte pairs of a Whisper model. The text of special tokens is text like any other.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: the file is no vocabulary, a symbol is no special token, or tiktoken is not installed.
+    """
+
+    path: str
+    """`multilingual.tiktoken`, `gpt2.tiktoken`, or `vocab.json`."""
+    num_languages: int
+    """99, or 100 since large-v3."""
+    non_lang_syms: tuple[str, ...] = ()
+    """Special tokens that texts may have, such as <|nospeech|> or <|1.00|>. Each is one token."""
+
+    exact_length = False
+
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+        tokens: list[str] = []
+        for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
+            if not is_symbol:
+                tokens.extend(self._names[unit] for unit in self._encoding.encode_ordinary(part))
+            elif part in self._specials:
+                tokens.append(part)
+            else:
+                raise ValueError(f"non-language symbol {part!r} is no special token of Whisper, such as {NO_SPEECH}")
+        return tokens
+
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        if token in self._specials or previous in self._specials:
+            return True
+        return starts_word(bytes_of(previous), bytes_of(token) or b" ")
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of the tokens without the special ones; bytes that are no UTF-8 become U+FFFD."""
+        parts = (bytes_of(token) for token in tokens if token not in self._specials)
+        return b"".join(parts).decode(errors="replace").strip()
+
+    def identity(self) -> bytes:
+        """Content of the vocabulary, number of languages, and the non-language symbols."""
+        return repr((self.num_languages, self.non_lang_syms)).encode() + Path(self.path).read_bytes()
+
+    @cached_property
+    def symbols(self) -> dict[str, int]:
+        """{token: id} of the whole vocabulary."""
+        return {name: unit for unit, name in enumerate(self._names)}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [*map(name_of, self._ranks), *self._specials]
+
+    @cached_property
+    def _specials(self) -> dict[str, int]:
+        languages = [f"<|{code}|>" for code in LANGUAGES[: self.num_languages]]
+        others = ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"]
+        times = [f"<|{number * TIMESTAMP_STEP:.2f}|>" for number in range(TIMESTAMPS)]
+        names = [EOT, SOT, *languages, *(f"<|{name}|>" for name in others), *times]
+        return {name: unit for unit, name in enumerate(names, len(self._ranks))}
+
+    @cached_property
+    def _ranks(self) -> dict[bytes, int]:
+        return read_ranks(self.path)
+
+    @cached_property
+    def _encoding(self) -> Encoding:
+        try:
+            from tiktoken import Encoding
+        except ImportError:
+            raise ValueError(
+                "tokenizer whisper needs the package tiktoken: pip install tiktoken (or wenet_uio[whisper])"
+            ) from None
+        return Encoding("whisper", pat_str=CUT, mergeable_ranks=self._ranks, special_tokens=self._specials)
+
+
+def read_ranks(path: str | Path) -> dict[bytes, int]:
+    """Read a vocabulary of byte pairs as {token: id}, in the order of the ids.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file has another format, or ids are missing.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such vocabulary (multilingual.tiktoken, gpt2.tiktoken or vocab.json)")
+    content = Path(path).read_bytes()
+    try:
+        ranks = _from_json(json.loads(content)) if content.lstrip().startswith(b"{") else _from_lines(content)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{path}: expected `base64 id` lines as in multilingual.tiktoken, or a vocab.json") from None
+    if sorted(ranks.values()) != list(range(len(ranks))) or not ranks.keys() >= {bytes([byte]) for byte in range(256)}:
+        raise ValueError(f"{path}: the ids are not 0, 1, 2, …, or a byte has none; restore the file")
+    return dict(sorted(ranks.items(), key=lambda item: item[1]))
+
+
+def _from_lines(content: bytes) -> dict[bytes, int]:
+    rows = (line.split() for line in content.splitlines() if line)
+    return {base64.b64decode(token): int(rank) for token, rank in rows}
+
+
+def _from_json(values: dict[str, Any]) -> dict[bytes, int]:
+    byte_of = byte_of_char()
+    texts = {token: rank for token, rank in values.items() if token != EOT}
+    return {bytes(byte_of[char] for char in token): int(rank) for token, rank in texts.items()}
+
+
+def installed_vocabulary(*, multilingual: bool) -> str:
+    """The vocabulary that the package openai-whisper has; the package itself is not imported.
+
+    Raises:
+        ValueError: openai-whisper is not installed.
+    """
+    name = "multilingual.tiktoken" if multilingual else "gpt2.tiktoken"
+    spec = importlib.util.find_spec("whisper")
+    places = [Path(folder) / "assets" / name for folder in (spec and spec.submodule_search_locations) or ()]
+    for place in places:
+        if place.is_file():
+            return str(place)
+    raise ValueError(
+        f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps openai-whisper, or give "
+        "the file, or vocab.json of a model of Hugging Face, as tokenizer_conf.bpe_path"
+    )
