@@ -142,12 +142,16 @@ class SourceConf(Section):
             raise ValueError(f"a source of type {self.type} needs {' and '.join(missing)}")
         if strange := sorted(name for name in ALL_KEYS - set(needed) if getattr(self, name)):
             raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
+        if self.weight is not None and self.repeat != 1:
+            raise ValueError("weight and repeat exclude one another")
+        return self
+
+    @model_validator(mode="after")
+    def _has_members_that_fit(self) -> SourceConf:
         if isinstance(self.input_cfg, tuple):
             _check_weights(self.input_cfg)
             if any(source.batch_conf for source in self.input_cfg):
                 raise ValueError("batch_conf belongs to the group, not to the sources in it")
-        if self.weight is not None and self.repeat != 1:
-            raise ValueError("weight and repeat exclude one another")
         return self
 
     def files(self, key: str) -> Buckets:

@@ -39,11 +39,8 @@ def read_conversation(
             labels += [unit for tokenize in tokenizers for unit in tokenize.tokenizer.tokenize(turn)[1]]
             continue
         labels.append(AUDIO_TURN)
-        example = _decoded(turn, f"{utterance.key}/{number}", channel)
-        example = replace(example, random=random + number, speed=speed)
-        for operator in operators:
-            example = operator(example)
-        heard.append(example)
+        decoded = _decoded(turn, f"{utterance.key}/{number}", channel)
+        heard.append(_through(operators, replace(decoded, random=random + number, speed=speed)))
     return Example(
         utterance.key,
         utterance.text,
@@ -54,6 +51,12 @@ def read_conversation(
         extra=utterance.extra,
         turns=tuple(heard),
     )
+
+
+def _through(operators: Sequence[Operator], example: Example) -> Example:
+    for operator in operators:
+        example = operator(example)
+    return example
 
 
 def _decoded(turn: AudioTurn, key: str, channel: int | Literal["mix"]) -> Example:

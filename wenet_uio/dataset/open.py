@@ -220,9 +220,14 @@ def open_source(conf: SourceConf) -> list[Corpus]:
         seconds, tag = conf.token_equivalent_duration or 0.08, conf.audio_locator_tag
         return [ConversationCorpus(path, seconds, tag) for path in expanded(conf.files("manifest_filepath"))]
     if conf.type == "txt_pair":
-        targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
-        if len(targets) != len(sources):
-            raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
-        questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
-        return [TextCorpus(target, source, questions) for target, source in zip(targets, sources, strict=True)]
+        return _open_pairs(conf)
     return [open_list(*found) for found in lists_of(conf)]
+
+
+def _open_pairs(conf: SourceConf) -> list[Corpus]:
+    """The corpora of a source of pairs of texts: one for each pair of files."""
+    targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
+    if len(targets) != len(sources):
+        raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
+    questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
+    return [TextCorpus(target, source, questions) for target, source in zip(targets, sources, strict=True)]

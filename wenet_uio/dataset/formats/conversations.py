@@ -68,11 +68,16 @@ def _turn(number: int, turn: Any) -> Turn:
         return Turn(role, turn["value"].strip())
     if kind != "audio":
         raise ListError(f"turn {number}: type is text or audio, found {kind!r}")
+    return Turn(role, None, turn["value"], *_times(number, turn))
+
+
+def _times(number: int, turn: dict[str, Any]) -> tuple[float, float | None]:
+    """Start and length of an audio turn in seconds; None if the length is not stated."""
     try:
-        start, seconds = float(turn.get("offset") or 0.0), turn.get("duration")
-        seconds = None if seconds is None else float(seconds)
+        start = float(turn.get("offset") or 0.0)
+        seconds = None if turn.get("duration") is None else float(turn["duration"])
     except (TypeError, ValueError):
         raise ListError(f"turn {number}: offset and duration must be seconds, found {turn!r}") from None
     if not (0 <= start < math.inf and (seconds is None or 0 < seconds < math.inf)):
         raise ListError(f"turn {number}: offset and duration must be seconds, found {start} and {seconds}")
-    return Turn(role, None, turn["value"], start, seconds)
+    return start, seconds
