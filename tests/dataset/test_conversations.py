@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tests.dataset.support.loading import TOKENIZER, FakeConfig
 from tests.dataset.support.tars import wav
-from wenet_uio.config import ConfigError
+from wenet_uio.bin.train import refuse_conversations
 from wenet_uio.config.mixture import MixtureConf, SourceConf
 from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
+from wenet_uio.dataset.corpus.text_corpus import TextCorpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.options import LoaderOptions
@@ -171,7 +172,14 @@ def test_audio_that_is_gone_when_it_is_read_is_a_bad_sample(audio_folder):
     assert torch.equal(batch.feats_lengths, torch.zeros(0, dtype=torch.int64))
 
 
+def test_training_refuses_conversations_with_one_line(audio_folder):
+    path = write(audio_folder / "train.jsonl", [[text("ab")]])
+    with pytest.raises(ValueError, match="the models here do not learn conversations; remove the sources"):
+        refuse_conversations(loader(path).corpus)
+    (audio_folder / "plain.txt").write_text("abc\n")
+    refuse_conversations(TextCorpus(str(audio_folder / "plain.txt")))
+
+
 def test_a_source_of_conversations_has_its_keys_only():
     with pytest.raises(ValueError, match=re.escape("multimodal_conversation has no paths")):
         SourceConf(type="multimodal_conversation", manifest_filepath="a", paths="b")
-    assert issubclass(ConfigError, ValueError)
