@@ -11,8 +11,8 @@ way that gives fewer incomplete samples is taken, then the last dot.
 | text | `txt`, `text`, `transcript`, then `txt`, `text` or `transcript` of a JSON object, then `cls` |
 | other fields | the other values of the JSON object, and other members of up to 4 KB that are UTF-8 text |
 
-Members with two equal fields make a sample bad. Waveforms in `.npy`, `.pth` and `.pt` are audio at 16 kHz if a sample has
-no other; a sample that states another rate in JSON is bad. `.pyd` is never opened.
+Members with two equal fields make a sample bad. Waveforms in `.npy`, `.pth` and `.pt` are audio at 16 kHz if a sample
+has no other; a sample that states another rate in JSON is bad. `.pyd` is never opened.
 """
 
 from __future__ import annotations
