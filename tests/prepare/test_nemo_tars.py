@@ -14,7 +14,7 @@ from tests.prepare.support.nemo_sets import SHARDS, convert, corpus_of, entries_
 from tools import convert_to_tarred
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.list_making import make_raw_list
-from wenet_uio.prepare.manifests import read_list
+from wenet_uio.prepare.readers import read_list
 
 ROOT = Path(__file__).parents[2]
 COUNT = 24
