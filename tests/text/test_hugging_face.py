@@ -121,7 +121,9 @@ def test_a_missing_file_another_file_and_a_missing_key_are_named(tmp_path: Path)
 
 
 def test_a_name_on_the_hub_is_an_error() -> None:
-    with pytest.raises(FileNotFoundError, match=r"^openai/whisper-small: no such tokenizer.json; transformers writes it"):
+    with pytest.raises(
+        FileNotFoundError, match=r"^openai/whisper-small: no such tokenizer.json; transformers writes it"
+    ):
         build("openai/whisper-small")
 
 
