@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Sum the features of the audio in wav.scp, for global mean and variance normalization.
 
-Features are computed as in training, without augmentation.
+Features are computed as in training, without augmentation. Models that stack frames, such as a paraformer, get the
+statistics of the stacked frames.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.prepare.cmvn_stats import cmvn_statistics, write_cmvn
+from wenet_uio.prepare.cmvn_stats import cmvn_statistics, stacked, write_cmvn
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
 
 
@@ -32,13 +33,13 @@ def main() -> None:
     )
     add_executor_options(parser, "--num_workers", "--nj")
     args = parser.parse_args()
-    conf = load_config(args.train_config, args.override_config).dataset_conf
+    config = load_config(args.train_config, args.override_config)
     beside = Path(args.in_scp).with_name("segments")
     lines = read_audio_lines(args.in_scp, args.segments or (str(beside) if beside.exists() else None))
     if 0 < args.num_utts < len(lines):
         lines = random.Random(0).sample(lines, args.num_utts)
-    statistics = cmvn_statistics(lines, conf, executor_of(args), args.allow_bad)
-    write_cmvn(statistics, args.out_cmvn)
+    statistics = cmvn_statistics(lines, config.dataset_conf, executor_of(args), args.allow_bad)
+    write_cmvn(stacked(statistics, config.model_conf.stacked_frames), args.out_cmvn)
 
 
 if __name__ == "__main__":

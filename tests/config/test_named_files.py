@@ -11,6 +11,7 @@ PATHS = {
     "tokenizer_conf": {
         "symbol_table_path": "data/dict/lang_char.txt",
         "bpe_path": "data/dict/train_unigram.model",
+        "seg_dict_path": "data/dict/seg_dict",
         "model_path": "data/hub/tokenizer.json",
         "non_lang_syms_path": "conf/symbols",
     },
@@ -67,7 +68,7 @@ def test_files_of_a_model_of_others_are_found_beside_its_yaml_and_the_log_says_w
     model = tmp_path / "model"
     model.mkdir()
     shutil.copy("conf/train.yaml", model)
-    names = ("units.txt", "train_unigram.model", "tokenizer.json", "symbols", "global_cmvn")
+    names = ("units.txt", "train_unigram.model", "seg_dict", "tokenizer.json", "symbols", "global_cmvn")
     for name in names:
         (model / name).write_text(name)
     shutil.rmtree(home)
@@ -81,7 +82,7 @@ def test_files_of_a_model_of_others_are_found_beside_its_yaml_and_the_log_says_w
         assert lines[0] == (
             "model/train.yaml: tokenizer_conf.symbol_table_path data/dict/lang_char.txt: model/units.txt is taken"
         )
-        assert len(lines) == 5
+        assert len(lines) == 6
 
 
 def test_a_model_in_its_recipe_takes_the_files_of_that_recipe_and_not_those_of_the_working_directory(
@@ -106,7 +107,7 @@ def test_paths_of_overrides_stay_as_they_are_and_so_does_a_path_that_leads_nowhe
     (home / "exp/train.yaml").write_text("cmvn_conf: {cmvn_file: none}\n")
     config = load_config("exp/train.yaml", ["tokenizer_conf.symbol_table_path=units.txt"], of_model=True)
     assert (config.tokenizer_conf.symbol_table_path, config.cmvn_conf.cmvn_file) == ("units.txt", "none")
-    assert named(copy_files(config, home / "exp/run")) == ["units.txt", None, None, None, "none"]
+    assert named(copy_files(config, home / "exp/run")) == ["units.txt", None, None, None, None, "none"]
 
 
 def test_copying_again_changes_nothing_and_other_contents_are_copied_with_a_warning(home, caplog):

@@ -10,7 +10,7 @@ from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
 from wenet_uio.search.context_graph import ContextGraph
-from wenet_uio.search.decode import check_parts
+from wenet_uio.search.modes import check_parts
 
 WENETS = ("attention", "attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search")
 KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer", "squeezeformer")

@@ -59,7 +59,9 @@ class RunnableExport(ExportedModel):
         """Take from the untrained `model` what the export lacks: the frame rate, and the weights of losses."""
         super().__init__(runtime, model)
         self.encoder = model.encoder
-        self.ctc_weight, self.attention_weight, self.transducer_weight = model.ctc_weight, model.attention_weight, 0.0
+        self.ctc_weight, self.attention_weight = model.ctc_weight, model.attention_weight
+        self.transducer_weight = self.parallel_weight = 0.0
+        self.leading_frames = 0
 
     def to(self, device: torch.device | str) -> RunnableExport:
         """Stay on the CPU.

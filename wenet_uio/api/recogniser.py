@@ -17,9 +17,10 @@ from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.read import AudioError
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.models.whisper import Whisper
-from wenet_uio.search.decode import Search, check_parts, possible_modes
+from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream
+from wenet_uio.search.modes import check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
@@ -28,7 +29,6 @@ from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.whisper_tokens import LONGEST_WINDOW
 
-USUAL_MODE = "ctc_prefix_beam_search"
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
 USUAL_CHUNK = 16
@@ -69,8 +69,7 @@ class SpeechRecogniser:
     @property
     def usual_mode(self) -> str:
         """The decode mode if none is given."""
-        modes = self.modes
-        return next((mode for mode in (USUAL_MODE, *modes) if mode in modes), USUAL_MODE)
+        return usual_mode(self.modes)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -225,7 +224,8 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes, mode = self.modes, options.mode or ("attention" if options.timestamps else self.usual_mode)
+        timestamps = options.timestamps or options.decoding.get("timestamps")
+        modes, mode = self.modes, options.mode or ("attention" if timestamps else self.usual_mode)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")

@@ -3,10 +3,12 @@
 
     python -m wenet_uio.bin.convert_checkpoint --input small.pt --output_dir exp/whisper_small
     python -m wenet_uio.bin.convert_checkpoint --input whisper-small/ --output_dir exp/whisper_small
+    python -m wenet_uio.bin.convert_checkpoint --input paraformer-large/ --output_dir exp/paraformer
 
 The first is a Whisper as OpenAI publishes it, the second a folder of Hugging Face with config.json and
-model.safetensors or pytorch_model.bin. The folder is that of a trained model: recognize.py, transcribe.py and
-`wenet_uio.load_model` take it, and `train.py --checkpoint DIR/final.pt` trains it further.
+model.safetensors or pytorch_model.bin, the third a Paraformer of FunASR with config.yaml, model.pt and am.mvn. The
+folder is that of a trained model: recognize.py, transcribe.py and `wenet_uio.load_model` take it, and
+`train.py --checkpoint DIR/final.pt` trains it further.
 """
 
 from __future__ import annotations

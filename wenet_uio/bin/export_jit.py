@@ -16,6 +16,7 @@ from wenet_uio.export.check import compare, judge
 from wenet_uio.export.command import LEFT_CHUNKS, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.onnx_graphs import check_chunks
+from wenet_uio.export.paraformer import refuse_sanm
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.export.whisper import NO_WENET
 from wenet_uio.files import written_aside
@@ -38,6 +39,7 @@ def main() -> None:
     trained = load_trained(arguments)
     if isinstance(trained.model, Whisper):
         raise ValueError(f"{arguments.config}: {NO_WENET}; export it by export_onnx.py for sherpa-onnx")
+    refuse_sanm(trained.model)
     ways = {"": DecodeOptions()}
     chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:

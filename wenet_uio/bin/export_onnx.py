@@ -11,6 +11,7 @@ streaming_int8. Each folder has:
 
 A model whisper is exported for sherpa-onnx only: whisper-encoder.onnx, whisper-decoder.onnx and tokens.txt for
 from_whisper(encoder=, decoder=, tokens=, language=).
+A paraformer is exported for sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=).
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """
@@ -28,6 +29,13 @@ from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_op
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_onnx_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.paraformer import (
+    FBANK,
+    compare_paraformer,
+    paraformer_graph,
+    paraformer_tokens,
+    refuse_sanm,
+)
 from wenet_uio.export.sherpa import feature_differences, tokens_file
 from wenet_uio.export.whisper import (
     NO_WENET,
@@ -37,6 +45,7 @@ from wenet_uio.export.whisper import (
     whisper_tokens_file,
 )
 from wenet_uio.files import written_aside
+from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
 
@@ -85,6 +94,10 @@ def main() -> None:
     if isinstance(trained.model, Whisper):
         export_whisper(trained, trained.model)
         return
+    if isinstance(trained.model, Paraformer):
+        export_paraformer(trained, trained.model)
+        return
+    refuse_sanm(trained.model)
     if "sherpa" in arguments.runtimes:
         for difference in feature_differences(trained.config.dataset_conf):
             print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
@@ -94,6 +107,33 @@ def main() -> None:
         export(trained, chunks, "streaming")
     elif reason:
         print(f"no streaming model: {reason}")
+
+
+def export_paraformer(trained: Trained, model: Paraformer) -> None:
+    """Export, check and write OUTPUT_DIR/offline and OUTPUT_DIR/offline_int8 for sherpa-onnx.
+
+    Raises:
+        ValueError: the options ask for another runtime or for chunks, or a model differs by more than the limits.
+    """
+    arguments = trained.arguments
+    if "sherpa" not in arguments.runtimes:
+        refuse_sanm(model)
+    if (arguments.chunk_size or 0) > 0:
+        raise ValueError(f"--chunk_size {arguments.chunk_size}: {model.encoder.obstacle}")
+    for difference in feature_differences(trained.config.dataset_conf, FBANK):
+        print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
+    tokens = paraformer_tokens(trained.tokenizer, model)
+    content = to_onnx(paraformer_graph(model, trained.config.feature_dim))
+    for folder, int8 in (("offline", False), ("offline_int8", True)):
+        content = to_int8(content) if int8 else content
+        path = Path(arguments.output_dir, folder)
+        agreement = compare_paraformer(content, model, trained.examples(), arguments.num_check)
+        print(judge(f"{path}/model.onnx", agreement, trained.limits(int8), trained.tokenizer.detokenize))
+        with written_aside(path / "model.onnx") as file:
+            file.write(content)
+        with written_aside(path / "tokens.txt", "w") as file:
+            file.write(tokens)
+    print("no streaming model and no model for WeNet's runtime: the model is a paraformer")
 
 
 def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks | None, str]:

@@ -35,6 +35,16 @@ from wenet_uio.config.model import (
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
 from wenet_uio.config.nemo import from_nemo, renamed
+from wenet_uio.config.parts import check_parts, with_own_parts, with_widths
+from wenet_uio.config.sanm import (
+    CifPredictorConf,
+    ParaformerConf,
+    ParaformerPredictorConf,
+    SanmDecoderConf,
+    SanmEncoderConf,
+    SanmEncoderWithTpConf,
+    SenseVoiceConf,
+)
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
@@ -51,7 +61,8 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf
+AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf | SanmEncoderConf
+AnyModelConf = WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf
 ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
     "conformer": ConformerEncoderConf,
@@ -62,31 +73,38 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "firered_conformer": FireredConformerEncoderConf,
     "dual_transformer": TransformerEncoderConf,
     "dual_conformer": DualConformerEncoderConf,
+    "sanm_encoder": SanmEncoderConf,
+    "sanm_encoder_with_tp": SanmEncoderWithTpConf,
 }
-MODEL_CONFS: dict[str, type[WhisperConf] | type[TransducerConf]] = {
+MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
     "whisper": WhisperConf,
     "ctl_model": CtlConf,
     "firered": WhisperConf,
+    "paraformer": ParaformerConf,
+    "sensevoice_small": SenseVoiceConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,
-    "decoder": DECODER_CONFS,
-    "predictor": PREDICTOR_CONFS,
+    "decoder": {**DECODER_CONFS, "sanm_decoder": SanmDecoderConf},
+    "predictor": {
+        **PREDICTOR_CONFS,
+        "cif_predictor": CifPredictorConf,
+        "paraformer_predictor": ParaformerPredictorConf,
+    },
     "joint": JOINT_CONFS,
     "model": MODEL_CONFS,
     "optim": OPTIM_CONFS,
     "scheduler": SCHEDULER_CONFS,
 }
 """{key: {name: section class}}: the name under `key` selects the class of the section `key`_conf."""
-TRANSDUCER_DEFAULTS = {"predictor": "rnn", "joint": "transducer_joint"}
 KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece"),
+    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece", "paraformer"),
     "dataset": ("asr",),
 }
 
@@ -100,23 +118,25 @@ class Config(TrainKeys):
 
     encoder: str = "conformer"
     encoder_conf: AnyEncoderConf = ConformerEncoderConf()
-    decoder: str = "bitransformer"
-    decoder_conf: DecoderConf = BiTransformerDecoderConf()
+    decoder: str | None = "bitransformer"
+    """Null for sensevoice_small, which has no decoder."""
+    decoder_conf: DecoderConf | SanmDecoderConf = BiTransformerDecoderConf()
     ctc: str = "ctc"
     ctc_conf: CtcConf = CtcConf()
     cmvn: str | None = None
     """`global_cmvn`, or null for features without normalisation."""
     cmvn_conf: CmvnConf = CmvnConf()
     predictor: str | None = None
-    """Transducer only: network over the tokens so far; default rnn."""
-    predictor_conf: PredictorConf | None = None
-    """Transducer only."""
+    """Of a transducer: network over the tokens so far; default rnn. Of a paraformer: finds the tokens; default
+    paraformer_predictor."""
+    predictor_conf: PredictorConf | CifPredictorConf | None = None
+    """Transducer and paraformer only."""
     joint: str | None = None
     """Transducer only: network that combines encoder frames and predictor outputs; default transducer_joint."""
     joint_conf: JointConf | None = None
     """Transducer only."""
     model: str = "asr_model"
-    model_conf: WhisperConf | TransducerConf = ModelConf()
+    model_conf: AnyModelConf = ModelConf()
     tokenizer: str = "char"
     tokenizer_conf: TokenizerConf = TokenizerConf()
     dataset: str = "asr"
@@ -131,7 +151,7 @@ class Config(TrainKeys):
     changes the last frames of some encoders, and attention search continues to the length of the longest utterance.
     Tests compare with WeNet's numbers by false."""
     input_dim: int | None = None
-    """Number of features of a frame; default: `dataset_conf.feature_dim`."""
+    """Width of the encoder's input; default: `dataset_conf.feature_dim`, times 7 for models that stack 7 frames."""
     output_dim: int | None = None
     """Size of the vocabulary; default: the size of the tokenizer's vocabulary."""
     vocab_size: int | None = None
@@ -139,8 +159,13 @@ class Config(TrainKeys):
 
     @property
     def feature_dim(self) -> int:
-        """Number of features of a frame: `input_dim`, or the number that `dataset_conf` computes."""
-        return self.input_dim or self.dataset_conf.feature_dim
+        """Number of features of a frame: from `input_dim`, or the number that `dataset_conf` computes."""
+        return (self.input_dim or 0) // self.model_conf.stacked_frames or self.dataset_conf.feature_dim
+
+    @property
+    def encoder_input_dim(self) -> int:
+        """Width of the encoder's input: `feature_dim`, times the number of frames that the model stacks."""
+        return self.feature_dim * self.model_conf.stacked_frames
 
     @property
     def vocabulary_size(self) -> int | None:
@@ -153,7 +178,7 @@ class Config(TrainKeys):
         if not isinstance(self.model_conf, TransducerConf):
             return None
         assert self.predictor is not None
-        assert self.predictor_conf is not None
+        assert isinstance(self.predictor_conf, PredictorConf)
         assert self.joint_conf is not None
         return TransducerSections(self.model_conf, self.predictor, self.predictor_conf, self.joint_conf)
 
@@ -171,17 +196,19 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     """
     values = from_nemo(values, where)
     refuse_other_parts(values, where, KNOWN_NAMES)
-    values = _with_transducer_names(from_wenet(values, where), where)
+    values = with_own_parts(from_wenet(values, where), where)
     fields: dict[str, Any] = {}
     for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
-        if name is None and role in TRANSDUCER_DEFAULTS:
+        if name is None and role in ("predictor", "joint"):
             continue
         # The keys of an unknown part cannot be checked: the message is about its name alone.
         section = sections.get(name, Any) if isinstance(name, str) else Any
         fields[f"{role}_conf"] = (section, ...)
         values = {f"{role}_conf": {}, **values}
-    return _with_joint_widths(parse(create_model("Config", __base__=Config, **fields), values, where))
+    config = parse(create_model("Config", __base__=Config, **fields), values, where)
+    check_parts(config, where)
+    return with_widths(config, where)
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False) -> Config:
@@ -216,30 +243,6 @@ def save_config(config: Config, path: str | Path) -> None:
     text = yaml.safe_dump(shown_values(to_wenet(config)), sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:
         file.write(text)
-
-
-def _with_transducer_names(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Add the default predictor and joint of a transducer; refuse these keys for other models."""
-    if values.get("model") == "transducer":
-        given = {key: value for key, value in values.items() if value is not None or key not in TRANSDUCER_DEFAULTS}
-        return TRANSDUCER_DEFAULTS | given
-    for key in ("predictor", "predictor_conf", "joint", "joint_conf"):
-        if values.get(key) is not None:
-            raise ConfigError(f"{where}: {key}: only a transducer has this key; add `model: transducer` or remove it")
-    return values
-
-
-def _with_joint_widths(config: Config) -> Config:
-    """Fill `enc_output_size` and `pred_output_size` of a transducer's joint, which WeNet requires in the yaml."""
-    transducer = config.transducer
-    if transducer is None:
-        return config
-    joint = transducer.joint_conf
-    widths = {
-        "enc_output_size": joint.enc_output_size or config.encoder_conf.output_size,
-        "pred_output_size": joint.pred_output_size or transducer.predictor_conf.output_size,
-    }
-    return config.model_copy(update={"joint_conf": joint.model_copy(update=widths)})
 
 
 def _apply(values: dict[str, Any], override: str) -> None:

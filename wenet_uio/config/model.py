@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -75,6 +75,8 @@ class CmvnConf(Section):
 class HybridConf(Section):
     """Keys of every model: each model can also train an attention decoder."""
 
+    stacked_frames: ClassVar[int] = 1
+    """Feature frames in one input frame of the encoder."""
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Label that pads a batch."""
     reverse_weight: Probability = 0.0

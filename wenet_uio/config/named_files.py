@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 NAMED_FILES = {
     ("tokenizer_conf", "symbol_table_path"): "units.txt",
     ("tokenizer_conf", "bpe_path"): "bpe.model",
+    ("tokenizer_conf", "seg_dict_path"): "seg_dict",
     ("tokenizer_conf", "model_path"): "tokenizer.json",
     ("tokenizer_conf", "non_lang_syms_path"): "non_lang_syms.txt",
     ("cmvn_conf", "cmvn_file"): "global_cmvn",

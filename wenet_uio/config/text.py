@@ -21,6 +21,8 @@ class TokenizerConf(Section):
     OpenAI, or `vocab.json` of Hugging Face; default: that of the installed package openai-whisper."""
     model_path: str | None = None
     """huggingface: tokenizer.json, or its folder. sentencepiece: the model, whose ids are used as they are."""
+    seg_dict_path: str | None = None
+    """paraformer: dictionary with lines `word piece piece ...`."""
     non_lang_syms_path: str | None = None
     """File of non-language symbols such as {NOISE}, one per line. Each symbol is one token."""
     is_multilingual: bool = False

@@ -57,6 +57,7 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
     ("collate_conf",),
     ("raw_wav",),
     ("lfmmi_dir",),
+    ("lfr_conf",),
     ("syncbn",),
     ("dataset_conf", "syncbn"),
     ("dataset_conf", "split_with_space"),
@@ -67,19 +68,10 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
     "model": (
         "k2_model",
-        "paraformer",
-        "sensevoice_small",
         "bestrq_model",
         "w2vbert_model",
         "wav2vec_model",
     ),
-    "encoder": (
-        "sanm_encoder",
-        "sanm_encoder_with_tp",
-    ),
-    "decoder": ("sanm_decoder",),
-    "predictor": ("cif_predictor", "paraformer_predictor"),
-    "tokenizer": ("paraformer",),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {

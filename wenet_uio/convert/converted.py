@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -31,9 +33,11 @@ class Converted:
     weights: Mapping[str, torch.Tensor]
     """Weights by our names. Those of parts that the source does not have are missing."""
     new: tuple[str, ...] = ()
-    """Beginnings of the names of weights that the source does not have; they get random values."""
+    """Beginnings of the names of weights that the source does not have; they get the values of a new model."""
     notes: tuple[str, ...] = field(default=())
     """What a user should know, a line each."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """{name: content} of files that the train.yaml names and that the source has in another form."""
 
 
 def write_model(converted: Converted, folder: Path) -> int:
@@ -43,16 +47,30 @@ def write_model(converted: Converted, folder: Path) -> int:
         OSError: a file cannot be read or written.
         ValueError: the weights are not those of the model that the train.yaml describes.
     """
-    config = parse_config(dict(converted.values), str(folder / TRAIN_CONFIG))
-    torch.manual_seed(0)
-    model = build_model(config)
-    random = {name: value for name, value in model.state_dict().items() if name.startswith(converted.new)}
-    fill(model, random | dict(converted.weights), "the converted weights")
-    folder.mkdir(parents=True, exist_ok=True)
-    save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
+    with TemporaryDirectory() as aside:
+        values = _with_files(converted, Path(aside))
+        config = parse_config(values, str(folder / TRAIN_CONFIG))
+        torch.manual_seed(0)
+        model = build_model(config)
+        new = {name: value for name, value in model.state_dict().items() if name.startswith(converted.new)}
+        fill(model, new | dict(converted.weights), "the converted weights")
+        folder.mkdir(parents=True, exist_ok=True)
+        save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
     with written_aside(folder / FINAL_WEIGHTS) as file:
         torch.save(model.state_dict(), file)
     return sum(weight.numel() for weight in model.parameters())
+
+
+def _with_files(converted: Converted, folder: Path) -> dict[str, Any]:
+    """Write the files of a model into `folder`; the content of the train.yaml with their paths."""
+    for name, content in converted.files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    values = deepcopy(dict(converted.values))
+    for section in values.values():
+        for key, value in section.items() if isinstance(section, dict) else ():
+            if isinstance(value, str) and value in converted.files:
+                section[key] = str(folder / value)
+    return values
 
 
 def renamed(

@@ -28,11 +28,11 @@ def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
     return "".join(f"{marks[symbol]}{symbol} {unit}\n" for symbol, unit in symbols)
 
 
-def feature_differences(conf: DatasetConf) -> list[str]:
+def feature_differences(conf: DatasetConf, expected: FbankConf = FBANK) -> list[str]:
     """Feature settings of the model that differ from sherpa-onnx, as `key: value, value in sherpa-onnx`."""
     if conf.feats_type != "fbank":
         return [f"feats_type: {conf.feats_type}, fbank in sherpa-onnx"]
-    ours, theirs = conf.fbank_conf.model_dump(), FBANK.model_dump()
+    ours, theirs = conf.fbank_conf.model_dump(), expected.model_dump()
     return [
         f"fbank_conf.{key}: {ours[key]}, {value} in sherpa-onnx"
         for key, value in theirs.items()

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.model import ModelConf, WhisperConf
+from wenet_uio.config.sanm import ParaformerConf, SenseVoiceConf
 from wenet_uio.config.transducer import TransducerConf
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
@@ -42,14 +43,18 @@ class Vocabulary:
 
 
 class ASRModel(nn.Module):
-    """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020)."""
+    """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020).
+
+    `transducer_weight`, `parallel_weight`: weights of losses that only subclasses have.
+    `leading_frames`: encoder frames before those of the speech.
+    """
 
     def __init__(
         self,
         encoder: Encoder,
         decoder: TransformerDecoder | BiTransformerDecoder,
         vocabulary: Vocabulary,
-        conf: WhisperConf | TransducerConf,
+        conf: WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -62,7 +67,8 @@ class ASRModel(nn.Module):
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.attention_weight
-        self.transducer_weight = 0.0
+        self.transducer_weight = self.parallel_weight = 0.0
+        self.leading_frames = 0
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
         self.skips_blanks = isinstance(conf, ModelConf) and conf.apply_non_blank_embedding
@@ -96,12 +102,16 @@ class ASRModel(nn.Module):
             prompts = target.new_full((len(target), 1), self.sos)
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
-        encoder_out, lengths = self.encoder(feats, feats_lengths)
+        encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
         return self._losses(encoder_out, lengths, target, target_lengths, prompts)
 
     def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor | None:
         """The tokens with which the decoder starts, of utterances with these texts and fields; None: sos."""
         return None
+
+    def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (B, T, F) and lengths (B,) -> the input of the encoder and its lengths; here the features."""
+        return feats, feats_lengths
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -204,7 +214,7 @@ class ASRModel(nn.Module):
             )
         if simulate_streaming:
             return self._encode_streams(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
-        return self.encoder(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
+        return self.encoder(*self.inputs(feats, feats_lengths), decoding_chunk_size, num_decoding_left_chunks)
 
     def _encode_streams(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, decoding_chunk_size: int, num_left_chunks: int

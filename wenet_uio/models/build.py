@@ -6,9 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from wenet_uio.config import Config
-from wenet_uio.config.model import CtlConf, WhisperConf
+from wenet_uio.config.model import CtlConf, DecoderConf, WhisperConf
+from wenet_uio.config.sanm import (
+    CifPredictorConf,
+    ParaformerConf,
+    ParaformerPredictorConf,
+    SanmDecoderConf,
+    SenseVoiceConf,
+)
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
+from wenet_uio.models.cif import CifPredictor, ParaformerPredictor
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.contrastive import CtlModel
 from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
@@ -16,6 +24,10 @@ from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.firered import FireredConformerEncoder
 from wenet_uio.models.lora import add_lora
+from wenet_uio.models.paraformer import Paraformer
+from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
+from wenet_uio.models.sanm_decoder import SanmDecoder
+from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.whisper import Whisper
@@ -33,6 +45,8 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "firered_conformer": FireredConformerEncoder,
     "dual_transformer": TransformerEncoder,
     "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
+    "sanm_encoder": SanmEncoder,
+    "sanm_encoder_with_tp": SanmEncoderWithTp,
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 
@@ -45,28 +59,54 @@ def build_model(config: Config) -> ASRModel:
         ValueError: values of the config contradict each other.
     """
     vocabulary = _vocabulary(config)
-    width, heads = config.encoder_conf.output_size, config.decoder_conf.attention_heads
-    if width % heads:
-        raise ValueError(f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads {heads}")
-    encoder = ENCODERS[config.encoder](config.feature_dim, config.encoder_conf, _cmvn(config))
-    decoder = DECODERS[config.decoder](vocabulary.size, width, config.decoder_conf)
-    sections = config.transducer
-    if sections is not None:
-        model = Transducer(encoder, decoder, vocabulary, sections)
-    elif config.model == "whisper":
-        model = _whisper(config, encoder, decoder, vocabulary)
-    elif isinstance(config.model_conf, CtlConf):
-        model = CtlModel(encoder, decoder, vocabulary, config.model_conf)
-    else:
-        model = ASRModel(encoder, decoder, vocabulary, config.model_conf)
+    encoder = ENCODERS[config.encoder](config.encoder_input_dim, config.encoder_conf, _cmvn(config))
+    model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
     if not config.mask_padding:
-        for part in encoder.modules():
+        for part in model.modules():
             if "masks_padding" in vars(part):
                 vars(part)["masks_padding"] = False
     if config.use_lora:
         add_lora(model, config.lora_conf)
     return model
+
+
+def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRModel:
+    """The model of an encoder and the parts that `config.model` names."""
+    if isinstance(config.model_conf, SenseVoiceConf):
+        assert isinstance(encoder, SanmEncoderWithTp), "config.parts checks the kinds"
+        return SenseVoice(encoder, vocabulary, config.model_conf, config.encoder_input_dim)
+    width, heads = encoder.output_size, config.decoder_conf.attention_heads
+    if width % heads:
+        raise ValueError(f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads {heads}")
+    if config.model == "paraformer":
+        return _paraformer(config, encoder, vocabulary)
+    assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
+    assert config.decoder is not None, "config.parts checks it"
+    decoder = DECODERS[config.decoder](vocabulary.size, width, config.decoder_conf)
+    if config.transducer is not None:
+        return Transducer(encoder, decoder, vocabulary, config.transducer)
+    if config.model == "whisper":
+        return _whisper(config, encoder, decoder, vocabulary)
+    if isinstance(config.model_conf, CtlConf):
+        return CtlModel(encoder, decoder, vocabulary, config.model_conf)
+    return ASRModel(encoder, decoder, vocabulary, config.model_conf)
+
+
+def _paraformer(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraformer:
+    width, decoder_conf, predictor_conf = encoder.output_size, config.decoder_conf, config.predictor_conf
+    assert isinstance(encoder, SanmEncoder), "config.parts checks the kinds"
+    assert isinstance(config.model_conf, ParaformerConf)
+    assert isinstance(decoder_conf, SanmDecoderConf)
+    assert isinstance(predictor_conf, CifPredictorConf)
+    if width % (predictor_conf.cnn_groups or 1):
+        raise ValueError(f"encoder_conf.output_size {width} is not divisible by cnn_groups {predictor_conf.cnn_groups}")
+    if isinstance(predictor_conf, ParaformerPredictorConf):
+        predictor: CifPredictor = ParaformerPredictor(width, predictor_conf)
+    else:
+        predictor = CifPredictor(width, predictor_conf)
+    decoder = SanmDecoder(vocabulary.size, width, decoder_conf)
+    return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf)
 
 
 def _cmvn(config: Config) -> GlobalCMVN | None:
@@ -75,7 +115,7 @@ def _cmvn(config: Config) -> GlobalCMVN | None:
     conf = config.cmvn_conf
     if conf.cmvn_file is None:
         raise ValueError("cmvn is global_cmvn, but cmvn_conf.cmvn_file is missing")
-    return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.feature_dim)
+    return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.encoder_input_dim)
 
 
 def _whisper(config: Config, encoder: Encoder, decoder: Decoder, vocabulary: Vocabulary) -> Whisper:
@@ -94,6 +134,9 @@ def _vocabulary(config: Config) -> Vocabulary:
         size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
         return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])
     special = config.tokenizer_conf.special_tokens or {}
+    if config.model == "sensevoice_small" and config.vocabulary_size:
+        ids = (special.get("<s>", 1), special.get("</s>", 2))
+        return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, *ids)
     size, symbols = config.vocabulary_size, {}
     if size is None or SOS not in special or EOS not in special:
         tokenizer = build_tokenizer(config)

@@ -87,7 +87,7 @@ class Encoder(nn.Module):
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
-            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are zeros.
+            Encoder frames (B, T', D), zeros beyond the lengths, and lengths (B,).
         """
         if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
             window = (0, self.embed.right_context + 1 - feats.size(1))
@@ -99,7 +99,9 @@ class Encoder(nn.Module):
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
         x = self._blocks(x, bias, pos_emb, ~valid.unsqueeze(2))
         lengths = torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
-        return x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0), lengths
+        if self.masks_padding:
+            x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+        return x, lengths
 
     @torch.jit.unused
     def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,6 +52,11 @@ def cmvn_statistics(
             raise AudioError(message)
         print(message, file=sys.stderr)
     return {"mean_stat": total[0].tolist(), "var_stat": total[1].tolist(), "frame_num": frames}
+
+
+def stacked(statistics: dict[str, Any], frames: int) -> dict[str, Any]:
+    """Statistics of frames side by side, from those of single frames, for models that stack frames."""
+    return {name: value * frames if isinstance(value, list) else value for name, value in statistics.items()}
 
 
 def write_cmvn(statistics: dict[str, object], path: str) -> None:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.paraformer import Paraformer
+from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.attention_beam import attention_beam_search
@@ -18,6 +20,8 @@ from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
+from wenet_uio.search.modes import PARTS, check_modes, check_parts
+from wenet_uio.search.paraformer import ScoredTokens, paraformer_beam_search, paraformer_greedy_search
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.prompts import Prompts, prompts_of
 from wenet_uio.search.rescoring import attention_rescoring
@@ -66,6 +70,18 @@ class Decoding:
         return ctc_prefix_beam_search(
             self.ctc_log_probs, self.lengths, self.options.beam_size, self.model.blank, self.scorers
         )
+
+    @cached_property
+    def scored_tokens(self) -> ScoredTokens:
+        """The scores of all tokens, from a paraformer."""
+        assert isinstance(self.model, Paraformer), "check_parts comes first"
+        log_probs, predicted = self.model.predict(self.encoder_out, self.lengths)
+        return ScoredTokens(log_probs, predicted.counts, self.model.token_frames(predicted))
+
+    @property
+    def silent(self) -> set[int]:
+        """Labels that are no text."""
+        return {self.model.blank, self.model.sos, self.model.eos}
 
     @property
     def reverse_weight(self) -> float:
@@ -139,6 +155,14 @@ def _transducer(batch: Decoding) -> Transducer:
     return batch.model
 
 
+def _paraformer_greedy(batch: Decoding) -> list[NBest]:
+    return paraformer_greedy_search(batch.scored_tokens, batch.silent)
+
+
+def _paraformer_beam(batch: Decoding) -> list[NBest]:
+    return paraformer_beam_search(batch.scored_tokens, batch.options.beam_size, batch.silent)
+
+
 MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "attention": _attention,
     "attention_rescoring": _rescoring,
@@ -152,43 +176,12 @@ TRANSDUCER_MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
     "rnnt_greedy_search": _rnnt_greedy,
 }
 """As MODES, for models with a predictor and a joint network."""
-ALL_MODES = MODES | TRANSDUCER_MODES
-PARTS = {
-    "attention": ("attention_weight",),
-    "attention_rescoring": ("ctc_weight", "attention_weight"),
-    "ctc_greedy_search": ("ctc_weight",),
-    "ctc_prefix_beam_search": ("ctc_weight",),
-    "joint_ctc_attention": ("ctc_weight", "attention_weight"),
-    "rnnt_beam_search": ("transducer_weight",),
-    "rnnt_greedy_search": ("transducer_weight",),
+PARAFORMER_MODES: dict[str, Callable[[Decoding], list[NBest]]] = {
+    "paraformer_beam_search": _paraformer_beam,
+    "paraformer_greedy_search": _paraformer_greedy,
 }
-"""{mode: keys of model_conf that must be above 0}."""
-
-
-def check_modes(modes: Sequence[str]) -> None:
-    """Raise a ValueError with the known modes if one of `modes` is unknown, or if `modes` is empty."""
-    unknown = [mode for mode in modes if mode not in ALL_MODES]
-    if unknown or not modes:
-        raise ValueError(f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(ALL_MODES)}")
-
-
-def possible_modes(model: ASRModel) -> list[str]:
-    """Decode modes that `model` is trained for: the weights of all parts that the mode needs are above 0."""
-    return [mode for mode, parts in PARTS.items() if all(getattr(model, part) > 0.0 for part in parts)]
-
-
-def check_parts(model: ASRModel, modes: Sequence[str], transducer_weight: float = 1.0) -> None:
-    """Raise a ValueError if `model` is not trained for one of `modes`."""
-    for mode in modes:
-        parts = PARTS[mode]
-        if mode == "rnnt_beam_search" and transducer_weight < 1.0:
-            parts = (*parts, "ctc_weight")
-        for part in parts:
-            if getattr(model, part) == 0.0:
-                raise ValueError(
-                    f"decode mode {mode}: the model was trained with {part} 0; it can do "
-                    + ", ".join(possible_modes(model))
-                )
+"""As MODES, for paraformers."""
+ALL_MODES = MODES | TRANSDUCER_MODES | PARAFORMER_MODES
 
 
 @torch.inference_mode()
@@ -214,8 +207,13 @@ def decode(
         ValueError: before any work, for an unknown mode or for a transducer mode with another model.
     """
     _check(model, modes, options)
-    chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
-    return decode_encoded(model, model.encode(feats, feats_lengths, *chunks), Search(modes, options, scorers))
+    if isinstance(model, SenseVoice):
+        languages = options.language if isinstance(options.language, tuple) else (options.language,) * len(feats)
+        encoded = model.encode_asked(feats, feats_lengths, languages, itn=options.itn)
+    else:
+        chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
+        encoded = model.encode(feats, feats_lengths, *chunks)
+    return decode_encoded(model, encoded, Search(modes, options, scorers))
 
 
 @torch.inference_mode()
@@ -240,8 +238,21 @@ def decode_encoded(
 
 def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
     check_modes(modes)
-    _check_prompts(model, modes, options)
-    check_parts(model, [mode for mode in modes if mode in TRANSDUCER_MODES], options.transducer_weight)
+    if isinstance(model, SenseVoice):
+        _check_queries(options)
+    else:
+        _check_prompts(model, modes, options)
+    no_attention = model.parallel_weight or model.decoder is None
+    of_kinds = [mode for mode in modes if mode not in MODES or (no_attention and "attention_weight" in PARTS[mode])]
+    check_parts(model, of_kinds, options.transducer_weight)
+
+
+def _check_queries(options: DecodeOptions) -> None:
+    """Raise a ValueError if a SenseVoice does not have the options."""
+    if options.decoding_chunk_size > 0 or options.simulate_streaming:
+        raise ValueError("decoding_chunk_size: a model sensevoice_small decodes with full context only")
+    if options.timestamps or options.task != DecodeOptions.task:
+        raise ValueError("task and timestamps are options of models whisper; this model is another")
 
 
 def _check_prompts(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
@@ -249,6 +260,8 @@ def _check_prompts(model: ASRModel, modes: Sequence[str], options: DecodeOptions
     given = options.language or options.timestamps or options.task != DecodeOptions.task
     if given and not isinstance(model, Whisper):
         raise ValueError("language, task and timestamps are options of models whisper; this model is another")
+    if options.itn:
+        raise ValueError("itn is an option of models sensevoice_small; this model is another")
     if options.timestamps and (others := [mode for mode in modes if mode != "attention"]):
         raise ValueError(f"timestamps: only the mode attention has them, found {', '.join(others)}")
 

@@ -79,7 +79,7 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         help="chunks seen to the left (-1: all)",
     )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
-    _add_whisper_options(parser.add_argument_group("whisper"))
+    _add_whisper_options(parser.add_argument_group("whisper and sensevoice"))
     _add_scorer_options(parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}"))
 
 
@@ -93,6 +93,7 @@ def _add_whisper_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--timestamps", action="store_true", help="attention: the decoder says where its text starts and ends"
     )
+    group.add_argument("--itn", action="store_true", help="sensevoice: text with digits and punctuation")
 
 
 def _add_scorer_options(group: argparse._ArgumentGroup) -> None:
@@ -130,6 +131,7 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
         "language",
         "task",
         "timestamps",
+        "itn",
     )
     values = {name: getattr(args, name) for name in names} | others
     if args.search_ctc_weight is not None or args.search_transducer_weight is not None:

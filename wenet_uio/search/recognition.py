@@ -14,8 +14,10 @@ from tqdm import tqdm
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
 from wenet_uio.files import written_aside
+from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.whisper import Whisper
-from wenet_uio.search.decode import Search, check_parts, decode
+from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import Hypothesis, NBest
@@ -73,7 +75,7 @@ def recognize(
         for batch in batches:
             if len(batch):
                 moved = batch.to(device)
-                asked = _with_languages(search, batch) if isinstance(model, Whisper) else search
+                asked = _with_languages(search, batch) if isinstance(model, Whisper | SenseVoice) else search
                 decoded = decode(model, moved.feats, moved.feats_lengths, *asked)
                 _add(recognition, batch.keys, decoded, tokenizer, clock)
             recognition.skipped.extend(batch.skipped)

@@ -27,13 +27,13 @@ class FrameClock:
         first = encoder.embed.subsampling_rate * count.shift
         step = encoder.reduction * first
         seen = encoder.embed.right_context * count.shift + count.window + step - first
-        offset = max(0.0, (seen - step) / 2 / count.sample_rate)
+        offset = max(0.0, (seen - step) / 2 / count.sample_rate) - model.leading_frames * step / count.sample_rate
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
-    def edge(self, frame: int) -> float:
-        """Start of encoder frame `frame`, in seconds; also the end of the frame before."""
-        return self.offset + frame * self.step
+    def edge(self, frame: float) -> float:
+        """Start of encoder frame `frame`, in seconds; also the end of the frame before. 0 for frames before speech."""
+        return max(0.0, self.offset + frame * self.step)
 
-    def middle(self, frame: int) -> float:
+    def middle(self, frame: float) -> float:
         """Middle of encoder frame `frame`, in seconds."""
         return self.edge(frame) + self.step / 2

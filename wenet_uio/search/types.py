@@ -27,9 +27,9 @@ class Hypothesis:
     tokens: tuple[int, ...]
     score: float
     """Log-probability; what it includes depends on the search."""
-    frames: tuple[int, ...] | None = None
-    """Encoder frame of each token: where CTC finds it most probable, or where the transducer emits it. None without
-    `token_times`, or if no CTC path exists."""
+    frames: tuple[float, ...] | None = None
+    """Encoder frame of each token: where CTC finds it most probable, where the transducer emits it, or where a
+    paraformer has heard it, in parts of a frame. None without `token_times`, or if no CTC path exists."""
     confidences: tuple[float, ...] | None = None
     """Probability of each token at its frame; None exactly if `frames` is None."""
     spans: tuple[TimeSpan, ...] | None = None
@@ -77,11 +77,13 @@ class DecodeOptions:
     token_times: bool = False
     """Find frame and confidence of every token."""
     language: str | tuple[str | None, ...] | None = None
-    """Whisper: code such as `en` of all utterances, or of each utterance of the batch; None: detect the language."""
+    """Whisper, SenseVoice: code such as `en` of all utterances, or of each of the batch; None: detect the language."""
     task: str = "transcribe"
     """Whisper: transcribe, or translate for a translation to English."""
     timestamps: bool = False
     """Whisper in mode attention: the decoder says where its text starts and ends."""
+    itn: bool = False
+    """SenseVoice: ask for text with inverse normalisation, which has digits and punctuation."""
     nbest: int | None = None
     """Most hypotheses of an utterance in the result; None: all."""
 

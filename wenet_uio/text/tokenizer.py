@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wenet_uio.text.bpe import BpeSplitter, SentencepieceSplitter
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.hugging_face import HuggingFaceSplitter, tokenizer_file
+from wenet_uio.text.seg_dict import SegDictSplitter
 from wenet_uio.text.symbols import EOS, SOS, SOS_EOS, UNKNOWN, read_non_lang_syms, read_symbols
 from wenet_uio.text.whisper import EOT, SOT, WhisperSplitter, installed_vocabulary
 from wenet_uio.text.whisper_tokens import LANGUAGES
@@ -159,13 +160,14 @@ def build_splitter(
     kind: str,
     *,
     bpe_path: str | None = None,
+    seg_dict_path: str | None = None,
     non_lang_syms_path: str | None = None,
     split_with_space: bool = False,
 ) -> Splitter:
-    """Build the splitter of a `char` or `bpe` tokenizer; this needs no units file.
+    """Build the splitter of a `char`, `bpe` or `paraformer` tokenizer; this needs no units file.
 
     Raises:
-        ValueError: unknown kind, or bpe without a model.
+        ValueError: unknown kind, bpe without a model, or paraformer without a dictionary.
         OSError: the file of non-language symbols cannot be read.
     """
     non_lang_syms = read_non_lang_syms(non_lang_syms_path) if non_lang_syms_path else ()
@@ -175,7 +177,11 @@ def build_splitter(
         if not bpe_path:
             raise ValueError("tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)")
         return BpeSplitter(bpe_path, non_lang_syms)
-    raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char")
+    if kind == "paraformer":
+        if not seg_dict_path:
+            raise ValueError("tokenizer paraformer needs the path of a dictionary (tokenizer_conf.seg_dict_path)")
+        return SegDictSplitter(seg_dict_path)
+    raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char, paraformer")
 
 
 def _build_whisper(conf: TokenizerConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
@@ -269,5 +275,5 @@ def files_of(config: Config) -> dict[str, str]:
 
 
 def _splitter_options(conf: TokenizerConf) -> dict[str, Any]:
-    names = ("bpe_path", "non_lang_syms_path", "split_with_space")
+    names = ("bpe_path", "seg_dict_path", "non_lang_syms_path", "split_with_space")
     return {name: getattr(conf, name) for name in names}

@@ -87,7 +87,7 @@ def train_on(config: Config, world: World, shape: Shape, utterances: int, *, wit
     engine.connect()
     assert config.input_dim is not None, "read_config sets both sizes"
     assert config.vocab_size is not None
-    batch = batch_of(shape, utterances, config.input_dim, config.vocab_size)
+    batch = batch_of(shape, utterances, config.feature_dim, config.vocab_size)
     for number in range(1, STEPS + 1):
         engine.step([batch], number, {})
 

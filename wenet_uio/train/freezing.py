@@ -30,7 +30,7 @@ def freeze_idle(model: ASRModel) -> None:
     """Freeze modules whose weight in the loss is 0; otherwise DDP would have to look for unused weights every step."""
     if model.ctc_weight == 0:
         model.ctc.requires_grad_(False)
-    if model.attention_weight == 0:
+    if model.attention_weight == model.parallel_weight == 0:
         model.decoder.requires_grad_(False)
     elif model.reverse_weight == 0 and isinstance(model.decoder, BiTransformerDecoder):
         model.decoder.right_decoder.requires_grad_(False)

@@ -21,7 +21,7 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
-from wenet_uio.search.decode import possible_modes
+from wenet_uio.search.modes import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
 from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.train.checkpoint import numbered

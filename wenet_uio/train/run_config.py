@@ -26,14 +26,16 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
         OSError: a file cannot be read.
     """
     config = load_config(path, overrides)
+    if config.model == "sensevoice_small":
+        raise ValueError(f"{path}: model: sensevoice_small decodes and cannot be trained here")
     tokenizer = build_tokenizer(config)
     features = config.dataset_conf.feature_dim
-    if config.input_dim not in (None, features):
+    if config.feature_dim != features:
         raise ValueError(f"{path}: input_dim {config.input_dim}, but dataset_conf gives {features} features a frame")
     conf, symbols = config.tokenizer_conf, tokenizer.symbols
     output_dim = config.vocabulary_size or tokenizer.vocab_size
     derived: dict[str, Any] = {
-        "input_dim": features,
+        "input_dim": config.encoder_input_dim,
         "output_dim": output_dim,
         "vocab_size": output_dim,
         "ctc_conf": CtcConf(ctc_blank_id=blank_id(config, symbols)),
@@ -53,10 +55,13 @@ def check_text_is_trainable(data_list: str, config: Config) -> None:
         ValueError: the attention decoder has no weight in the loss, or the engine does not support such batches.
     """
     if config.model_conf.attention_weight == 0:
-        more = "attention_weight above 0" if config.model == "transducer" else "ctc_weight below 1"
+        advice = {
+            "transducer": "give it a weight in model_conf (attention_weight above 0)",
+            "paraformer": "a paraformer cannot train on it",
+        }
         raise ValueError(
             f"{data_list}: text without audio trains the attention decoder, whose weight in the loss is 0; "
-            f"give it a weight in model_conf ({more})"
+            + advice.get(config.model, "give it a weight in model_conf (ctc_weight below 1)")
         )
     if config.train_engine != "torch_ddp":
         raise ValueError(f"{data_list}: text without audio needs train_engine torch_ddp")

@@ -1,0 +1,197 @@
+"""Sections of Paraformer and SenseVoice: their encoders, decoder, predictors, models. Keys and defaults are WeNet's."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from wenet_uio.config.base import Section
+from wenet_uio.config.encoder import (
+    AttentionConf,
+    ChunkConf,
+    DropoutRate,
+    NotNegative,
+    Positive,
+    Probability,
+    TransformerEncoderConf,
+    heads_divide,
+)
+from wenet_uio.config.model import HybridConf
+
+One = Annotated[float, Field(ge=1.0, le=1.0)]
+
+
+class MemoryConf(Section):
+    """The memory of a SANM layer: a depthwise convolution over frames or tokens."""
+
+    kernel_size: Positive = 11
+    """Frames or tokens."""
+    sanm_shfit: NotNegative = 0
+    """Frames by which the kernel is shifted to the past. WeNet spells this key so."""
+
+    @model_validator(mode="after")
+    def _kernel_reaches_the_frame(self) -> MemoryConf:
+        if self.past >= self.kernel_size:
+            raise ValueError(f"sanm_shfit {self.sanm_shfit} moves the kernel of {self.kernel_size} away from its frame")
+        return self
+
+    @property
+    def past(self) -> int:
+        """Frames that the kernel sees before its frame."""
+        return (self.kernel_size - 1) // 2 + self.sanm_shfit
+
+
+class SanmEncoderConf(ChunkConf, MemoryConf):
+    """Self-attention with memory (SANM, Gao et al. 2020)."""
+
+    output_size: Positive = 256
+    attention_heads: Positive = 4
+    linear_units: Positive = 2048
+    """Width of the hidden layer of the feed-forward modules."""
+    num_blocks: Positive = 6
+    dropout_rate: DropoutRate = 0.1
+    positional_dropout_rate: DropoutRate = 0.1
+    attention_dropout_rate: DropoutRate = 0.0
+    input_layer: str = "paraformer_dummy"
+    """Not used, a key of WeNet: this encoder takes features as they are."""
+    pos_enc_layer_type: str = "abs_pos_paraformer"
+    """Not used, a key of WeNet: this encoder has positions of its own."""
+    normalize_before: Literal[True] = True
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> SanmEncoderConf:
+        heads_divide(self.attention_heads, "output_size", self.output_size)
+        return self
+
+    @property
+    def blocks(self) -> TransformerEncoderConf:
+        """The keys that the layers share with a transformer."""
+        names = ("output_size", "attention_heads", "linear_units", "num_blocks", "dropout_rate")
+        names += ("attention_dropout_rate", "gradient_checkpointing", *ChunkConf.model_fields)
+        return TransformerEncoderConf(**{name: getattr(self, name) for name in names})
+
+
+class SanmEncoderWithTpConf(SanmEncoderConf):
+    """SANM encoder of SenseVoice, with a second stack of layers."""
+
+    tp_blocks: Positive
+    """Number of layers of the second stack."""
+
+
+class SanmDecoderConf(MemoryConf):
+    """Decoder that scores all tokens at once (Paraformer, Gao et al. 2022). Its width is the encoder's output_size."""
+
+    attention_heads: Positive = 4
+    linear_units: Positive = 2048
+    """Width of the hidden layer of the feed-forward modules."""
+    num_blocks: Positive = 6
+    att_layer_num: Positive = 16
+    """Number of blocks with attention; must be num_blocks."""
+    dropout_rate: DropoutRate = 0.1
+    positional_dropout_rate: DropoutRate = 0.1
+    """Not used, a key of WeNet: tokens have no positions."""
+    self_attention_dropout_rate: DropoutRate = 0.0
+    """Not used, a key of WeNet: tokens do not attend to tokens."""
+    src_attention_dropout_rate: DropoutRate = 0.0
+    """Not used, a key of WeNet, which takes dropout_rate."""
+    input_layer: str = "embed"
+    """Not used, a key of WeNet."""
+    use_output_layer: Literal[True] = True
+    normalize_before: Literal[True] = True
+    src_attention: Literal[True] = True
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+
+    @model_validator(mode="after")
+    def _all_blocks_attend(self) -> SanmDecoderConf:
+        if self.att_layer_num != self.num_blocks:
+            raise ValueError(f"att_layer_num {self.att_layer_num} and num_blocks {self.num_blocks} must be the same")
+        return self
+
+    @property
+    def source(self) -> AttentionConf:
+        """Keys of the attention over the encoder frames."""
+        return AttentionConf(attention_heads=self.attention_heads)
+
+
+class CifPredictorConf(Section):
+    """Continuous integrate-and-fire (CIF, Dong and Xu 2020): how many tokens there are, and the frames of each."""
+
+    idim: Positive | None = None
+    """The encoder's output_size, which is also the default."""
+    l_order: NotNegative = 1
+    """Frames that the convolution sees before its frame."""
+    r_order: NotNegative = 1
+    """Frames that the convolution sees after its frame."""
+    threshold: One = 1.0
+    """Sum of the weights of the frames of a token."""
+    dropout: DropoutRate = 0.1
+    smooth_factor: float = Field(default=1.0, gt=0)
+    """Factor of the weights."""
+    noise_threshold: Probability = 0.0
+    """Subtracted from the weights."""
+    tail_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.45
+    """Weight of one more frame after the last frame, so that an incomplete last token is given too."""
+    residual: bool = True
+    """Add the input of the convolution to its output."""
+    cnn_groups: NotNegative = 0
+    """Groups of the convolution; 0: depthwise."""
+
+
+class ParaformerPredictorConf(CifPredictorConf):
+    """CIF with a second branch that finds the times of the tokens."""
+
+    smooth_factor2: float = Field(default=0.25, gt=0)
+    """smooth_factor of the second branch."""
+    noise_threshold2: Probability = 0.01
+    """noise_threshold of the second branch."""
+    upsample_times: Positive = 3
+    """Time steps of the second branch in each encoder frame."""
+
+
+class ParaformerConf(Section):
+    """Losses of a Paraformer."""
+
+    stacked_frames: ClassVar[int] = 7
+    """Feature frames in one input frame of the encoder."""
+    ctc_weight: Probability = 0.5
+    """Weight of the CTC loss; the weights of the other losses are 1."""
+    ignore_id: Annotated[int, Field(lt=0)] = -1
+    """Label that pads a batch."""
+    lsm_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Label smoothing."""
+    length_normalized_loss: bool = False
+    """Loss of the decoder per token of a batch instead of per utterance."""
+    sampler: bool = True
+    """In training, replace some inputs of the decoder by embeddings of the true tokens (Qian et al. 2021)."""
+    sampling_ratio: Probability = 0.75
+    """sampler: inputs that are replaced, as a share of the tokens that the decoder gets wrong."""
+    add_eos: bool = True
+    """<eos> is the last token of each utterance."""
+    apply_non_blank_embedding: Literal[False] = False
+
+    @property
+    def attention_weight(self) -> float:
+        """The decoder does not score token by token, so no mode of the attention decoder can use it."""
+        return 0.0
+
+    @property
+    def reverse_weight(self) -> float:
+        """There is no right-to-left decoder."""
+        return 0.0
+
+
+class SenseVoiceConf(HybridConf):
+    """SenseVoice-small is a CTC model."""
+
+    stacked_frames: ClassVar[int] = 7
+    ctc_weight: One = 1.0
+    apply_non_blank_embedding: Literal[False] = False
+
+    @property
+    def attention_weight(self) -> float:
+        """There is no decoder."""
+        return 0.0

@@ -1,0 +1,147 @@
+"""A Paraformer for sherpa-onnx: its graph, its tokens.txt, and the check against the checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import islice
+
+import torch
+from torch import nn
+
+from wenet_uio.config.dataset import FbankConf
+from wenet_uio.export.check import Agreement, Difference, Tokens
+from wenet_uio.export.exported import OnnxModel
+from wenet_uio.export.onnx_graphs import Graph
+from wenet_uio.export.onnx_modules import traceable
+from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.masks import length_mask
+from wenet_uio.models.paraformer import Paraformer
+from wenet_uio.models.sanm import SanmEncoder, low_frame_rate
+from wenet_uio.search.decode import decode
+from wenet_uio.search.types import DecodeOptions
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.seg_dict import SegDictSplitter
+from wenet_uio.text.tokenizer import Tokenizer
+
+FBANK = FbankConf(window_type="hamming")
+"""Feature settings of sherpa-onnx 2.0 for paraformers."""
+GREEDY = "paraformer_greedy_search"
+
+
+class ParaformerModule(nn.Module):
+    """Features -> log-probabilities of all tokens, and their numbers.
+
+    sherpa-onnx takes the tokens of an utterance up to the first <eos> and does not look at their number, so <eos> is
+    the best label after the last token.
+    """
+
+    def __init__(self, model: Paraformer) -> None:
+        super().__init__()
+        self.model = model
+        end = torch.full((model.vocab_size,), -1e4)
+        end[model.eos] = 0.0
+        self.end: torch.Tensor
+        self.register_buffer("end", end)
+
+    def forward(self, speech: torch.Tensor, speech_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (N, T, F) of lengths (N,) int32 -> log-probabilities (N, U, V), numbers of tokens (N,) int32."""
+        model = self.model
+        encoder_out, lengths = model.encoder(*low_frame_rate(speech, speech_lengths.long()))
+        weights = model.predictor.weigh_frames(encoder_out, length_mask(lengths, encoder_out.size(1)))
+        embeds, counts, _ = model.predictor.find(encoder_out, weights, lengths)
+        logits = model.decoder(encoder_out, lengths, embeds, counts)
+        inside = length_mask(counts, logits.size(1)).unsqueeze(2)
+        return torch.where(inside, logits.log_softmax(dim=2), self.end), counts.int()
+
+
+def paraformer_graph(model: Paraformer, feature_dim: int) -> Graph:
+    """Graph for sherpa-onnx. It stacks and normalises the frames itself, as the checkpoint does.
+
+    By its metadata, sherpa-onnx stacks 1 frame and normalises with mean 0 and deviation 1. Its own stacking begins
+    three frames later and loses the last frames of an utterance.
+    """
+    copied = traceable(model)
+    assert isinstance(copied, Paraformer)
+    return Graph(
+        ParaformerModule(copied),
+        {"speech": torch.randn(2, 60, feature_dim), "speech_lengths": torch.tensor([60, 50], dtype=torch.int32)},
+        ("logits", "token_num"),
+        {
+            "speech": {0: "N", 1: "T"},
+            "speech_lengths": {0: "N"},
+            "logits": {0: "N", 1: "U"},
+            "token_num": {0: "N"},
+        },
+        {
+            "model_type": "paraformer",
+            "version": 1,
+            "model_author": "wenet_uio",
+            "vocab_size": model.vocab_size,
+            "lfr_window_size": 1,
+            "lfr_window_shift": 1,
+            "neg_mean": ",".join(["0"] * feature_dim),
+            "inv_stddev": ",".join(["1"] * feature_dim),
+        },
+    )
+
+
+def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
+    """The text of tokens.txt: `symbol id` lines, with the name of <eos> that sherpa-onnx expects.
+
+    Raises:
+        ValueError: sherpa-onnx joins the units of this tokenizer in another way.
+    """
+    splitter = tokenizer.splitter
+    words = isinstance(splitter, CharSplitter) and splitter.split_with_space
+    if not words and not isinstance(splitter, SegDictSplitter):
+        raise ValueError(
+            "sherpa-onnx writes a space between the units of a paraformer: train with tokenizer paraformer, or with "
+            "tokenizer_conf.split_with_space"
+        )
+    names = {model.sos: "<s>"} | {model.eos: "</s>"}
+    symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
+    return "".join(f"{names.get(unit, symbol)} {unit}\n" for symbol, unit in symbols)
+
+
+@torch.inference_mode()
+def compare_paraformer(
+    content: bytes, model: Paraformer, examples: Iterable[tuple[str, torch.Tensor]], limit: int
+) -> Agreement:
+    """Decode the first `limit` examples (key, feats (1, T, F)) with the graph as sherpa-onnx does, and with the model.
+
+    Raises:
+        ValueError: there is no example.
+    """
+    graph, largest, tokens, count = OnnxModel(content), 0.0, 0, 0
+    differences: list[Difference] = []
+    for key, feats in islice(examples, limit):
+        lengths = torch.tensor([feats.size(1)])
+        count += 1
+        expected = decode(model, feats, lengths, [GREEDY], DecodeOptions())[GREEDY][0][0].tokens
+        log_probs, predicted = model.predict(*model.encode(feats, lengths))
+        found, numbers = graph(speech=feats, speech_lengths=lengths.int())
+        difference = math.inf
+        if int(numbers[0]) == int(predicted.counts[0]):
+            inside = slice(int(numbers[0]))
+            difference = (log_probs[0, inside] - found[0, inside]).abs().amax().item() if int(numbers[0]) else 0.0
+        largest = largest if difference <= largest else difference  # keeps a NaN
+        tokens += len(expected)
+        others = _until(found[0].argmax(dim=1).tolist(), model.eos)
+        if others != expected:
+            differences.append(Difference(key, GREEDY, expected, others))
+    if not count:
+        raise ValueError("no utterance to check the exported model with: give another --check_data")
+    return Agreement(count, tuple(differences), largest, tokens)
+
+
+def _until(tokens: list[int], eos: int) -> Tokens:
+    return tuple(tokens[: tokens.index(eos)] if eos in tokens else tokens)
+
+
+def refuse_sanm(model: ASRModel) -> None:
+    """Raise a ValueError for a model with a SANM encoder, for which there is no export of this kind."""
+    if isinstance(model, Paraformer):
+        raise ValueError("a paraformer is exported for sherpa-onnx only: export_onnx.py --runtimes sherpa")
+    if isinstance(model.encoder, SanmEncoder):
+        raise ValueError("a model with a SANM encoder has no export, except a paraformer for sherpa-onnx")

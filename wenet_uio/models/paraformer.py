@@ -1,0 +1,166 @@
+"""Paraformer (Gao et al. 2022): an encoder, a predictor of the tokens, and a decoder that scores all tokens at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import l1_loss, pad
+
+from wenet_uio.config.sanm import ParaformerConf
+from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
+from wenet_uio.models.cif import CifPredictor, Prediction, firing_times
+from wenet_uio.models.masks import length_mask
+from wenet_uio.models.sanm import SHIFT, SanmEncoder, low_frame_lengths, low_frame_rate
+from wenet_uio.models.sanm_decoder import SanmDecoder
+
+
+class Paraformer(ASRModel):
+    """Non-autoregressive model: https://arxiv.org/abs/2206.08317."""
+
+    # Another interface than the decoders of ASRModel: decode modes that need those are refused for a Paraformer.
+    decoder: SanmDecoder  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(
+        self,
+        encoder: SanmEncoder,
+        decoder: SanmDecoder,
+        predictor: CifPredictor,
+        vocabulary: Vocabulary,
+        conf: ParaformerConf,
+    ) -> None:
+        other: Any = decoder
+        super().__init__(encoder, other, vocabulary, conf)
+        encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
+        self.predictor = predictor
+        self.conf = conf
+        self.parallel_weight = 1.0
+        if conf.sampler:
+            self.embed = nn.Embedding(vocabulary.size, encoder.output_size)
+            self.embed.requires_grad_(conf.sampling_ratio > 0)
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """See ASRModel.loss_names."""
+        times = ("loss_quantity_tp",) if "tp_output" in dict(self.predictor.named_children()) else ()
+        ctc = ("loss_ctc",) if self.ctc_weight > 0.0 else ()
+        return ("loss", "loss_decoder", "th_accuracy", *ctc, "loss_quantity", *times)
+
+    def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See ASRModel.inputs: frames of low rate."""
+        if self.predictor.masks_padding:
+            return low_frame_rate(feats, feats_lengths)
+        padded, _ = low_frame_rate(feats, torch.full_like(feats_lengths, feats.size(1)))
+        return padded, low_frame_lengths(feats_lengths)
+
+    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
+        """See ASRModel._text_loss.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a paraformer cannot train on text without audio")
+
+    def _losses(
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor,
+    ) -> Losses:
+        """See ASRModel.forward; `loss` is the sum of `loss_decoder`, ctc_weight * `loss_ctc`, and two more.
+
+        `loss_quantity` and `loss_quantity_tp` are the errors in the number of tokens, of both branches of the
+        predictor, divided by the number of tokens.
+        """
+        labels, counts = self._labels_with_end(target, target_lengths)
+        predicted = self.predictor(encoder_out, lengths, counts)
+        embeds = predicted.embeds
+        if self.conf.sampler and self.training:
+            embeds = self.sampled(encoder_out, lengths, embeds, labels, counts)
+        logits = self.decoder(encoder_out, lengths, embeds, counts)
+        counted = labels != self.ignore_id
+        loss_decoder = self.attention_loss(logits, labels)
+        accuracy = ((logits.detach().argmax(dim=2) == labels) & counted).sum() / counted.sum().clamp(min=1)
+        losses: Losses = {"loss_decoder": loss_decoder, "th_accuracy": accuracy, **_quantities(predicted, counts)}
+        losses["loss_ctc"] = loss_ctc = None
+        loss = sum(value for name, value in losses.items() if value is not None and name.startswith("loss"))
+        if self.ctc_weight > 0.0:
+            losses["loss_ctc"] = loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
+            loss = loss + self.ctc_weight * loss_ctc
+        assert isinstance(loss, torch.Tensor)
+        return {**losses, "loss": loss}
+
+    def _labels_with_end(self, target: torch.Tensor, target_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,); with <eos> at the end if `add_eos`."""
+        counts = target_lengths + int(self.conf.add_eos)
+        most = max(1, int(counts.max()))
+        labels = pad(target, (0, most - target.size(1)), value=self.eos)
+        place = torch.arange(most, device=target.device).unsqueeze(0)
+        labels = labels.masked_fill(place >= target_lengths.unsqueeze(1), self.eos)
+        return labels.masked_fill(place >= counts.unsqueeze(1), self.ignore_id), counts
+
+    def sampled(
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        embeds: torch.Tensor,
+        labels: torch.Tensor,
+        counts: torch.Tensor,
+    ) -> torch.Tensor:
+        """Replace some vectors of tokens by the embeddings of their labels.
+
+        The more tokens the decoder gets wrong, the more vectors are replaced: `sampling_ratio` of their number. Uses
+        torch's global generator, which training seeds for each step.
+
+        Args:
+            encoder_out: (B, T', D).
+            lengths: (B,) frames.
+            embeds: (B, N, D).
+            labels: (B, N) padded with ignore_id.
+            counts: (B,) numbers of labels.
+
+        Returns:
+            (B, N, D), zeros beyond the numbers of labels.
+        """
+        valid = length_mask(counts, labels.size(1))
+        with torch.no_grad():
+            answers = self.decoder(encoder_out, lengths, embeds, counts).argmax(dim=2)
+            wrong = ((answers != labels) & valid).sum(dim=1).tolist()
+        replaced = torch.zeros(labels.shape, dtype=torch.bool)
+        for row, (errors, count) in enumerate(zip(wrong, counts.tolist(), strict=True)):
+            number = int(errors * self.conf.sampling_ratio)
+            if number > 0:
+                replaced[row, torch.randperm(count)[:number]] = True
+        true = self.embed(labels.masked_fill(~valid, 0))
+        mixed = torch.where(replaced.to(embeds.device).unsqueeze(2), true, embeds.to(true.dtype))
+        return mixed * valid.unsqueeze(2)
+
+    def predict(self, encoder_out: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, Prediction]:
+        """Score the tokens that the predictor finds in encoder frames (B, T', D) of lengths (B,).
+
+        Returns:
+            Log-probabilities (B, N, V) of the tokens, and the prediction with their numbers.
+        """
+        predicted = self.predictor(encoder_out, lengths)
+        logits = self.decoder(encoder_out, lengths, predicted.embeds, predicted.counts)
+        return logits.log_softmax(dim=2), predicted
+
+    def token_frames(self, predicted: Prediction) -> torch.Tensor:
+        """Encoder frames (B, N) in which the tokens end; in thirds of a frame if the predictor has a branch for it."""
+        if predicted.time_weights is None:
+            return firing_times(predicted.weights[:, :-1], predicted.counts).double()
+        steps = predicted.time_weights.size(1) / max(predicted.weights.size(1) - 1, 1)
+        # Step k of a frame of n steps has its middle (k + 1/2) / n - 1/2 frames from the middle of the frame.
+        return (firing_times(predicted.time_weights, predicted.counts) + 0.5) / steps - 0.5
+
+
+def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
+    """Errors of the numbers of tokens, relative to the true numbers `counts` (B,)."""
+    true = counts.to(predicted.weight_sums.dtype)
+    sums = {"loss_quantity": predicted.weight_sums}
+    if predicted.time_weights is not None:
+        sums["loss_quantity_tp"] = predicted.time_weights.sum(dim=1)
+    return {name: l1_loss(found, true, reduction="sum") / true.sum().clamp(min=1) for name, found in sums.items()}

@@ -1,0 +1,87 @@
+"""SenseVoice-small: a CTC model whose encoder sees queries of language, event, emotion and form of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from wenet_uio.config.sanm import SenseVoiceConf
+from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
+from wenet_uio.models.sanm import SHIFT, SanmEncoderWithTp, low_frame_lengths, low_frame_rate
+
+LANGUAGES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeech": 13}
+"""{language: its query}; auto: the model finds the language."""
+EVENT, EMOTION = 1, 2
+WITH_ITN, WITHOUT_ITN = 14, 15
+"""Queries of the form of the text: with inverse normalisation (digits, punctuation), and words only."""
+QUERIES = 16
+FRAMES = 4
+"""Frames of queries before those of the speech."""
+
+
+class SenseVoice(ASRModel):
+    """SenseVoice-small (An et al. 2024, FunAudioLLM). It decodes; WeNet cannot train it, and neither can this project.
+
+    Its text begins with the answers to the queries, such as `<|zh|><|NEUTRAL|><|Speech|><|withitn|>`.
+    """
+
+    def __init__(self, encoder: SanmEncoderWithTp, vocabulary: Vocabulary, conf: SenseVoiceConf, width: int) -> None:
+        """As ASRModel; `width` is that of the stacked features. The CMVN of the encoder moves to this module."""
+        none: Any = None
+        super().__init__(encoder, none, vocabulary, conf)
+        encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
+        cmvn, encoder.global_cmvn = encoder.global_cmvn, None
+        self.global_cmvn = cmvn
+        self.embed = nn.Embedding(QUERIES, width)
+        self.leading_frames = FRAMES
+
+    def inputs(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        languages: Sequence[str | None] = (),
+        *,
+        itn: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See ASRModel.inputs: queries, then frames of low rate.
+
+        Args:
+            languages: of each utterance, names in LANGUAGES; empty, or None for an utterance: auto.
+            itn: ask for text with inverse normalisation.
+
+        Raises:
+            ValueError: a language is unknown.
+        """
+        seen = feats_lengths if self.encoder.masks_padding else torch.full_like(feats_lengths, feats.size(1))
+        frames, _ = low_frame_rate(feats, seen)
+        if self.global_cmvn is not None:
+            frames = self.global_cmvn(frames)
+        names = [language or "auto" for language in languages] or ["auto"] * len(feats)
+        if unknown := sorted(set(names) - LANGUAGES.keys()):
+            raise ValueError(f"language {', '.join(unknown)}: unknown to this model; known: {', '.join(LANGUAGES)}")
+        form = WITH_ITN if itn else WITHOUT_ITN
+        rows = [[LANGUAGES[name], EVENT, EMOTION, form] for name in names]
+        queries = self.embed(torch.tensor(rows, device=feats.device))
+        return torch.cat((queries, frames), dim=1), low_frame_lengths(feats_lengths) + FRAMES
+
+    def encode_asked(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        languages: Sequence[str | None],
+        *,
+        itn: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As ASRModel.encode with full context, and with the queries of `inputs`."""
+        return self.encoder(*self.inputs(feats, feats_lengths, languages, itn=itn))
+
+    def _losses(self, *batch: torch.Tensor) -> Losses:
+        """See ASRModel._losses.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a model sensevoice_small cannot be trained here")

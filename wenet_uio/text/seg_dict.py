@@ -1,0 +1,89 @@
+"""Splitter of the paraformer tokenizer: a dictionary of words and their pieces, single characters for Chinese."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from wenet_uio.text.bpe import split_ideographs
+from wenet_uio.text.char import is_ideograph
+from wenet_uio.text.symbols import BLANK, EOS, SOS
+from wenet_uio.text.table import numbered_lines
+
+GOES_ON = "@@"
+"""End of a piece that is not the last one of its word."""
+
+_LETTERS = re.compile(r"(?:[^\W\d_\u4e00-\u9fff]|')+")
+_TIGHT = re.compile(r"[\u4e00-\u9fff0-9@]+")
+"""Tokens with no space before them: ideographs and, as in WeNet, digits."""
+
+
+def read_seg_dict(path: str | Path) -> dict[str, list[str]]:
+    """Read a dictionary (lines `word piece piece ...`) as {word: pieces}.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: a line has no piece; the message has file and line.
+    """
+    pieces: dict[str, list[str]] = {}
+    for number, line in numbered_lines(path):
+        word, *parts = line.split() or [""]
+        if word and not parts:
+            raise ValueError(f"{path}:{number}: expected `word piece piece ...`, found {line!r}")
+        if word:
+            pieces[word] = parts
+    return pieces
+
+
+@dataclass(frozen=True)
+class SegDictSplitter:
+    """Cuts text into Chinese characters, and words into their pieces; a word outside of the dictionary is one token.
+
+    Raises:
+        OSError: there is no such dictionary.
+        ValueError: a line of the dictionary has another form.
+    """
+
+    path: str
+
+    exact_length = False
+
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+        tokens: list[str] = []
+        for run in split_ideographs(text):
+            if is_ideograph(run):
+                tokens.append(run)
+                continue
+            for word in run.split():
+                tokens.extend(self._pieces.get(word, [word]))
+        return tokens
+
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        return not previous.endswith(GOES_ON)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of the tokens: pieces are joined to words, with a space between a word of letters and another."""
+        text, letters, open_word = "", False, False
+        for token in tokens:
+            if token in (SOS, EOS, BLANK):
+                continue
+            if letters and not open_word and not _TIGHT.fullmatch(token):
+                text += " "
+            open_word = token.endswith(GOES_ON)
+            part = token.replace(GOES_ON, "")
+            text += part
+            letters = open_word or _LETTERS.fullmatch(part) is not None
+        return text.strip()
+
+    def identity(self) -> bytes:
+        """Content of the dictionary."""
+        return Path(self.path).read_bytes()
+
+    @cached_property
+    def _pieces(self) -> dict[str, list[str]]:
+        return read_seg_dict(self.path)
