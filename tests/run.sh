@@ -30,5 +30,8 @@ if [[ ${1:-} == --quick ]]; then
   exit "$status"
 fi
 lint
+python -m pytest -q --collect-only >/dev/null & # compiles the tests once, for all processes of the tests
+compiling=$!
 basedpyright
+wait "$compiling" || true # the tests themselves will say what is wrong
 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"

@@ -112,7 +112,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     parent = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     workers = [int(parent.stdout.readline()) for _ in range(3)]
     parent.kill()
-    parent.wait()
+    parent.wait(60)
     assert parent.stdout.read() == ""  # returns when all processes that could write have ended
     deadline = time.monotonic() + 30
     while any(map(is_running, workers)) and time.monotonic() < deadline:

@@ -64,6 +64,7 @@ def test_the_requirements_files_of_the_package_exist():
         "onnx",
         "whisper",
         "huggingface",
+        "parquet",
         "vad",
     ]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]

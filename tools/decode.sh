@@ -15,7 +15,7 @@ decode_modes=attention_rescoring  # separated by spaces
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
 char=0                    # 1: character error rate (CER); 0: word error rate (WER)
-language=                 # ISO 639-1 code of the language, for the model card: en; several: en,zh
+language=                 # ISO 639-1 code of the language, for the model card and for Whisper: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
 trust_code=true           # false: refuse operators that the train.yaml of the experiment names; they can be any code
@@ -30,7 +30,10 @@ if [[ $trust_code == true ]]; then more+=(--trust_code); fi
 words "$tests"
 for test in "${WORDS[@]}"; do require "data/$test/data.list"; done
 require "$dir/train.yaml"
-config=$dir/train.yaml override='' need_tokenizer
+config=$dir/train.yaml
+override=
+need_tokenizer
+if [[ $(config_value model) == whisper && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
 [[ -n $nproc ]] || nproc=$(num_gpus)
 for test in "${WORDS[@]}"; do

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import check_part
+from wenet_uio.prepare.embedded import as_stored
 from wenet_uio.prepare.new_recipe import write_recipe
 from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
@@ -44,7 +45,7 @@ def main() -> None:
             setattr(args, name, path.resolve())
     parts = read_corpus(args.transcripts, read_options(args, Path.cwd()), dev=args.dev, test=args.test, text=args.text)
     for part, recordings in parts.items():
-        check_part(part, recordings)
+        check_part(part, as_stored(recordings))
     values = {"data": args.transcripts, "dev": args.dev, "test": args.test, "audio": args.audio}
     values |= {"relative_to": Path.cwd(), "form": args.form, "text_field": args.text_field}
     values |= {"text": args.text, "bpe": args.bpe}

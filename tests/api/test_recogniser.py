@@ -45,10 +45,10 @@ def test_every_form_of_input_gives_the_same_text(recogniser):
     for array in (samples, torch.from_numpy(samples), samples / np.float32(32768), samples[:, None]):
         assert recogniser.transcribe(samples=array, sample_rate=rate).text == expected
     os.mkfifo("pipe")
-    writer = threading.Thread(target=lambda: Path("pipe").write_bytes(content))
+    writer = threading.Thread(target=lambda: Path("pipe").write_bytes(content), daemon=True)
     writer.start()
     assert recogniser.transcribe("pipe").text == expected
-    writer.join()
+    writer.join(60)
     assert recogniser.transcribe("talk.mp3").text
 
 
@@ -65,6 +65,25 @@ def test_several_inputs_are_batched_and_give_a_list_in_their_order(recogniser):
     arrays = [soundfile.read(path)[0] for path in paths]
     found = recogniser.transcribe(samples=arrays, sample_rate=RATE)
     assert [len(result.segments) for result in found] == [3, 0, 2]
+
+
+def test_a_list_gives_what_each_input_gives_alone_in_every_mode(model):
+    conf = {"causal": False, "use_dynamic_chunk": False, "cnn_module_norm": "batch_norm", "input_layer": "conv1d2"}
+    recogniser = wenet_uio.load_model(write_model(model, **conf), device="cpu")
+    for number, starts in enumerate([(1, 2, 5), (1,), (0, 3)]):
+        soundfile.write(f"{number}.wav", bursts(starts=starts, seed=number), RATE)
+    paths, texts = ["0.wav", "1.wav", "2.wav"], {}
+    for mode in recogniser.modes:
+        alone = [recogniser.transcribe([path], mode=mode)[0] for path in paths]
+        together = recogniser.transcribe(paths, mode=mode, batch_size=16)
+        texts[mode] = [result.text for result in together]
+        assert texts[mode] == [result.text for result in alone]
+        for one, other in zip(together, alone, strict=True):
+            for segment, same in zip(one.segments, other.segments, strict=True):
+                assert [token.time for token in segment.tokens] == [token.time for token in same.tokens]
+                sure = [token.confidence for token in same.tokens]
+                assert [token.confidence for token in segment.tokens] == pytest.approx(sure, abs=1e-5)
+    assert texts["ctc_greedy_search"][0]
 
 
 def test_every_mode_of_the_model_and_its_options_work(recogniser):

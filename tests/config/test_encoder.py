@@ -92,7 +92,7 @@ ROPE = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_
         ({"n_kv_head": 3}, "attention_heads 4 is not divisible by n_kv_head 3"),
         ({"head_dim": 32}, r"head_dim 32 \* attention_heads 4 is 128; rel_selfattn needs output_size 256"),
         ({"mlp_type": "moe", "n_expert": 2, "n_expert_activated": 3}, "n_expert_activated 3 is above n_expert 2"),
-        ({"input_layer": "dwconv2d4"}, "input_layer: Input should be 'conv2d'"),
+        ({"input_layer": "conv2d3"}, "input_layer: Input should be 'conv2d'"),
     ],
 )
 def test_attention_and_experts_that_cannot_be_built_are_refused(conf, message):

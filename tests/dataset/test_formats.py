@@ -12,6 +12,7 @@ import torch
 import webdataset
 
 from tests.dataset.storage.support.servers import FaultyServer
+from tests.dataset.support.parquet import write_parquet
 from tests.dataset.support.tars import wav, write_tar
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.mixture import SourceConf
@@ -27,7 +28,7 @@ from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 PER_SHARD = 20
-FORMATS = ("raw", "wenet", "webdataset", "nemo", "nemo_sharded", "shar", "cuts")
+FORMATS = ("raw", "wenet", "webdataset", "nemo", "nemo_sharded", "shar", "cuts", "parquet")
 
 
 class Conf:
@@ -121,6 +122,9 @@ def make(form, lines, folder):
         return path, "shard"
     if form == "wenet":
         content = f"{folder}/{write_wenet(lines, folder)}"
+    elif form == "parquet":
+        write_parquet(lines, folder, PER_SHARD)
+        content = f"{folder}/*.parquet"
     elif form == "webdataset":
         content = f"{folder}/{write_webdataset(lines, folder)}"
     elif form == "shar":
@@ -183,7 +187,7 @@ def serve(tmp_path, monkeypatch):
         server.server_close()
 
 
-@pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar"])
+@pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar", "parquet"])
 def test_every_format_of_shards_gives_the_same_batches_from_a_server(form, lines, reference, tmp_path, serve):
     folder = tmp_path / "set"
     folder.mkdir()
@@ -197,6 +201,28 @@ def test_every_format_of_shards_gives_the_same_batches_from_a_server(form, lines
     for ours, theirs in zip(batches(data_list, data_type), expected, strict=True):
         assert ours.keys == theirs.keys
         assert torch.equal(ours.feats, theirs.feats)
+
+
+def test_a_manifest_of_nemo_on_a_server_names_audio_relative_to_itself(lines, tmp_path, serve):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for line in lines[:5]:
+        (folder / Path(line.wav).name).write_bytes(Path(line.wav).read_bytes())
+    entries = [{"audio_filepath": Path(line.wav).name, "text": line.text} for line in lines[:5]]
+    (folder / "dev.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    url = serve(folder)
+    (found,) = lists_of(SourceConf(type="nemo", manifest_filepath=f"{url}/dev.json"))
+    corpus = open_list(*found)
+    assert corpus.bad == []
+    assert corpus.is_remote
+    (local,) = lists_of(SourceConf(type="nemo", manifest_filepath=str(folder / "dev.json")))
+    assert corpus.digest == open_list(*local).digest
+    (folder / "dev.json").write_text(json.dumps(entries[0]) + "\n{broken\n")
+    os.utime(folder / "dev.json", (1, 1))
+    (found,) = lists_of(SourceConf(type="nemo", manifest_filepath=f"{url}/dev.json?x=1"))
+    corpus = open_list(*found)
+    assert corpus.num_samples == 1
+    assert len(corpus.bad) == 1
 
 
 def test_a_tarred_set_of_nemo_on_a_server_is_a_source(lines, reference, tmp_path, serve):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -111,7 +110,7 @@ def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
 )
 def test_real_recordings_are_cut_into_parts_of_other_speakers(corpora, tmp_path, name, folder, counts):
     prepare = ROOT / "examples" / name / "s0" / "local" / "prepare_data.py"
-    result = call(sys.executable, prepare, corpora / folder, tmp_path / "data", cwd=tmp_path)
+    result = call(preloaded.python(), prepare, corpora / folder, tmp_path / "data", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     tables = [read_table(tmp_path / "data" / part / "text") for part in ("train", "dev", "test")]
     assert tuple(len(table) for table in tables) == counts
@@ -144,8 +143,9 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     shutil.copytree(ROOT / "wenet_uio", package)  # commands import this copy, beneath a folder with a strange name
     result = call(
         "bash", folder / "run.sh", "--data", corpora / "dspspeech20_zh", "--average_num", "1",
-        "--override", "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=48 encoder_conf.linear_units=64 "
-        "decoder_conf.linear_units=64", "--decode_modes", "ctc_greedy_search", cwd=tmp_path,
+        "--override", "max_epoch=1 observe_interval=0 encoder_conf.num_blocks=1 encoder_conf.output_size=48 "
+        "encoder_conf.linear_units=64 decoder_conf.linear_units=64",
+        "--decode_modes", "ctc_greedy_search", cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     made = folder / "exp" / "train_conformer"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-import os
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
 from tests.support.running_server import running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,10 +34,11 @@ def mirror(tmp_path) -> Iterator[tuple[Path, str]]:
 
 
 def download(recipe: str, mirror: str, *arguments: str | Path) -> subprocess.CompletedProcess:
-    path = f"{ROOT / 'tools'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = preloaded.on_path()
+    path = f"{ROOT / 'tools'}:{environment['PATH']}"
     return subprocess.run(
         ["bash", str(ROOT / "examples" / recipe / "s0" / "local" / "download.sh"), *map(str, arguments)],
-        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "OPENSLR": mirror},
+        env=environment | {"PATH": path, "PYTHONPATH": str(ROOT), "OPENSLR": mirror},
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

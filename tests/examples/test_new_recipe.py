@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.examples.support.miniatures import noise
 from tests.examples.test_corpora import call, recipe
+from tests.support import preloaded
 from wenet_uio.prepare.new_recipe import write_recipe
 from wenet_uio.prepare.readers import read_kaldi
 
@@ -39,7 +39,7 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
             for index, part in ((0, "test"), (5, "dev"), *((index, "train") for index in range(8, 12))):
                 table.writerow((f"{digit}_theo_{index}.wav", text, "theo", part))
     tool = ("--from", "my digits.tsv", "--audio", "my recordings", "--examples", home / "examples")
-    made = call(sys.executable, ROOT / "tools" / "new_recipe.py", "digits", *tool, cwd=home)
+    made = call(preloaded.python(), ROOT / "tools" / "new_recipe.py", "digits", *tool, cwd=home)
     assert made.returncode == 0, made.stderr
     assert "40 train, 10 dev, 10 test utterances" in made.stdout
     folder = home / "examples" / "digits" / "s0"
@@ -66,7 +66,7 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
 
 def make_recipe(folder: Path, *options: str | Path):
     tool = ROOT / "tools" / "new_recipe.py"
-    return call(sys.executable, tool, "own", "--examples", folder / "examples", *options, cwd=folder)
+    return call(preloaded.python(), tool, "own", "--examples", folder / "examples", *options, cwd=folder)
 
 
 def prepared(folder: Path) -> dict[str, list]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
 from wenet_uio.config import load_config
 from wenet_uio.prepare.calls import LONGEST
 
@@ -25,7 +24,7 @@ def name_of(path: Path) -> str:
 
 
 def call(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment = preloaded.on_path() | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
@@ -90,7 +89,7 @@ def make_fsdd(folder: Path, names: list[str]) -> Path:
 
 def test_fsdd_is_cut_by_index_and_the_digit_is_the_text(tmp_path):
     corpus = make_fsdd(tmp_path / "fsdd", [f"7_theo_{index}.wav" for index in (0, 4, 5, 7, 8, 49)] + ["0_lucas_8.wav"])
-    result = call(sys.executable, FSDD, corpus, tmp_path / "data")
+    result = call(preloaded.python(), FSDD, corpus, tmp_path / "data")
     assert result.returncode == 0, result.stderr
     texts = {part: (tmp_path / "data" / part / "text").read_text().splitlines() for part in ("train", "dev", "test")}
     assert texts == {
@@ -103,7 +102,7 @@ def test_fsdd_is_cut_by_index_and_the_digit_is_the_text(tmp_path):
 
 
 def test_fsdd_of_the_repository_has_3000_recordings(corpora, tmp_path):
-    result = call(sys.executable, FSDD, corpora / "fsdd", tmp_path)
+    result = call(preloaded.python(), FSDD, corpora / "fsdd", tmp_path)
     assert result.returncode == 0, result.stderr
     counts = {part: len((tmp_path / part / "text").read_text().splitlines()) for part in ("train", "dev", "test")}
     assert counts == {"train": 2520, "dev": 180, "test": 300}
@@ -119,7 +118,7 @@ def test_fsdd_of_the_repository_has_3000_recordings(corpora, tmp_path):
 )
 def test_a_missing_or_damaged_fsdd_is_one_clear_line(tmp_path, names, message):
     corpus = make_fsdd(tmp_path / "fsdd", names) if names else tmp_path / "nowhere"
-    result = call(sys.executable, FSDD, corpus, tmp_path / "data")
+    result = call(preloaded.python(), FSDD, corpus, tmp_path / "data")
     assert result.returncode == 1
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
@@ -156,7 +155,7 @@ def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_pa
     sizes = ("--lang", lang, "--num_train", "30", "--num_dev", "5", "--num_test", "5")
     one, other = tmp_path / "one", tmp_path / "other"
     for folder, jobs in ((one, "2"), (other, "1")):
-        result = call(sys.executable, ESPEAK / "synthesize.py", folder, *sizes, "--nj", jobs)
+        result = call(preloaded.python(), ESPEAK / "synthesize.py", folder, *sizes, "--nj", jobs)
         assert result.returncode == 0, result.stderr
     files = sorted(path.relative_to(one) for path in one.rglob("*.*"))
     assert len(files) == 41
@@ -165,10 +164,10 @@ def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_pa
     lost = one / files[-1]
     expected = lost.read_bytes()
     lost.unlink()
-    assert call(sys.executable, ESPEAK / "synthesize.py", one, *sizes).returncode == 0
+    assert call(preloaded.python(), ESPEAK / "synthesize.py", one, *sizes).returncode == 0
     assert lost.read_bytes() == expected
 
-    assert call(sys.executable, ESPEAK / "prepare_data.py", one, tmp_path / "data").returncode == 0
+    assert call(preloaded.python(), ESPEAK / "prepare_data.py", one, tmp_path / "data").returncode == 0
     tables = {
         part: dict(line.split(maxsplit=1) for line in (tmp_path / "data" / part / "text").read_text().splitlines())
         for part in ("train", "dev", "test")
@@ -180,6 +179,6 @@ def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_pa
 
 
 def test_espeak_without_its_corpus_names_the_stage(tmp_path):
-    result = call(sys.executable, ESPEAK / "prepare_data.py", tmp_path, tmp_path / "data")
+    result = call(preloaded.python(), ESPEAK / "prepare_data.py", tmp_path, tmp_path / "data")
     assert result.returncode == 1
     assert result.stderr == f"error: {tmp_path}/manifest.tsv is missing; stage -1 synthesises the corpus (--stage -1)\n"

@@ -64,6 +64,29 @@ def test_wenet_knows_every_keyword_of_every_model_of_fsdd(conf: Path, golden2: P
     assert (reader.unknown_keywords(), reader.missing_keywords()) == ([], [])
 
 
+FIRERED = [
+    *("model=firered", "encoder=firered_conformer", "encoder_conf.input_layer=firered_conv2d4"),
+    *("encoder_conf.pos_enc_layer_type=rel_pos_firered", "encoder_conf.conv_inner_factor=4"),
+    *("encoder_conf.selfattention_layer_type=firered_rel_selfattn", "encoder_conf.final_norm=false"),
+]
+OTHER_KINDS = {
+    "efficient": ["encoder=efficientConformer", "encoder_conf.group_size=4"],
+    "ctl": ["model=ctl_model", "encoder=dual_conformer", "model_conf.n_negatives=3"],
+    "firered": FIRERED,
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_wenet_knows_every_keyword_and_the_ids_of_other_kinds(kind: str, golden2: Path, tmp_path: Path) -> None:
+    conf = ROOT / "examples/fsdd/s0/conf/train_u2++_conformer.yaml"
+    config = start_run(conf, tmp_path / "run", "abc", [*OTHER_KINDS[kind], "cmvn=null"])
+    reader = WenetReader(tmp_path / "run/train.yaml", golden2 / "wenet_kwargs.yaml")
+    assert (reader.unknown_keywords(), reader.missing_keywords()) == ([], [])
+    with torch.device("meta"):
+        model = build_model(config)
+    assert reader.ids == (model.blank, model.sos, model.eos)
+
+
 def texts(config: Config, weights: dict[str, torch.Tensor], data_list: Path) -> dict[str, list[str]]:
     """{mode: texts} of a model."""
     model, tokenizer = build_model(config), build_tokenizer(config)

@@ -16,8 +16,13 @@ IN_CHUNKS = {"causal": True, "use_dynamic_chunk": True}
 GATED = {"cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
 SQUEEZED = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
 EFFICIENT = {"linear_units": 32, "stride_layer_idx": 0, "group_layer_idx": [0], "cnn_module_kernel": 7}
+FIRERED = {
+    **{"pos_enc_layer_type": "rel_pos_firered", "selfattention_layer_type": "firered_rel_selfattn"},
+    **{"input_layer": "firered_conv2d4", "final_norm": False, "conv_inner_factor": 4, "linear_units": 32},
+}
 CASES = {
     "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
+    "conv1d2": ("transformer", "transformer", {"input_layer": "conv1d2"}),
     "conformer": ("conformer", "transformer", {}),
     "u2pp": ("conformer", "bitransformer", STREAMING),
     "branchformer": ("branchformer", "transformer", {**GATED, "merge_method": "learned_ave"}),
@@ -25,6 +30,7 @@ CASES = {
     "squeezeformer": ("squeezeformer", "transformer", SQUEEZED),
     "efficient": ("efficientConformer", "transformer", EFFICIENT),
     "streaming_efficient": ("efficientConformer", "transformer", {**EFFICIENT, **IN_CHUNKS}),
+    "firered": ("firered_conformer", "transformer", FIRERED),
     "streaming_branchformer": ("branchformer", "transformer", {**GATED, **IN_CHUNKS}),
     "streaming_e_branchformer": ("e_branchformer", "transformer", {**GATED, **IN_CHUNKS}),
     "streaming_squeezeformer": (

@@ -23,10 +23,13 @@ WAYS = [
     ("e_branchformer", OFFLINE),
     ("squeezeformer", OFFLINE),
     ("efficient", OFFLINE),
+    ("firered", OFFLINE),
     ("streaming_branchformer", Chunks(4, 2)),
     ("streaming_e_branchformer", Chunks(4, 2)),
     ("streaming_squeezeformer", Chunks(4, 2)),
 ]
+LENGTHS = {"conv1d2": [47, 36, 3], "efficient": [11, 9, 0]}
+"""Encoder frames of inputs of 93, 71 and 5 frames, where there are others than after conv2d."""
 
 
 def options_of(chunks):
@@ -108,18 +111,19 @@ def test_files_have_the_metadata_that_the_runtimes_read(make_model):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("case", ["transformer", "conformer", "u2pp"])
+@pytest.mark.parametrize("case", ["conv1d2", "conformer", "u2pp", "e_branchformer", "squeezeformer", "efficient"])
 def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(make_model, case):
     model = make_model(case)
     feats, lengths = torch.randn(3, 93, 40), torch.tensor([93, 71, 5])
-    found, found_lengths = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))(x=feats, x_lens=lengths)
+    graph = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))
+    found, found_lengths = graph(x=feats, x_lens=lengths)
     encoder_out, expected_lengths = model.encode(feats, lengths)
-    assert found_lengths.tolist() == expected_lengths.tolist() == [22, 17, 0]
+    assert found_lengths.tolist() == expected_lengths.tolist() == LENGTHS.get(case, [22, 17, 0])
     expected = model.ctc_log_probs(encoder_out)
     for row, length in enumerate(expected_lengths.tolist()):
         torch.testing.assert_close(found[row, :length], expected[row, :length], atol=1e-4, rtol=1e-4)
-    short = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))(x=feats[:1, :3], x_lens=torch.tensor([3]))
-    assert short[1].tolist() == [0]
+    short = graph(x=feats[:1, :3], x_lens=torch.tensor([3]))
+    assert short[1].tolist() == [2 if case == "conv1d2" else 0]
 
 
 @torch.no_grad()

@@ -69,6 +69,15 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "efficientConformer",
         {**EFFICIENT, **CAUSAL, "stride_layer_idx": 1, "group_layer_idx": [0], "normalize_before": False},
     ),
+    "conformer of firered": (
+        "firered_conformer",
+        {
+            **{"pos_enc_layer_type": "rel_pos_firered", "selfattention_layer_type": "firered_rel_selfattn"},
+            **{"input_layer": "firered_conv2d4", "final_norm": False, "conv_inner_factor": 4, "linear_units": 32},
+        },
+    ),
+    "transformer of ctl_model": ("dual_transformer", {}),
+    "conformer of ctl_model": ("dual_conformer", {"cnn_module_kernel": 7}),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
 """{name: encoder, encoder_conf}: the encoders that are tested."""
@@ -163,6 +172,15 @@ def test_the_gradient_of_a_batch_is_the_mean_of_those_of_its_utterances(model: A
     for found, *others in zip(gradients(slice(3), 11), *alone, strict=True):
         expected = torch.stack(others).mean(dim=0)
         torch.testing.assert_close(found, expected, atol=1e-5 * max(1.0, expected.abs().max().item()), rtol=1e-4)
+
+
+def test_batch_norm_counts_padded_frames_in_training(make_encoder_model: Callable[..., ASRModel]) -> None:
+    model = make_encoder_model("conformer", {"num_blocks": 1}).train()
+    counted: list[int] = []
+    norm = next(part for part in model.modules() if isinstance(part, torch.nn.BatchNorm1d))
+    norm.register_forward_pre_hook(lambda _, arguments: counted.append(len(arguments[0])))
+    _, lengths = model.encoder(*padded_batch(make_features(model, [87, 47])))
+    assert (counted, lengths.tolist()) == ([2 * 21], [21, 11])
 
 
 BLOCKS = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}

@@ -33,7 +33,10 @@ MODELS = (
     "efficient_conformer",
     "efficient_conformer_stream",
     "efficient_conformer_v2",
+    "firered",
 )
+CTL = ("ctl_conformer", "ctl_transformer")
+"""Their losses are in test_contrastive.py."""
 LANGUAGES = ("en", "zh", "en", "zh")
 """Of the utterances of whisper."""
 NONBLANK = "conformer_nonblank"
@@ -41,6 +44,7 @@ NONBLANK = "conformer_nonblank"
 STREAMS = (
     *("conformer_nobias_self", "conformer_rel_gqa", "conformer_conv2d2", "transformer_rope_gqa"),
     "efficient_conformer_stream",
+    *CTL,
 )
 CHUNKS = ((4, -1), (8, 2), (16, 4), (6, 2), (12, -1), (12, 1))
 TOLERANCE = 1e-4
@@ -70,7 +74,7 @@ class Golden:
         return 0.5 if self.model.decoder.bidirectional else 0.0
 
 
-@pytest.fixture(params=(*MODELS, NONBLANK))
+@pytest.fixture(params=(*MODELS, *CTL, NONBLANK))
 def case(request: pytest.FixtureRequest, golden2: Path) -> Golden:
     return Golden(golden2 / request.param)
 
@@ -101,6 +105,15 @@ def test_encoder_and_ctc_outputs_equal_wenets(case: Golden) -> None:
     assert torch.equal(lengths, case.expected["encoder_out_lengths"])
     assert_close(encoder_out[case.valid], case.expected["encoder_out"][case.valid])
     assert_close(case.model.ctc_log_probs(encoder_out)[case.valid], case.expected["ctc_log_probs"][case.valid])
+
+
+@torch.no_grad()
+def test_an_utterance_without_padding_has_wenets_frames_with_masked_padding(case: Golden) -> None:
+    model = build_model(case.config.model_copy(update={"mask_padding": True})).eval()
+    model.load_state_dict(case.model.state_dict())
+    (found, *_), lengths = model.encode(*case.batch[:2])  # the first utterance is the longest
+    assert lengths[0] == case.expected["encoder_out_lengths"][0]
+    assert_close(found[: lengths[0]], case.expected["encoder_out"][0, : lengths[0]])
 
 
 @torch.no_grad()

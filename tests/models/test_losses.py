@@ -59,6 +59,17 @@ def test_text_without_audio_trains_only_the_decoder(make_model, decoder):
     assert any(weight.grad is not None and weight.grad.any() for weight in model.decoder.parameters())
 
 
+def test_the_loss_of_texts_without_audio_is_the_mean_of_their_losses(make_model):
+    model = make_model()
+    _, _, target, target_lengths = _batch()
+
+    def loss(rows):
+        targets = target[rows, : int(target_lengths[rows].max())]
+        return model(torch.zeros(len(targets), 0, 40), 0 * target_lengths[rows], targets, target_lengths[rows])["loss"]
+
+    torch.testing.assert_close(loss(slice(2)), (loss(slice(1)) + loss(slice(1, 2))) / 2)
+
+
 def test_the_loss_is_the_weighted_sum_of_its_parts(make_model):
     batch = _batch()
     losses = make_model(model_conf={"ctc_weight": 0.3})(*batch)

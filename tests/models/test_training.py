@@ -18,6 +18,21 @@ CASES: dict[str, dict[str, Any]] = {
         "encoder": "efficientConformer",
         "encoder_conf": {"stride_layer_idx": 0, "group_layer_idx": [0], "causal": True, "use_dynamic_chunk": True},
     },
+    "ctl_model": {
+        "model": "ctl_model",
+        "model_conf": {"n_negatives": 10, "ctc_weight": 1.0},
+        "encoder": "dual_conformer",
+        "encoder_conf": {"causal": True, "use_dynamic_chunk": True},
+    },
+}
+CASES["firered"] = {
+    "model": "firered",
+    "encoder": "firered_conformer",
+    "encoder_conf": {
+        **{"pos_enc_layer_type": "rel_pos_firered", "selfattention_layer_type": "firered_rel_selfattn"},
+        **{"input_layer": "firered_conv2d4", "final_norm": False, "conv_inner_factor": 4, "cnn_module_kernel": 33},
+    },
+    "decoder_conf": {"attention_heads": 4, "linear_units": 64, "num_blocks": 1, "tie_word_embedding": True},
 }
 
 

@@ -155,7 +155,7 @@ def test_the_loss_is_the_weighted_sum_of_three_losses():
     losses = model(*batch)
     parts = 0.5 * losses["loss_rnnt"] + 0.2 * losses["loss_ctc"] + 0.3 * losses["loss_att"]
     torch.testing.assert_close(losses["loss"], parts)
-    assert model.loss_names == ("loss", "loss_att", "th_accuracy", "loss_ctc", "loss_rnnt")
+    assert model.loss_names == ("loss", "loss_att", "loss_ctc", "loss_rnnt", "th_accuracy")
     alone = make("rnn", transducer_weight=1.0)
     losses = alone(*batch)
     assert (losses["loss_ctc"], losses["loss_att"]) == (None, None)

@@ -86,6 +86,23 @@ def test_folders_named_as_parts_divide_the_corpus(corpora, tmp_path, monkeypatch
     assert sorted(map(heard, read_kaldi(str(tmp_path / "data" / "test")))) == expected(said[14:])
 
 
+def test_names_of_parquet_files_divide_the_corpus_and_its_audio_is_written_once(corpora, tmp_path, monkeypatch):
+    said = recordings(corpora, takes=1)
+    for split, some in (("train", said[:12]), ("validation", said[12:15]), ("test", said[15:])):
+        made = LAYOUTS["parquet"](tmp_path / split, some)
+        for number, path in enumerate(sorted(made.rglob("*.parquet"))):
+            (tmp_path / "hub" / "data").mkdir(parents=True, exist_ok=True)
+            if path.stat().st_size:
+                path.rename(tmp_path / "hub" / "data" / f"{split}-{number:05d}-of-00002.parquet")
+    for _ in range(2):
+        run(monkeypatch, prepare_data, tmp_path / "hub", tmp_path / "data")
+    for part, some in (("train", said[:12]), ("dev", said[12:15]), ("test", said[15:])):
+        lines = read_kaldi(str(tmp_path / "data" / part))
+        assert sorted(map(heard, lines)) == expected(some)
+        assert {Path(line.wav).parent for line in lines} == {tmp_path / "data" / "audio" / part}
+        assert len(list((tmp_path / "data" / "audio" / part).iterdir())) == len(some)
+
+
 def test_audio_may_be_in_another_folder_than_the_texts(corpora, tmp_path, monkeypatch):
     said = recordings(corpora, takes=1)
     LAYOUTS["pairs"](tmp_path / "wav", said)

@@ -1,32 +1,23 @@
-import io
 import itertools
 import json
 import re
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
-import lhotse
 import pytest
-import soundfile
 import yaml
 
 from tests.dataset.support.tars import everything, wav
+from tests.prepare.support.nemo_sets import SHARDS, convert, corpus_of, entries_of, entry_of, write
 from tools import convert_to_tarred
-from wenet_uio.config.mixture import SourceConf
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.sources import lists_of
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.manifests import read_list
 
 ROOT = Path(__file__).parents[2]
-COUNT, SHARDS = 24, 4
-
-
-def entry_of(path, text, **fields):
-    return {"audio_filepath": str(path), "duration": round(soundfile.info(path).duration, 6), "text": text, **fields}
+COUNT = 24
 
 
 @pytest.fixture
@@ -41,59 +32,12 @@ def manifest(tmp_path):
     return write(tmp_path / "train.json", entries)
 
 
-def write(path, entries):
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    return path
-
-
-def entries_of(path):
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
-def convert(manifest, target, *options, shards=SHARDS):
-    return convert_to_tarred.main(
-        [f"--manifest_path={manifest}", f"--target_dir={target}", f"--num_shards={shards}", *options]
-    )
-
-
-def corpus_of(folder, manifests="tarred_audio_manifest.json", shards=SHARDS):
-    tars = f"{folder}/audio__OP_0..{shards - 1}_CL_.tar"
-    source = SourceConf(type="nemo_tarred", manifest_filepath=f"{folder}/{manifests}", tarred_audio_filepaths=tars)
-    (found,) = lists_of(source)
-    return open_list(*found)
-
-
 def contents(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in ("metadata.yaml", "lock")
     }
-
-
-def read_by_the_rules_of_nemo(folder, shard, text_field="text", lang_field="lang"):
-    """Cuts of lhotse, made as NeMo's adapter makes them: tar in order, entries by the name without -subN."""
-    by_member: dict = {}
-    for entry in entries_of(folder / f"sharded_manifests/manifest_{shard}.json"):
-        by_member.setdefault(re.sub(r"-sub\d+(?=(\.\w+)?$)", "", entry["audio_filepath"]), []).append(entry)
-    with tarfile.open(folder / f"audio_{shard}.tar") as tar:
-        for member in tar:
-            data = tar.extractfile(member).read()
-            info = soundfile.info(io.BytesIO(data))
-            source = lhotse.AudioSource("memory", [0], data)
-            recording = lhotse.Recording(member.name, [source], info.samplerate, info.frames, info.duration)
-            for entry in sorted(by_member.pop(member.name), key=lambda each: each["audio_filepath"]):
-                start = entry.get("offset", 0.0)
-                cut = recording.to_cut().truncate(offset=start, duration=entry["duration"])
-                cut.id = entry["audio_filepath"]
-                text = lhotse.SupervisionSegment(
-                    cut.id, recording.id, 0, cut.duration, 0, entry[text_field], entry.get(lang_field)
-                )
-                cut.supervisions = [text]
-                standard = ("audio_filepath", "duration", "offset", text_field, lang_field)
-                cut.custom = {key: value for key, value in entry.items() if key not in standard}
-                yield cut
-    assert not by_member
 
 
 def test_a_set_is_read_back_with_the_digest_of_the_raw_list(manifest, tmp_path):
@@ -133,40 +77,6 @@ def test_names_fields_and_files_are_those_of_nemos_converter(manifest, tmp_path)
     assert (config["num_shards"], config["shuffle"], config["shuffle_seed"]) == (SHARDS, True, 3)
 
 
-@pytest.mark.parametrize("options", [(), ("--slice_with_offset",), ("--keep_files_together",), ("--sort_in_shards",)])
-def test_segments_of_one_recording_are_read_by_the_rules_of_nemo_with_nothing_lost(tmp_path, options):
-    entries = []
-    for number in range(3):
-        path = tmp_path / f"long{number}.wav"
-        path.write_bytes(wav(3.0, seed=number))
-        for part in range(4):
-            fields = {"offset": part * 0.5, "duration": 0.4, "text": f"{number} {part}", "lang": "de", "mark": part}
-            entries.append({"audio_filepath": str(path), **fields})
-    manifest = write(tmp_path / "m.json", entries)
-    assert convert(manifest, tmp_path / "set", "--shuffle", *options, shards=3) == 0
-    cuts = [cut for shard in range(3) for cut in read_by_the_rules_of_nemo(tmp_path / "set", shard)]
-    found = {cut.supervisions[0].text: cut for cut in cuts}
-    assert len(cuts) == len(found) == len(entries)
-    for entry in entries:
-        cut = found[entry["text"]]
-        rate = cut.sampling_rate
-        start, count = round(entry["offset"] * rate), round(entry["duration"] * rate)
-        expected = soundfile.read(entry["audio_filepath"])[0][start : start + count]
-        assert cut.load_audio()[0] == pytest.approx(expected, abs=1e-4)
-        assert (cut.supervisions[0].language, cut.custom["mark"]) == ("de", entry["mark"])
-    ours = corpus_of(tmp_path / "set", shards=3)
-    assert ours.bad == []
-    assert {u.text: u.key for u in everything(ours)} == {
-        f"{number} {part}": f"long{number}_{part * 0.5:g}" if part else f"long{number}"
-        for number in range(3)
-        for part in range(4)
-    }
-    if options == ("--keep_files_together",):
-        tars = [tarfile.open(tmp_path / f"set/audio_{shard}.tar").getnames() for shard in range(3)]
-        members = [f"{tmp_path}/long{number}".replace("/", "_") + ".wav" for number in range(3)]
-        assert sorted(itertools.chain(*tars)) == members
-
-
 def test_entries_outside_of_the_durations_are_left_out_and_none_is_lost_to_the_remainder(manifest, tmp_path, capsys):
     assert convert(manifest, tmp_path / "set", "--min_duration=0.3", "--max_duration=0.6", shards=4) == 0
     kept = [each["duration"] for each in entries_of(tmp_path / "set/tarred_audio_manifest.json")]
@@ -202,35 +112,6 @@ def test_a_manifest_is_added_to_a_set_once(manifest, tmp_path, capsys):
 
 def halves(items):
     return items[: len(items) // 2], items[len(items) // 2 :]
-
-
-def test_names_that_would_be_equal_in_the_tar_are_told_apart(tmp_path):
-    paths = ("a/b.wav", "a_b.wav", "x-sub1.wav", "x.wav")
-    for name in paths:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(wav(0.3, seed=len(name)))
-    entries = [
-        {"audio_filepath": name, "duration": 0.3, "text": name}
-        for name in ("a/b.wav", "a_b.wav", "x-sub1.wav", "x.wav")
-    ]
-    manifest = write(tmp_path / "m.json", [*entries, entries[0]])
-    assert convert(manifest, tmp_path / "set", shards=1) == 0
-    names = [each["audio_filepath"] for each in entries_of(tmp_path / "set/tarred_audio_manifest.json")]
-    assert names == ["a_b.wav", "a_b_2.wav", "x_sub1.wav", "x.wav", "a_b-sub1.wav"]
-    corpus = corpus_of(tmp_path / "set", shards=1)
-    for utterance in everything(corpus):
-        assert bytes(utterance.audio) == (tmp_path / utterance.text).read_bytes()
-
-
-def test_clashing_names_of_files_get_folders_in_their_keys_as_in_the_raw_list(tmp_path):
-    entries = []
-    for folder in ("p", "q"):
-        (tmp_path / folder).mkdir()
-        path = tmp_path / folder / "same.wav"
-        path.write_bytes(wav(0.3, seed=ord(folder)))
-        entries.append(entry_of(path, folder))
-    convert(write(tmp_path / "m.json", entries), tmp_path / "set", shards=2)
-    assert [u.key for u in everything(corpus_of(tmp_path / "set", shards=2))] == ["p-same", "q-same"]
 
 
 def test_bad_entries_are_listed_and_the_others_packed(manifest, tmp_path, capsys):

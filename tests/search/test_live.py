@@ -246,7 +246,7 @@ def test_one_thread_pushes_while_another_one_advances(babble):
     thread.start()
     while not stream.finished:
         advance([stream])
-    thread.join()
+    thread.join(60)
     assert finals(stream.take())[0].texts == expected
 
 

@@ -1,5 +1,8 @@
 """A server of an untrained model that can stream, and speech-like samples."""
 
+import fcntl
+import os
+import shutil
 import sys
 
 import numpy as np
@@ -28,8 +31,17 @@ def recogniser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(corpora, tmp_path_factory):
-    """Folder of a model that was trained on digits; see trained_digits.py."""
-    return train_model(corpora / "fsdd" / "recordings", tmp_path_factory.mktemp("trained") / "digits")
+    """Folder of a model that was trained on digits; see trained_digits.py. All processes of the tests share it."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder = root / "trained_digits"
+    with open(root / "trained_digits.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "final.pt").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            train_model(corpora / "fsdd" / "recordings", folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ status of its command. A client that is killed takes its command with it.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -33,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "wenet_uio"
 MOST_FILES = 253
 """Linux sends no more with one message."""
+LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 PATIENCE = 60
 """Seconds that a client has for its request."""
 
@@ -71,6 +73,7 @@ class Server:
                 os.close(file)
             return
         if not child:
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it would hold open files of a test
             os.setsid()
             self.request = request
             for key in self.selector.get_map().values():
@@ -155,7 +158,7 @@ def forget_other_project() -> None:
     """Forget the modules of this project if the command finds another copy of it, or none; a link is no copy."""
     names = [name for name in sys.modules if name.partition(".")[0] == PROJECT]
     imported = {name: sys.modules.pop(name) for name in names}
-    found = find_spec(PROJECT)
+    found = find_spec(PROJECT) if imported else None
     if found and found.origin and Path(found.origin).samefile(str(imported[PROJECT].__file__)):
         sys.modules.update(imported)
 
@@ -194,7 +197,8 @@ def main(folder: str, *modules: str) -> None:
     for module in modules:
         importlib.import_module(module)
     del sys.path[0]
-    make_cheaper()
+    if "torch" in sys.modules:
+        make_cheaper()
     gc.collect()
     gc.freeze()
     request = Server(listening).serve()

@@ -58,24 +58,8 @@ def python() -> str:
     """
     if SHARED in os.environ:
         return os.environ[SHARED]
-    here = Path(__file__).parent
-    folder = Path(tempfile.mkdtemp(prefix="python", dir="/tmp"))  # a socket in it wants a short path
-    program = folder / "python"
-    program.write_text(f"#!{sys.executable} -IS\n{(here / 'preload_client.py').read_text()}")
-    program.chmod(0o755)
-    (folder / "python3").symlink_to("python")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     packages = [name for name in PACKAGES if find_spec(name.split(".")[0])]
-    with open(folder / "log", "w") as log:
-        command = [sys.executable, str(here / "preload_server.py"), str(folder), *packages, *COMMANDS]
-        server = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-        )
-    give_up = time.monotonic() + PATIENCE
-    while not (folder / "socket").exists():
-        assert server.poll() is None, (folder / "log").read_text()
-        assert time.monotonic() < give_up, f"the server of commands does not start: {(folder / 'log').read_text()}"
-        time.sleep(0.01)
+    program, server = start([*packages, *COMMANDS])
 
     def end() -> None:
         try:
@@ -84,10 +68,32 @@ def python() -> str:
             print(f"the server of commands did not end within {PATIENCE} s and is killed", file=sys.stderr)
             server.kill()
             server.wait(PATIENCE)
-        shutil.rmtree(folder)
+        shutil.rmtree(program.parent)
 
     atexit.register(end)
     return str(program)
+
+
+def start(modules: Sequence[str]) -> tuple[Path, subprocess.Popen[bytes]]:
+    """Start a server that imports the modules -> its program `python`, in a folder of its own, and the server."""
+    here = Path(__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="python", dir="/tmp"))  # a socket in it wants a short path
+    program = folder / "python"
+    program.write_text(f"#!{sys.executable} -IS\n{(here / 'preload_client.py').read_text()}")
+    program.chmod(0o755)
+    (folder / "python3").symlink_to("python")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with open(folder / "log", "w") as log:
+        command = [sys.executable, str(here / "preload_server.py"), str(folder), *modules]
+        server = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    give_up = time.monotonic() + PATIENCE
+    while not (folder / "socket").exists():
+        assert server.poll() is None, (folder / "log").read_text()
+        assert time.monotonic() < give_up, f"the server of commands does not start: {(folder / 'log').read_text()}"
+        time.sleep(0.01)
+    return program, server
 
 
 def on_path(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STARTS_WITHIN = 120
+STARTS_WITHIN, ENDS_WITHIN = 120, 60
 """Seconds."""
 
 
@@ -42,5 +42,10 @@ def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
         yield {**joining, "RAY_ADDRESS": (home / "ray_current_cluster").read_text().strip()}
     finally:
         head.send_signal(signal.SIGTERM)  # takes its own processes along; `ray stop` would end those of others too
-        head.wait(60)
-        shutil.rmtree(home)
+        try:
+            head.wait(ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            print(f"Ray did not end within {ENDS_WITHIN} s: {log.read_text()}", file=sys.stderr)
+            head.kill()
+            head.wait(ENDS_WITHIN)
+        shutil.rmtree(home, ignore_errors=True)  # a process of Ray may still write

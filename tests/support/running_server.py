@@ -21,4 +21,5 @@ def running(server: Server) -> Iterator[Server]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive(), "the server does not end"

@@ -1,5 +1,6 @@
 """Commands of the server end as commands of a new Python would."""
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -111,3 +112,15 @@ def test_a_signal_to_the_client_reaches_the_command(script, tmp_path, number):
     client.send_signal(number)
     assert client.wait(60) == -number
     assert client.stdout.read() == ""  # returns when the command has ended too
+
+
+def test_commands_end_with_the_server(script):
+    program, server = preloaded.start([])
+    waiting = script("import time; print('runs', flush=True); time.sleep(600)")
+    command = subprocess.Popen([program, waiting], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert command.stdout.readline()
+    server.kill()
+    said = command.communicate(timeout=60)[1]  # returns when the command has ended too
+    assert said == f"error: the server of commands has ended; {program.parent}/log may say why\n"
+    server.communicate(timeout=60)
+    shutil.rmtree(program.parent)

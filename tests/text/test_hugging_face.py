@@ -74,6 +74,23 @@ def test_words_of_wordpieces_are_joined_at_their_marks(tmp_path: Path) -> None:
     assert tokenizer.detokenize([1, *ids]) == "hello world 你 好 there"
 
 
+def test_pieces_of_a_word_make_the_word_also_when_they_are_put_together(tmp_path: Path) -> None:
+    splitter = build(wordpieces(tmp_path)).splitter
+    assert splitter.join(["wo##rld"]) == splitter.join(["wo", "##rld"]) == "world"
+
+
+def test_limits_and_padding_of_a_text_model_do_not_change_labels(tmp_path: Path) -> None:
+    model = Json.from_file(str(wordpieces(tmp_path) / "tokenizer.json"))
+    model.enable_truncation(2)
+    model.enable_padding(length=9)
+    model.decoder = None
+    model.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = build(tmp_path)
+    tokens, ids = tokenizer.tokenize("hello there hello")
+    assert tokens == ["hello", "there", "hello"]
+    assert tokenizer.detokenize(ids) == "hello there hello"
+
+
 def test_pieces_with_a_sign_of_a_space_make_words(tmp_path: Path) -> None:
     tokenizer = build(metaspace(tmp_path))
     _, ids = tokenizer.tokenize("hello there")

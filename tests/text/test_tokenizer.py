@@ -1,6 +1,11 @@
+import subprocess
+import sys
+
 import pytest
 
+from tests.text.support.vocabularies import write_tiktoken
 from wenet_uio.config import parse_config
+from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
@@ -81,3 +86,29 @@ def test_word_tokens_and_symbols_are_words_of_their_own():
     units = {"ab": 0, "c": 1, "{N}": 2}
     assert Tokenizer(CharSplitter(split_with_space=True), units).words([0, 1]) == [("ab", 0, 1), ("c", 1, 2)]
     assert Tokenizer(CharSplitter(("{N}",)), units).words([1, 2, 1]) == [("c", 0, 1), ("{N}", 1, 2), ("c", 2, 3)]
+
+
+def test_a_phrase_is_spelt_as_at_the_start_of_a_text_and_as_after_a_space(tmp_path):
+    path = write_tiktoken(tmp_path / "tiny.tiktoken", [" left", "你好"])
+    values = {"is_multilingual": True, "num_languages": 99, "bpe_path": path}
+    tokenizer = build_tokenizer(config("whisper", **values))
+    assert tokenizer.spellings("left") == [["l", "e", "f", "t"], ["▁left"]]
+    assert Tokenizer(CharSplitter(), SYMBOLS).spellings("ab") == [["a", "b"]]
+    assert tokenize_phrases(["left\n", "\n"], tokenizer) == (
+        [[tokenizer.symbols[letter] for letter in "left"], [tokenizer.symbols["▁left"]]],
+        [],
+    )
+
+
+def test_ids_become_text_without_the_packages_that_cut_text(tmp_path):
+    path = write_tiktoken(tmp_path / "tiny.tiktoken", [" left"])
+    script = f"""
+import sys
+from wenet_uio.config import parse_config
+from wenet_uio.text.tokenizer import build_tokenizer
+conf = {{"is_multilingual": True, "num_languages": 99, "bpe_path": {path!r}}}
+tokenizer = build_tokenizer(parse_config({{"tokenizer": "whisper", "tokenizer_conf": conf}}, "test"))
+assert tokenizer.detokenize([tokenizer.symbols["▁left"]]) == "left"
+assert not {{"torch", "tiktoken", "tokenizers", "sentencepiece", "transformers", "whisper"}} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

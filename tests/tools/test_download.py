@@ -6,13 +6,13 @@ import hashlib
 import io
 import multiprocessing
 import subprocess
-import sys
 import tarfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
 from tests.support.running_server import running
 from wenet_uio.prepare.download import download
 
@@ -141,7 +141,7 @@ def test_of_two_processes_one_downloads(server, tmp_path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join()
+        process.join(120)
         assert process.exitcode == 0
     assert len(server.requests) == 1
     assert (tmp_path / "x").read_bytes() == BODY
@@ -156,7 +156,7 @@ def archive_of(names: list[str]) -> bytes:
 
 
 def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, TOOL, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return preloaded.run([TOOL, *arguments])
 
 
 def test_the_top_folder_of_an_archive_becomes_the_corpus_and_a_second_run_does_nothing(server, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.support.tars import wav, write_tar
+from tests.support import preloaded
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "index_data.py"
@@ -15,8 +16,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def index_data(*arguments):
-    command = [sys.executable, str(TOOL), *map(str, arguments)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    return preloaded.run([TOOL, *arguments], env=ENVIRONMENT)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_run_after_a_killed_run_indexes_the_missing_shards(foreign):
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.wait(60)
     made = {path: path.stat().st_mtime_ns for path in folder.glob("set-*.tar.idx")}
     assert 0 < len(made) < 200
     assert not (folder / "set.list.idx").exists()

@@ -50,7 +50,7 @@ def test_a_repeated_run_after_kills_ends_with_the_bytes_of_an_undisturbed_run(fs
             assert packing.poll() is None
             time.sleep(0.005)
         packing.kill()
-        packing.communicate()
+        packing.communicate(timeout=60)
     last = call(fsdd, *OPTIONS)
     assert last.returncode == 0, last.stderr
     assert "of 30 shards were there already" in last.stderr

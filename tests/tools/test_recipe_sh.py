@@ -191,6 +191,36 @@ def test_config_keys_and_the_paths_of_units_reach_the_config_as_they_are(recipe,
     assert config.tokenizer_conf.non_lang_syms_path == "my syms"
 
 
+@pytest.mark.parametrize(
+    ("keys", "override", "needed"),
+    [
+        ("cmvn: global_cmvn\ntokenizer: char", "", "cmvn units "),
+        ("tokenizer: char # of letters", "", "units "),
+        ("encoder: conformer", "", "units "),
+        ("tokenizer: 'whisper'\ncmvn: null", "", ""),
+        ("tokenizer: huggingface", "cmvn=global_cmvn", "cmvn "),
+        ("cmvn: global_cmvn\ntokenizer: whisper", "max_epoch=3 tokenizer='bpe' cmvn=null", "units "),
+        ("dataset_conf:\n  cmvn: global_cmvn\ntokenizer: sentencepiece", "x.tokenizer=char", ""),
+    ],
+)
+def test_stages_that_the_config_does_not_need_are_left_out(recipe, tmp_path, keys, override, needed):
+    (tmp_path / "a.yaml").write_text(keys)
+    script = "override=$name config=$PWD/../a.yaml\n"
+    script += "".join(f"if needed has_{each}; then printf '{each} '; fi\n" for each in ("cmvn", "units"))
+    result = recipe("--name", override, script=lines(script))
+    assert (result.returncode, result.stdout) == (0, needed)
+    assert result.stderr.count("a.yaml does not need this stage") == 2 - len(needed.split())
+
+
+def test_units_are_not_made_for_a_tokenizer_that_has_its_own(recipe, tmp_path):
+    (tmp_path / "a.yaml").write_text("tokenizer: whisper\n")
+    script = "bpe=$name override=x=1 config=$PWD/../a.yaml\noverride_units data/dict\necho $override\n"
+    assert recipe("--name", "", script=lines(script)).stdout == "x=1\n"
+    refused = recipe("--name", "100", script=lines(script))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: --bpe 100: the tokenizer of ")
+
+
 TOOL = """\
 #!/usr/bin/env bash
 # A tool.

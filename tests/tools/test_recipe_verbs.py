@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from tests.support import preloaded
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def call(*command: str, cwd: Path) -> subprocess.CompletedProcess:
-    path = f"{ROOT / 'tools'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
+    environment = preloaded.on_path()
+    environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
+
 ROOT = Path(__file__).parents[2]
 TEXT = "u1 GO LEFT\nu2 我们 GO\n"
 
 
 def call(tool, *arguments, stdin=""):
     return subprocess.run(
-        [sys.executable, ROOT / "tools" / tool, *map(str, arguments)],
+        [preloaded.python(), ROOT / "tools" / tool, *map(str, arguments)],
         input=stdin,
         capture_output=True,
         encoding="utf-8",

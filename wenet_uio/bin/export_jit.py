@@ -18,7 +18,9 @@ from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.paraformer import refuse_sanm
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
+from wenet_uio.export.whisper import NO_WENET
 from wenet_uio.files import written_aside
+from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
 
 
@@ -35,6 +37,8 @@ def main() -> None:
     """Export, check and write the models."""
     arguments = parse_arguments()
     trained = load_trained(arguments)
+    if isinstance(trained.model, Whisper):
+        raise ValueError(f"{arguments.config}: {NO_WENET}; export it by export_onnx.py for sherpa-onnx")
     refuse_sanm(trained.model)
     ways = {"": DecodeOptions()}
     chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)

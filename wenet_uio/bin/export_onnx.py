@@ -10,6 +10,8 @@ streaming_int8. Each folder has:
     model.onnx, tokens.txt                  for sherpa-onnx: from_wenet_ctc(model=, tokens=)
 
 A paraformer is exported for sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=).
+A model whisper is exported for sherpa-onnx only: whisper-encoder.onnx, whisper-decoder.onnx and tokens.txt for
+from_whisper(encoder=, decoder=, tokens=, language=).
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config.command_line import change_nothing
-from wenet_uio.export.check import Reference, compare, judge
+from wenet_uio.export.check import Reference, compare, judge, utterances
 from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
@@ -35,8 +37,16 @@ from wenet_uio.export.paraformer import (
     refuse_sanm,
 )
 from wenet_uio.export.sherpa import feature_differences, tokens_file
+from wenet_uio.export.whisper import (
+    NO_WENET,
+    compare_whisper,
+    whisper_feature_differences,
+    whisper_graphs,
+    whisper_tokens_file,
+)
 from wenet_uio.files import written_aside
 from wenet_uio.models.paraformer import Paraformer
+from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
 
 RUNTIMES = ("wenet", "sherpa")
@@ -81,6 +91,9 @@ def main() -> None:
     arguments = parse_arguments()
     require_onnx()
     trained = load_trained(arguments)
+    if isinstance(trained.model, Whisper):
+        export_whisper(trained, trained.model)
+        return
     if isinstance(trained.model, Paraformer):
         export_paraformer(trained, trained.model)
         return
@@ -114,7 +127,7 @@ def export_paraformer(trained: Trained, model: Paraformer) -> None:
     for folder, int8 in (("offline", False), ("offline_int8", True)):
         content = to_int8(content) if int8 else content
         path = Path(arguments.output_dir, folder)
-        agreement = compare_paraformer(content, model, trained.examples(), arguments.num_check)
+        agreement = compare_paraformer(content, model, utterances(trained.loader()), arguments.num_check)
         print(judge(f"{path}/model.onnx", agreement, trained.limits(int8), trained.tokenizer.detokenize))
         with written_aside(path / "model.onnx") as file:
             file.write(content)
@@ -161,6 +174,35 @@ def export(trained: Trained, chunks: Chunks, folder: str) -> None:
         if "sherpa" in arguments.runtimes:
             with written_aside(path / "tokens.txt", "w") as file:
                 file.write(tokens_file(trained.tokenizer, model.blank))
+
+
+def export_whisper(trained: Trained, model: Whisper) -> None:
+    """Export, check and write OUTPUT_DIR/offline and OUTPUT_DIR/offline_int8 of a whisper, for sherpa-onnx.
+
+    Raises:
+        ValueError: sherpa-onnx does not support the model, or is not asked for.
+    """
+    arguments, tokenizer, config = trained.arguments, trained.tokenizer, trained.config
+    if "sherpa" not in arguments.runtimes:
+        raise ValueError(f"--runtimes wenet: {NO_WENET}; export it for sherpa")
+    if arguments.chunk_size is not None and arguments.chunk_size > 0:
+        raise ValueError(f"--chunk_size {arguments.chunk_size}: a whisper does not stream")
+    for difference in whisper_feature_differences(config.dataset_conf):
+        print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
+    graphs = whisper_graphs(model, tokenizer, config.feature_dim)
+    contents = {name: to_onnx(graph) for name, graph in graphs.items()}
+    for int8 in (False, True):
+        if int8:
+            contents = {name: to_int8(content) for name, content in contents.items()}
+        path = Path(arguments.output_dir, "offline_int8" if int8 else "offline")
+        agreement = compare_whisper(trained, contents)
+        print(judge(f"{path}/{', '.join(contents)}", agreement, trained.limits(int8), tokenizer.detokenize))
+        for name, content in contents.items():
+            with written_aside(path / name) as file:
+                file.write(content)
+        with written_aside(path / "tokens.txt", "w") as file:
+            file.write(whisper_tokens_file(tokenizer, model.eos))
+    print(f"only for sherpa-onnx: {NO_WENET}")
 
 
 def check(

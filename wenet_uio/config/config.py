@@ -15,8 +15,10 @@ from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import (
     BranchformerEncoderConf,
     ConformerEncoderConf,
+    DualConformerEncoderConf,
     EBranchformerEncoderConf,
     EncoderConf,
+    FireredConformerEncoderConf,
     TransformerEncoderConf,
 )
 from wenet_uio.config.mixture import MixtureConf
@@ -25,6 +27,7 @@ from wenet_uio.config.model import (
     BiTransformerDecoderConf,
     CmvnConf,
     CtcConf,
+    CtlConf,
     DecoderConf,
     ModelConf,
     WhisperConf,
@@ -69,6 +72,9 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "efficientConformer": EfficientConformerEncoderConf,
     "sanm_encoder": SanmEncoderConf,
     "sanm_encoder_with_tp": SanmEncoderWithTpConf,
+    "firered_conformer": FireredConformerEncoderConf,
+    "dual_transformer": TransformerEncoderConf,
+    "dual_conformer": DualConformerEncoderConf,
 }
 MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "asr_model": ModelConf,
@@ -77,6 +83,8 @@ MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "whisper": WhisperConf,
     "paraformer": ParaformerConf,
     "sensevoice_small": SenseVoiceConf,
+    "ctl_model": CtlConf,
+    "firered": WhisperConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,

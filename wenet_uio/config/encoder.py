@@ -15,7 +15,18 @@ DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
 PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos", "abs_pos_whisper"]
 SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
-InputLayer = Literal["conv2d", "conv2d6", "conv2d8", "linear", "conv1d2", "conv2d2", "stack_n_frames", "embed"]
+InputLayer = Literal[
+    "conv2d",
+    "conv2d6",
+    "conv2d8",
+    "linear",
+    "conv1d2",
+    "conv2d2",
+    "stack_n_frames",
+    "dwconv2d4",
+    "embed",
+    "firered_conv2d4",
+]
 PerBlock = Probability | tuple[Probability, ...]
 
 
@@ -105,8 +116,9 @@ class EncoderConf(AttentionConf, ChunkConf):
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
     input_layer: InputLayer = "conv2d"
-    """Input layer that lowers the frame rate by 4 (conv2d), 6, 8, by 2 (conv1d2, conv2d2, stack_n_frames), or not at
-    all: linear, or embed, whose input is label ids (B, T) instead of features."""
+    """Input layer that lowers the frame rate by 4 (conv2d, dwconv2d4, firered_conv2d4), 6, 8, by 2 (conv1d2, conv2d2,
+    stack_n_frames), or not at all: linear, or embed, whose input is label ids (B, T) instead of features. WeNet itself
+    fails on dwconv2d4 in other encoders than the squeezeformer."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"
     selfattention_layer_type: SelfAttention = "rel_selfattn"
 
@@ -128,8 +140,8 @@ class TransformerEncoderConf(EncoderConf, FeedForwardConf):
     """Layer normalisation before each module (true) or after it (false)."""
 
 
-class ConformerEncoderConf(EncoderConf, FeedForwardConf):
-    """Conformer (Gulati et al. 2020)."""
+class ConformerKeys(EncoderConf, FeedForwardConf):
+    """Keys of every conformer."""
 
     activation_type: Activation = "swish"
     normalize_before: bool = True
@@ -142,16 +154,39 @@ class ConformerEncoderConf(EncoderConf, FeedForwardConf):
     """The convolution sees no future frames; streaming needs this."""
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     conv_bias: bool = True
-    conv_norm_eps: float = Field(default=1e-5, gt=0)
-    conv_inner_factor: Literal[2] = 2
     positionwise_conv_kernel_size: Literal[1] = 1
-    final_norm: Literal[True] = True
 
     @model_validator(mode="after")
-    def _kernel_is_centred(self) -> ConformerEncoderConf:
+    def _kernel_is_centred(self) -> ConformerKeys:
         if self.use_cnn_module:
             odd_or_causal(self.causal, cnn_module_kernel=self.cnn_module_kernel)
         return self
+
+
+class ConformerEncoderConf(ConformerKeys):
+    """Conformer (Gulati et al. 2020)."""
+
+    conv_norm_eps: float = Field(default=1e-5, gt=0)
+    conv_inner_factor: Annotated[int, Field(gt=0, multiple_of=2)] = 2
+    """Channels of the convolution before its gate, in units of output_size; the gate halves them."""
+    final_norm: bool = True
+    """With normalize_before: a normalisation after the last layer."""
+
+
+class FireredConformerEncoderConf(ConformerEncoderConf):
+    """FireRedASR's conformer (Xu et al. 2025). WeNet's defaults for these two keys are those of other conformers."""
+
+    pos_enc_layer_type: Literal["rel_pos_firered"]  # pyright: ignore[reportGeneralTypeIssues]
+    selfattention_layer_type: Literal["firered_rel_selfattn"]  # pyright: ignore[reportGeneralTypeIssues]
+
+
+class DualConformerEncoderConf(ConformerKeys):
+    """A conformer for `model: ctl_model`; WeNet's encoder of this name takes fewer keys."""
+
+    @property
+    def conformer(self) -> ConformerEncoderConf:
+        """The same conformer, with the further keys at their defaults."""
+        return ConformerEncoderConf(**self.model_dump())
 
 
 class BranchEncoderConf(EncoderConf):

@@ -27,6 +27,7 @@ KEYS = {
     "lhotse": ("cuts_path",),
     "lhotse_cuts": ("cuts_path",),
     "lhotse_shar": ("shar_path",),
+    **dict.fromkeys(("parquet", "mds", "litdata"), ("paths",)),
     "txt": ("paths",),
     "txt_pair": ("source_paths", "target_paths"),
     "group": ("input_cfg",),
@@ -63,12 +64,17 @@ class SourceConf(Section):
         "lhotse",
         "lhotse_cuts",
         "lhotse_shar",
+        "parquet",
+        "mds",
+        "litdata",
         "txt",
         "txt_pair",
         "group",
     ]
     """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
-    (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of Lhotse's Shar; txt: text without audio, one
+    (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of Lhotse's Shar; parquet: files of Hugging
+    Face's data sets, or folders of them; mds, litdata: shards of MosaicML's and chunks of Lightning's streaming data
+    sets, or folders of them; txt: text without audio, one
     text a line; txt_pair: two text files that are paired line by line; group: sources with a common weight and tags."""
     data_list: str | None = None
     manifest_filepath: Buckets | None = None
@@ -117,7 +123,7 @@ class SourceConf(Section):
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
-        if values.get("type") == "nemo" and "data_list" in values:
+        if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")
         return values
 

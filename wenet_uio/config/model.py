@@ -99,6 +99,17 @@ class WhisperConf(HybridConf):
         return 1.0 - self.ctc_weight
 
 
+class CtlConf(WhisperConf):
+    """Weights of a model with CTC and attention that also compares frames with chunks to those with full context."""
+
+    ctl_weight: float = Field(default=1.0, ge=0)
+    """Weight of the contrastive loss."""
+    n_negatives: NotNegative = 0
+    """Other frames to which each frame is compared; 0: no contrastive loss."""
+    logit_temp: float = Field(default=0.1, gt=0)
+    """Temperature: the similarities (-1 to 1) are divided by it."""
+
+
 class ModelConf(WhisperConf):
     """Weights of a model with CTC and attention."""
 

@@ -99,16 +99,21 @@ def list_of(given: Any, count: int, where: str) -> list[Any]:
 
 def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     bins, sizes = section.get("bucket_duration_bins"), section.get("bucket_batch_size")
-    bucketing = section.get("use_bucketing", True)
-    if bins and sizes and bucketing:
-        batch = {"batch_type": "bucket", "bucket_duration_bins": bins, "bucket_batch_size": sizes}
-        if isinstance(section.get("max_tps"), list):
-            batch["max_tps"] = _max_tps_by_duration(section["max_tps"], bins, where, notes)
-        return batch
-    if bins and bucketing:
-        notes.append(f"{where}.bucket_duration_bins: not needed here, because the plan sorts all utterances by length")
-    if sizes:
+    if not section.get("use_bucketing", True):
+        bins = None
+    if sizes and not bins:
         raise ConfigError(f"{where}.bucket_batch_size: needs bucket_duration_bins and use_bucketing: true")
+    if bins and sizes:
+        batch = {"batch_type": "bucket", "bucket_duration_bins": bins, "bucket_batch_size": sizes}
+        tps = section.get("max_tps")
+        return batch | ({"max_tps": _max_tps_by_duration(tps, bins, where, notes)} if isinstance(tps, list) else {})
+    if bins:
+        notes.append(f"{where}.bucket_duration_bins: not needed here, because the plan sorts all utterances by length")
+    return _bounded_batches(section, where)
+
+
+def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Batches without buckets."""
     if "batch_duration" in section:
         names = ("batch_duration", "quadratic_duration", "batch_size")
         return {"batch_type": "dynamic", **{name: section[name] for name in names if name in section}}
@@ -131,19 +136,24 @@ def _max_tps_by_duration(given: list[float], bins: list[Any], where: str, notes:
 
 def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Text is batched by padded tokens. Buckets of tokens with sizes become the smallest padded batch among them."""
-    bins, sizes = section.get("bucket_duration_bins"), section.get("bucket_batch_size")
     if "batch_tokens" in section:
         return {"batch_type": "dynamic"}
-    if bins and sizes and len(bins) == len(sizes):
-        lengths = [sum(end) if isinstance(end, list) else end for end in bins]
-        tokens = min(round(length * size) for length, size in zip(lengths, sizes, strict=True))
+    bins, sizes = section.get("bucket_duration_bins") or [], section.get("bucket_batch_size") or []
+    if bins and len(bins) == len(sizes):
+        tokens = _smallest_padded(bins, sizes)
         notes.append(
             f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch of its buckets"
         )
         return {"batch_type": "dynamic", "batch_tokens": tokens}
-    if "batch_size" in section or sizes:
-        key = "batch_size" if "batch_size" in section else "bucket_batch_size"
-        raise ConfigError(
-            f"{where}.{key}: text is batched by padded tokens; write batch_tokens: 4000 (tokens of a batch) instead"
-        )
+    for key in ("batch_size", "bucket_batch_size"):
+        if key in section:
+            raise ConfigError(
+                f"{where}.{key}: text is batched by padded tokens; write batch_tokens: 4000 (tokens of a batch) instead"
+            )
     return {"batch_type": "dynamic"}
+
+
+def _smallest_padded(bins: list[Any], sizes: list[int]) -> int:
+    """Tokens of the smallest padded batch of some buckets; a bucket of two numbers counts both texts of a pair."""
+    lengths = [sum(end) if isinstance(end, list) else end for end in bins]
+    return min(round(length * size) for length, size in zip(lengths, sizes, strict=True))

@@ -45,8 +45,8 @@ class SqueezeformerEncoderConf(ChunkConf):
     """After each module."""
     pos_enc_layer_type: Literal["rel_pos"] = "rel_pos"
     do_rel_shift: bool = True
-    """Shift the scores of positions as in Transformer-XL. The scores then depend on the padding; streaming needs
-    false."""
+    """Shift the scores of positions as in Transformer-XL. Positions then count from the end of the utterance; streaming
+    needs false."""
     cnn_module_kernel: Positive = 31
     """Encoder frames."""
     cnn_norm_type: Literal["batch_norm", "layer_norm"] = "batch_norm"

@@ -66,19 +66,7 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
 )
 """Keys of WeNet's files that change nothing here."""
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
-    "model": (
-        "ctl_model",
-        "firered",
-        "k2_model",
-        "bestrq_model",
-        "w2vbert_model",
-        "wav2vec_model",
-    ),
-    "encoder": (
-        "dual_transformer",
-        "dual_conformer",
-        "firered_conformer",
-    ),
+    "model": ("k2_model", "bestrq_model", "w2vbert_model", "wav2vec_model"),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {
@@ -131,6 +119,8 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
         _renew_dataset(values)
     _move_cmvn(values)
     _move_split_with_space(values)
+    if values.get("model") == "firered":
+        _rename_labels(values, {"sos": "<sos>", "eos": "<eos>"})
     dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
     if dropped:
         warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
@@ -157,6 +147,8 @@ def to_wenet(config: Config) -> dict[str, Any]:
             own.setdefault(path[0], {})[path[1]] = kept
     if config.model == "asrmodel":
         values["model"] = "asr_model"
+    if config.model == "firered":
+        _rename_labels(values, {"<sos>": "sos", "<eos>": "eos"})
     return values | ({OWN: own} if own else {})
 
 
@@ -253,6 +245,13 @@ def _move_split_with_space(values: dict[str, Any]) -> None:
     dataset = values.get("dataset_conf")
     if isinstance(dataset, dict) and "split_with_space" in dataset and values.get("tokenizer_conf") is None:
         values["tokenizer_conf"] = {"split_with_space": dataset.pop("split_with_space")}
+
+
+def _rename_labels(values: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Rename special tokens, in place: WeNet's firered calls two of them otherwise."""
+    conf = _section(values, "tokenizer_conf")
+    if isinstance(conf.get("special_tokens"), dict):
+        conf["special_tokens"] = {names.get(label, label): number for label, number in conf["special_tokens"].items()}
 
 
 def _drop(values: dict[str, Any], path: tuple[str, ...]) -> bool:

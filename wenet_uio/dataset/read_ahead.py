@@ -37,7 +37,7 @@ class ReadAhead:
         self._pass = -1
         self._groups: deque[tuple[str, tuple[int, int]]] = deque()
         self._batches: deque[tuple[str, tuple[int, int]]] = deque()
-        self._handed_out = 0
+        self._handed_out = self._wanted = 0
 
     def works(self) -> Iterator[Work]:
         """The work of the cursor to the end of its epoch; the window moves with it."""
@@ -56,9 +56,11 @@ class ReadAhead:
                 if end <= yielded:
                     window.remove((name, end))
                     self._prefetch.drop(name)
-        while len(self._groups) < 2 * len(self._lanes) and (group := next(self._coming, None)):
-            first, end, members = group
-            name = f"{data_pass} {first}"
+        most = 2 * len(self._lanes) * self._plan.groups_of_a_row
+        while len(self._groups) < most and (group := next(self._coming, None)):
+            _, end, members = group
+            self._wanted += 1
+            name = f"{data_pass} group {self._wanted}"
             self._prefetch.want(name, "shards", self._plan.corpus.remote_shards(members))
             self._groups.append((name, (data_pass, end)))
         if files := self._cursor.corpus.remote_files(work.shards, work.rows):

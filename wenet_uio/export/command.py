@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import torch
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.loader import Loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.export.onnx_graphs import Chunks
 from wenet_uio.models import ASRModel, build_model
@@ -92,13 +91,12 @@ class Trained:
 
     def references(self, options: DecodeOptions) -> list[Reference]:
         """Output of the checkpoint for the utterances of --check_data."""
-        return recognise_all(self.model, self.examples(), self.arguments.num_check, options)
+        return recognise_all(self.model, utterances(self.loader()), self.arguments.num_check, options)
 
-    def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Key and features (1, T, F) of the utterances of --check_data."""
+    def loader(self) -> Loader:
+        """The utterances of --check_data."""
         arguments = self.arguments
-        loader = build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
-        return utterances(loader)
+        return build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:

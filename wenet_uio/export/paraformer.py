@@ -32,8 +32,8 @@ GREEDY = "paraformer_greedy_search"
 class ParaformerModule(nn.Module):
     """Features -> log-probabilities of all tokens, and their numbers.
 
-    sherpa-onnx takes the tokens of an utterance up to the first <eos> and does not look at their number, so <eos> is the
-    best label after the last token.
+    sherpa-onnx takes the tokens of an utterance up to the first <eos> and does not look at their number, so <eos> is
+    the best label after the last token.
     """
 
     def __init__(self, model: Paraformer) -> None:

@@ -114,15 +114,16 @@ class ASRModel(nn.Module):
         return feats, feats_lengths
 
     @property
+    def loss_weights(self) -> dict[str, float]:
+        """Weights of the losses that `loss` is the sum of."""
+        weights = {"att": self.attention_weight, "ctc": self.ctc_weight, "rnnt": self.transducer_weight}
+        return {f"loss_{name}": weight for name, weight in weights.items()}
+
+    @property
     def loss_names(self) -> tuple[str, ...]:
         """Names of the values of `forward` that are not None: `loss`, then the losses with a weight above 0."""
-        weights = {
-            "loss_att": self.attention_weight,
-            "th_accuracy": self.attention_weight,
-            "loss_ctc": self.ctc_weight,
-            "loss_rnnt": self.transducer_weight,
-        }
-        return ("loss", *(name for name, weight in weights.items() if weight > 0.0))
+        names = [name for name, weight in self.loss_weights.items() if weight > 0.0]
+        return ("loss", *names, *(["th_accuracy"] if self.attention_weight > 0.0 else []))
 
     def _losses(
         self,

@@ -173,3 +173,37 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         before = place.unsqueeze(1) >= place
         start = torch.where(before, lengths, torch.full_like(lengths, keys)) + place.unsqueeze(1) * keys + place
         return flat.gather(2, start.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(scores.shape)
+
+
+class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
+    """Relative attention over distances in both directions, with a normalisation each for queries, keys and values."""
+
+    def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
+        super().__init__(dim, dropout_rate, conf)
+        self.layer_norm_q = nn.LayerNorm(dim)
+        self.layer_norm_k = nn.LayerNorm(dim)
+        self.layer_norm_v = nn.LayerNorm(dim)
+
+    def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See MultiHeadedAttention.project_memory."""
+        key, value = self.linear_k(self.layer_norm_k(memory)), self.linear_v(self.layer_norm_v(memory))
+        return self.split_heads(key), self.split_heads(value)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+        padded: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """See MultiHeadedAttention.forward; pos_emb (1, 2 K - 1, D) has the distances K - 1 .. 1 - K."""
+        key, value, present = self.remember(x, past)
+        position = self.split_heads(self.linear_pos(pos_emb))
+        query = self.linear_q(self.layer_norm_q(x))
+        scores = torch.matmul(self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3))
+        shifted = self.shift(scores)[:, :, :, : key.size(2)] * self.head_dim**-0.5
+        if bias is not None:
+            shifted = shifted + bias
+        query = self.split_heads(query + self.pos_bias_u.flatten())
+        return self.attend(query, self.spread(key), self.spread(value), shifted), present

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wenet_uio.config import Config
-from wenet_uio.config.model import DecoderConf, WhisperConf
+from wenet_uio.config.model import CtlConf, DecoderConf, WhisperConf
 from wenet_uio.config.sanm import (
     CifPredictorConf,
     ParaformerConf,
@@ -18,9 +18,11 @@ from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cif import CifPredictor, ParaformerPredictor
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
+from wenet_uio.models.contrastive import CtlModel
 from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
 from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
+from wenet_uio.models.firered import FireredConformerEncoder
 from wenet_uio.models.lora import add_lora
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
@@ -42,6 +44,9 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "efficientConformer": EfficientConformerEncoder,
     "sanm_encoder": SanmEncoder,
     "sanm_encoder_with_tp": SanmEncoderWithTp,
+    "firered_conformer": FireredConformerEncoder,
+    "dual_transformer": TransformerEncoder,
+    "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 
@@ -83,6 +88,8 @@ def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRMo
         return Transducer(encoder, decoder, vocabulary, config.transducer)
     if config.model == "whisper":
         return _whisper(config, encoder, decoder, vocabulary)
+    if isinstance(config.model_conf, CtlConf):
+        return CtlModel(encoder, decoder, vocabulary, config.model_conf)
     return ASRModel(encoder, decoder, vocabulary, config.model_conf)
 
 

@@ -64,12 +64,13 @@ class ConvolutionModule(nn.Module):
         super().__init__()
         dim = conf.output_size
         self.use_layer_norm = conf.cnn_module_norm == "layer_norm"
-        self.pointwise_conv1 = nn.Conv1d(dim, 2 * dim, 1, bias=conf.conv_bias)
-        self.depthwise_conv = DepthwiseConv(dim, conf.cnn_module_kernel, conf.causal, conf.conv_bias, stride)
+        inner = conf.conv_inner_factor * dim // 2  # one half of the channels gates the other half
+        self.pointwise_conv1 = nn.Conv1d(dim, 2 * inner, 1, bias=conf.conv_bias)
+        self.depthwise_conv = DepthwiseConv(inner, conf.cnn_module_kernel, conf.causal, conf.conv_bias, stride)
         norm = nn.LayerNorm if self.use_layer_norm else nn.BatchNorm1d
-        self.norm = norm(dim, eps=conf.conv_norm_eps)
+        self.norm = norm(inner, eps=conf.conv_norm_eps)
         self.activation = ACTIVATIONS[conf.activation_type]()
-        self.pointwise_conv2 = nn.Conv1d(dim, dim, 1, bias=conf.conv_bias)
+        self.pointwise_conv2 = nn.Conv1d(inner, dim, 1, bias=conf.conv_bias)
 
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor | None, past: torch.Tensor | None = None

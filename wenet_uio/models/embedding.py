@@ -139,9 +139,35 @@ class LearnedPositionalEncoding(nn.Module):
         """
         end = offset + x.size(1)
         if end > self.pe.size(1):
-            raise ValueError(f"{end} tokens, but the decoder has {self.pe.size(1)} positions")
+            raise ValueError(
+                f"{end} tokens with the prompt, but the decoder has {self.pe.size(1)} positions: lower "
+                "dataset_conf.filter_conf.token_max_length to 440"
+            )
         positions = self.pe[:, offset:end].to(x.dtype)
         return self.dropout(x + positions), self.dropout(positions)
+
+
+class FireredPositionalEncoding(RelPositionalEncoding):
+    """Encodings of the distances between any two frames; the input is not scaled."""
+
+    def __init__(self, dim: int, dropout_rate: float) -> None:
+        super().__init__(dim, dropout_rate)
+        self.pe = self.distances(TABLE_LENGTH, torch.device("cpu"))
+
+    def distances(self, size: int, device: torch.device) -> torch.Tensor:
+        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size."""
+        return sinusoids(1 - size, 2 * size - 1, self.dim, device).flip(1)
+
+    def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
+        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size, with dtype and device of `like`."""
+        first = self.pe.size(1) // 2 + 1 - size
+        if first >= 0 and self.pe.size(1) > 0:
+            return self.pe[:, first : first + 2 * size - 1].to(like.dtype)
+        return self.distances(size, like.device).to(like.dtype)
+
+    def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Input x (B, T, dim) -> x."""
+        return x
 
 
 class RotaryPositionalEncoding(nn.Module):
@@ -176,6 +202,7 @@ POSITION_ENCODINGS: dict[str, type[NoPositionalEncoding] | type[RelPositionalEnc
     "abs_pos": PositionalEncoding,
     "rel_pos": RelPositionalEncoding,
     "no_pos": NoPositionalEncoding,
+    "rel_pos_firered": FireredPositionalEncoding,
     "abs_pos_whisper": WhisperPositionalEncoding,
 }
 

@@ -16,7 +16,7 @@ from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, Transfor
 from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
 from wenet_uio.models.embedding import build_position_encoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
-from wenet_uio.models.masks import additive, chunk_mask, draw_chunk, length_mask
+from wenet_uio.models.masks import ALL_FRAMES, additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
@@ -83,7 +83,7 @@ class Encoder(nn.Module):
         Args:
             feats: (B, T, F), padded.
             feats_lengths: (B,) frames.
-            chunk_size: frames of the input layer in a chunk; negative: full context.
+            chunk_size: frames of the input layer in a chunk; negative: full context; ALL_FRAMES: in training too.
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
@@ -127,9 +127,9 @@ class Encoder(nn.Module):
     def _attention_mask(self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
         """Valid frames (B, T) -> attention mask (B, 1, T), or (B, T, T) with chunks."""
         size = valid.size(1)
-        if self.use_dynamic_chunk and self.training:
+        if self.use_dynamic_chunk and self.training and chunk_size != ALL_FRAMES:
             chunk_size, num_left_chunks = draw_chunk(size, self.use_dynamic_left_chunk)
-        elif self.static_chunk_size > 0:
+        elif self.static_chunk_size > 0 and chunk_size != ALL_FRAMES:
             chunk_size = self.static_chunk_size
         mask = valid.unsqueeze(1)
         if 0 < chunk_size < size:
@@ -293,5 +293,7 @@ class ConformerEncoder(Encoder):
     def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
+        if not conf.final_norm:
+            self.after_norm = nn.Identity()
         self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else self.obstacle
         self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0

@@ -23,7 +23,7 @@ from wenet_uio.config.encoder import (
     EncoderConf,
     TransformerEncoderConf,
 )
-from wenet_uio.models.attention import MultiHeadedAttention, RelPositionMultiHeadedAttention
+from wenet_uio.models.attention import FireredAttention, MultiHeadedAttention, RelPositionMultiHeadedAttention
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.feed_forward import build_feed_forward
 from wenet_uio.models.norm import build_norm
@@ -34,6 +34,7 @@ SELF_ATTENTIONS: dict[str, type[MultiHeadedAttention]] = {
     "selfattn": MultiHeadedAttention,
     "rel_selfattn": RelPositionMultiHeadedAttention,
     "rope_abs_selfattn": RotaryMultiHeadedAttention,
+    "firered_rel_selfattn": FireredAttention,
     "shaw_rel_selfattn": ShawMultiHeadedAttention,
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+ALL_FRAMES = 0
+"""A chunk size: all frames see each other, also in training of a model that draws chunks."""
 MAX_DYNAMIC_CHUNK = 25
 """Largest chunk in encoder frames: 1 s at a frame shift of 10 ms and a subsampling rate of 4."""
 

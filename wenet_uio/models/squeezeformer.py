@@ -20,7 +20,7 @@ from wenet_uio.models.embedding import RelPositionalEncoding
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
 from wenet_uio.models.masks import additive
-from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
+from wenet_uio.models.subsampling import SqueezeformerSubsampling
 
 KERNELS = {"conv1d": 5, "stream": 1}
 """{time_reduction_layer_type: kernel of the convolution that halves the rate, in frames}."""
@@ -144,7 +144,7 @@ class SqueezeformerEncoder(Encoder):
     def __init__(self, input_size: int, conf: SqueezeformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
         dim, blocks = conf.encoder_dim, conf.blocks
         pos_enc = RelPositionalEncoding(dim, POSITIONAL_DROPOUT_RATE)
-        embed = DepthwiseConv2dSubsampling4(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
+        embed = SqueezeformerSubsampling(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
         layers: list[nn.Module] = [SqueezeformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(embed, blocks, layers, global_cmvn)
         self.after_norm = nn.Identity()

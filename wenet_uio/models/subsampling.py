@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.nn.functional import pad
 
 from wenet_uio.models.embedding import PositionEncoding
 from wenet_uio.models.masks import length_mask
@@ -127,6 +128,30 @@ class Conv2dSubsampling4(Subsampling):
         return self.out(_spread(self.conv(x.unsqueeze(1))))
 
 
+class FireredConv2dSubsampling4(Conv2dSubsampling4):
+    """Two convolutions of stride 2 over the utterance and 6 frames of zeros after it (FireRedASR)."""
+
+    obstacle = "input_layer firered_conv2d4 pads each chunk with zeros"
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """See Subsampling.output_lengths. In WeNet a window in the padding counts too."""
+        more = 3 if self.masks_padding else 9
+        windows = torch.div(lengths + more, 4, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths == 0, 0)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        x = pad(x, (0, 0, 0, self.right_context)).unsqueeze(1)
+        return self.out(_spread(self.conv(x)))
+
+    @torch.jit.unused
+    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Subsampling.forward_batch. The convolutions see zeros beyond the end of an utterance."""
+        if self.masks_padding:
+            x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+        return super().forward_batch(x, lengths)
+
+
 class Conv2dSubsampling6(Subsampling):
     """Convolutions of stride 2 and 3."""
 
@@ -230,15 +255,12 @@ class EmbeddingNoSubsampling(Subsampling):
 
 
 class DepthwiseConv2dSubsampling4(Subsampling):
-    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022).
-
-    Unlike the other input layers, this one applies the position encoding before the projection.
-    """
+    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022)."""
 
     SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (3, 2))
 
     def __init__(
-        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding, dw_stride: bool
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding, dw_stride: bool = True
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=4, right_context=6)
         groups = output_size if dw_stride else 1
@@ -247,8 +269,20 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         width = output_size * _width_after(input_size, self.SHAPES)
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
 
+    def convolve(self, x: torch.Tensor) -> torch.Tensor:
+        """Features x (B, T, F) -> (B, T', C * F'), before the projection."""
+        return _spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        return self.input_proj(self.convolve(x))
+
+
+class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
+    """As in WeNet's squeezeformer, applies the position encoding before the projection."""
+
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. In WeNet's squeezeformer windows that end in the padding count too."""
+        """See Subsampling.output_lengths. In WeNet windows that end in the padding count too."""
         if self.masks_padding:
             return super().output_lengths(lengths, frames, padded)
         windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
@@ -256,17 +290,18 @@ class DepthwiseConv2dSubsampling4(Subsampling):
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
-        x = self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu()
-        x, positions = self.pos_enc(_spread(x), offset)
+        x, positions = self.pos_enc(self.convolve(x), offset)
         return self.input_proj(x), positions
 
 
 INPUT_LAYERS: dict[str, Callable[[int, int, float, PositionEncoding], Subsampling]] = {
     "linear": LinearNoSubsampling,
     "conv2d": Conv2dSubsampling4,
+    "firered_conv2d4": FireredConv2dSubsampling4,
     "conv2d6": Conv2dSubsampling6,
     "conv2d8": Conv2dSubsampling8,
     "conv2d2": Conv2dSubsampling2,
+    "dwconv2d4": DepthwiseConv2dSubsampling4,
     "conv1d2": Conv1dSubsampling2,
     "stack_n_frames": StackNFramesSubsampling,
     "embed": EmbeddingNoSubsampling,

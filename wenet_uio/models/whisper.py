@@ -17,6 +17,8 @@ from wenet_uio.text.whisper_tokens import WhisperTokens, language_of
 class Whisper(ASRModel):
     """Whisper (Radford et al. 2022), trained with CTC too if ctc_weight is above 0, as in WeNet."""
 
+    decoder: TransformerDecoder
+
     def __init__(
         self,
         encoder: Encoder,

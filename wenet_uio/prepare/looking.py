@@ -32,6 +32,7 @@ MEANINGS = {
     "vtt": "WebVTT subtitles of recordings",
     "textgrid": "TextGrids of recordings",
     "ctm": "CTM, words with times in recordings",
+    "parquet": "parquet with audio, as Hugging Face's sets have it",
 }
 """What each form is, in words."""
 TABLES = ("metadata.csv", "metadata.txt", "metadata.tsv", "metadata.jsonl")
@@ -58,6 +59,7 @@ def form_of(path: Path) -> str:
     by_suffix: dict[str, Callable[[Path], str]] = {
         ".tsv": lambda path: "tsv",
         ".csv": _form_of_table,
+        ".parquet": lambda path: "parquet",
         ".txt": lambda path: "ljspeech" if _has_bars(path) else "transcripts",
         **dict.fromkeys((".json", ".jsonl", ".list"), _form_of_lines),
         **{f".{suffix}": lambda path: FORM_OF[path.suffix[1:].lower()] for suffix in ("srt", "vtt", "textgrid", "ctm")},
@@ -99,6 +101,8 @@ def _form_of_folder(folder: Path) -> str:
     files = list(files_below(folder))
     if transcripts := next(filter(is_transcripts, files), None):
         found["transcripts"] = str(transcripts.relative_to(folder))
+    if parquet := next((path for path in files if path.suffix == ".parquet"), None):
+        found["parquet"] = str(parquet.relative_to(folder))
     beside = files_of_corpus(folder)
     found |= _forms_beside(beside)
     if len(found) > 1:

@@ -19,6 +19,7 @@ from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinc
 from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
+from wenet_uio.prepare.embedded import place_of, write_audio
 from wenet_uio.prepare.kaldi_tables import (
     NAMED,
     by_key,
@@ -46,7 +47,8 @@ def convert_manifest(
 ) -> int:
     """Read one form and write another; audio headers are read where the target needs lengths.
 
-    The keys are those of training: `formats/keys.py` describes them. What was understood is printed first.
+    The keys are those of training: `formats/keys.py` describes them. What was understood is printed first. Audio that
+    is inside parquet is written to `TARGET.audio/`, or to `TARGET/audio/` of a Kaldi directory.
 
     Args:
         read_as: a key of READERS; None finds out the form by looking.
@@ -63,16 +65,27 @@ def convert_manifest(
     read = read_transcripts if options.searches(Path(source)) else read_lines
     found = [replace(line, wav=_absolute(line.wav)) for line in read(Path(source), options)]
     lines = with_distinct_keys(found)
+    _check_keys(source, lines)
+    _check_audio(source, lines)
+    folder = Path(target, "audio") if write_as == "kaldi" else Path(f"{target}.audio")
+    written = write_audio([(line.wav, line.key) for line in lines], folder.absolute())
+    lines = [replace(line, wav=written.get(line.wav, line.wav)) for line in lines]
+    WRITERS[write_as](lines, target, executor)
+    return len(lines)
+
+
+def _check_keys(source: str, lines: Sequence[RawLine]) -> None:
     keys: dict[str, str] = {}
     for line in lines:
         if line.key in keys:
             raise ListError(f"{source}: key {line.key} comes twice, for {keys[line.key]} and {line.wav}")
         keys[line.key] = line.wav
+
+
+def _check_audio(source: str, lines: Sequence[RawLine]) -> None:
     missing = [wav for wav in dict.fromkeys(line.wav for line in lines) if _is_missing(wav)]
     if missing:
         raise ListError(f"{source}: {len(missing)} audio file(s) not found: {listed(missing, NAMED)}")
-    WRITERS[write_as](lines, target, executor)
-    return len(lines)
 
 
 def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
@@ -227,6 +240,8 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
 
 
 def _is_missing(wav: str) -> bool:
+    if place_of(wav):
+        return False
     return not objects.is_remote(wav) and not os.path.isfile(objects.without_scheme(wav))  # noqa: PTH113 - the name may be too long
 
 

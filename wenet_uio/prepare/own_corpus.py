@@ -24,6 +24,8 @@ TEXTS: dict[str, Callable[[str], str]] = {
 """How transcripts are normalized, by the names of the option --text."""
 NAMED_AUDIO = frozenset({"ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"})
 """Forms whose transcripts give names rather than paths of audio, which is searched in their folder."""
+EMBEDDED_AUDIO = frozenset({"parquet"})
+"""Forms whose files hold the audio."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     """
     path = path.absolute()
     lines, form = _read(path, options)
-    lines = _with_audio(lines, path, form, options)
+    lines = _with_audio(lines, path, form, options) if form not in EMBEDDED_AUDIO else lines
     lines = with_parts_of_folders(lines, path if path.is_dir() else path.parent)
     print(description(path, form, lines), flush=True)
     return lines

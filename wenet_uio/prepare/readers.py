@@ -13,6 +13,7 @@ from pathlib import Path
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
 from wenet_uio.prepare.beside import read_ctm_files, read_pairs, read_srt, read_textgrid, read_vtt
+from wenet_uio.prepare.embedded import read_parquet
 from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances
 from wenet_uio.prepare.named_texts import read_bars, read_transcripts_txt
 from wenet_uio.prepare.separated import read_csv, read_tsv
@@ -103,5 +104,6 @@ READERS: dict[str, Callable[..., list[RawLine]]] = {
     "vtt": read_vtt,
     "textgrid": read_textgrid,
     "ctm": read_ctm_files,
+    "parquet": read_parquet,
 }
 """Form of transcripts -> its reader (path, text_field)."""

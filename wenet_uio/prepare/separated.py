@@ -13,12 +13,13 @@ from typing import Any
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word
+from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, KEY_COLUMNS, TEXT_COLUMNS
 from wenet_uio.text.table import numbered_lines
 
 COLUMNS = {
-    "wav": ("wav", "path", "audio", "audio_filepath", "audio_path", "file", "file_name", "filename", "wav_filename"),
-    "text": ("text", "txt", "sentence", "transcript", "transcription"),
-    "key": ("key", "id", "utt_id", "utterance"),
+    "wav": AUDIO_COLUMNS,
+    "text": TEXT_COLUMNS,
+    "key": KEY_COLUMNS,
     "start": ("start", "offset"),
     "end": ("end",),
     "duration": ("duration",),

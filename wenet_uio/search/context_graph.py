@@ -69,11 +69,11 @@ def tokenize_phrases(lines: Iterable[str], tokenizer: Tokenizer) -> tuple[list[l
     for line in lines:
         if not line.strip():
             continue
-        tokens = tokenizer.splitter(line)
-        if all(token in tokenizer.symbols for token in tokens):
-            phrases.append([tokenizer.symbols[token] for token in tokens])
-        else:
-            unknown.append(line.strip())
+        for tokens in tokenizer.spellings(line):
+            if all(token in tokenizer.symbols for token in tokens):
+                phrases.append([tokenizer.symbols[token] for token in tokens])
+            else:
+                unknown.append(line.strip())
     return phrases, unknown
 
 

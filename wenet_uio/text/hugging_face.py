@@ -70,7 +70,11 @@ class HuggingFaceSplitter:
         if self._of_bytes:
             parts = (self._bytes(token) for token in tokens if token not in self._special)
             return b"".join(parts).decode(errors="replace").strip()
-        return self._model.decoder.decode([token for token in tokens if token not in self._special]).strip()
+        rest = [token for token in tokens if token not in self._special]
+        if self._of_bert:  # a token may be a word whose pieces have been put together
+            rest = [piece for token in rest for piece in token.replace(CONTINUES, f" {CONTINUES}").split()]
+        decoder = self._model.decoder
+        return (" ".join(rest) if decoder is None else decoder.decode(rest)).strip()
 
     def identity(self) -> bytes:
         """Content of the file and the non-language symbols."""
@@ -118,6 +122,9 @@ class HuggingFaceSplitter:
                 "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
         try:
-            return Tokenizer.from_file(self.path)
+            model = Tokenizer.from_file(self.path)
         except Exception as error:  # the package raises plain exceptions
             raise ValueError(f"{self.path}: not a {FILE} of Hugging Face ({error})") from None
+        model.no_truncation()  # the file may have the limits of a text model
+        model.no_padding()
+        return model

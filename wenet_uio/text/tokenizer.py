@@ -82,6 +82,14 @@ class Tokenizer:
             raise ValueError(f"{token!r} of text {text!r} is not a unit, and the units file has no {UNKNOWN}")
         return tokens, ids
 
+    def spellings(self, phrase: str) -> list[list[str]]:
+        """The tokens of a phrase at the start of a text and, if they differ, after a space."""
+        first = self.splitter(phrase)
+        if not isinstance(self.splitter, OwnUnits):
+            return [first]
+        later = self.splitter(f"a {phrase}")[len(self.splitter("a")) :]
+        return [first] if later == first else [first, later]
+
     def detokenize(self, ids: Iterable[int]) -> str:
         """The text of label ids.
 

@@ -205,7 +205,7 @@ class Engine:
         loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
         if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
             more = (share["tokens"] - share["utterances"]).to(loss.dtype)
-            weight = self.model.text_weight if batch.text_only else self.model.attention_weight
+            weight = self.model.text_weight if batch.text_only else self.model.loss_weights["loss_att"]
             loss = loss + weight * losses["loss_att"] * more
         self.backward(loss, last)
         return loss_sums(losses, batch, self.names, self.of_tokens)
@@ -233,9 +233,7 @@ class Engine:
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
         if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
-            model = self.model
-            weights = {"att": model.attention_weight, "ctc": model.ctc_weight, "rnnt": model.transducer_weight}
-            sums["loss"] = sum(weight * sums.get(f"loss_{name}", 0.0) for name, weight in weights.items())
+            sums["loss"] = sum(weight * sums.get(name, 0.0) for name, weight in self.model.loss_weights.items())
         return sums
 
     def _vector(self, values: Sequence[float]) -> torch.Tensor:

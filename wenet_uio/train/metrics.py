@@ -58,6 +58,10 @@ def _tokens(batch: Batch) -> int:
     return int(batch.target_lengths.sum()) + len(batch)
 
 
+OF_AUDIO = ("ctc", "rnnt", "full", "chunk", "ctl")
+"""Losses that text without audio does not have."""
+
+
 class Totals:
     """Sums over steps and ranks, by name.
 
@@ -76,7 +80,7 @@ class Totals:
     def losses(self) -> dict[str, float]:
         """Losses as means over utterances, and the accuracy as a mean over tokens."""
         heard = self.sums["utterances"] - self.sums.get("texts", 0.0)
-        counts = {"th_accuracy": self.sums["tokens"], "loss_ctc": heard, "loss_rnnt": heard}
+        counts = {"th_accuracy": self.sums["tokens"], **{f"loss_{name}": heard for name in OF_AUDIO}}
         return {
             name: value / max(counts.get(name, self.sums["utterances"]), 1)
             for name, value in self.sums.items()

@@ -45,7 +45,8 @@ class Objective(nn.Module):
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
             prompts = self.model.prompts(batch.texts, batch.extra)
-            return self.model(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths, prompts)
+            tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+            return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
 
 
 def _silence(batch: Batch) -> Batch:

@@ -175,7 +175,7 @@ def _rank(shards, log, barrier, results):
 
     indexing.build_index = counted
     with unprivileged():
-        barrier.wait()
+        barrier.wait(60)
         corpus = open_list(shards, "shard")
         results.put((str(corpus._index), corpus.digest, len(everything(corpus))))
 
@@ -190,7 +190,7 @@ def test_ranks_that_start_at_the_same_time_agree_on_one_index_of_a_read_only_lis
         process.start()
     found = [results.get(timeout=60) for _ in processes]
     for process in processes:
-        process.join()
+        process.join(60)
     assert len(set(found)) == 1
     assert found[0][2] == 160
     assert len(read_lines(log)) == 1

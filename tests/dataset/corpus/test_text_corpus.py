@@ -1,4 +1,5 @@
 import json
+import pickle
 from collections import Counter
 
 import pytest
@@ -6,7 +7,7 @@ import torch
 
 from tests.dataset.support.loading import TOKENIZER, FakeConfig
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.dataset.corpus.text_corpus import TextCorpus
+from wenet_uio.dataset.corpus.text_corpus import TextCorpus, questions_of
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.options import LoaderOptions
@@ -49,6 +50,18 @@ def test_every_line_with_text_is_a_sample_with_its_own_key(write):
     ]
     assert corpus.rows(0).text_length.tolist() == [2, 1, 3]
     assert corpus.has_text_only
+
+
+def test_every_pair_has_one_of_the_questions(write):
+    pair = write("b.txt", "xyz" * 5), write("a.txt", "klm" * 5)
+    corpus = TextCorpus(*pair, questions_of([write("q.txt", ["What?", "", "Why?"])]))
+    questions = [one.extra["question"] for one in read_all(corpus)]
+    assert set(questions) == {"What?", "Why?"}
+    assert questions == [one.extra["question"] for one in read_all(pickle.loads(pickle.dumps(corpus)))]
+    with pytest.raises(ListError, match=r"q.txt: holds no question; write one a line"):
+        questions_of([write("q.txt", [""])])
+    with pytest.raises(ListError, match=r"none.txt: questions cannot be read"):
+        questions_of(["none.txt"])
 
 
 def test_a_changed_file_is_indexed_again(write):

@@ -11,6 +11,10 @@ from wenet_uio.dataset.formats.patterns import MOST_PATHS, expand
         ("{08..10}.tar", ["08.tar", "09.tar", "10.tar"]),
         ("{3..3}_OP_0..1_CL_", ["30", "31"]),
         ("a_(0..1).tar", ["a_0.tar", "a_1.tar"]),
+        ("{a,b,c}.tar", ["a.tar", "b.tar", "c.tar"]),
+        ("_OP_a,b_CL_/{0..1}.tar", ["a/0.tar", "b/0.tar", "a/1.tar", "b/1.tar"]),
+        ("{a,b{1..2}}.tar", ["a.tar", "b1.tar", "b2.tar"]),
+        ("{a}{}{x,}.tar", ["{a}{}x.tar", "{a}{}.tar"]),
         ("s3://b/{0..1}?x.tar", ["s3://b/0?x.tar", "s3://b/1?x.tar"]),
     ],
 )
@@ -23,6 +27,7 @@ def test_ranges_expand_in_order_and_keep_their_width(pattern, paths):
     [
         (f"{{1..{MOST_PATHS + 1}}}.tar", "stand for 4194305 paths; 4194304 is the limit"),
         ("{0..99999999999}.tar", "stand for 100000000000 paths"),
+        ("{a,b}" * 30, "its alternatives stand for 1073741824 paths"),
         ("{0..9}" * 30, "stand for 1000000000000000000000000000000 paths"),
         ("{0.." + "9" * 10_000 + "}", "more than 18 digits"),
         ("{" + "0" * 10_000 + "..1}", "more than 18 digits"),

@@ -192,7 +192,7 @@ def test_a_later_process_resumes_a_partial_download(store, cache_folder):
         process = subprocess.Popen([sys.executable, "-c", script, uri], env=environment())
         wait_until(lambda: sum(path.stat().st_size for path in cache_folder.rglob("*.part")) > 60_000)
         process.kill()
-        process.wait()
+        process.wait(60)
         (part,) = cache_folder.rglob("*.part")
         begun = part.stat().st_size
         server.fault = None
@@ -209,7 +209,7 @@ def test_threads_that_read_one_shard_share_one_download(tmp_path, store):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(60)
         assert server.requests["/shards_000000000.tar"] == 1
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 
+from tests.dataset.support.parquet import write_table
+
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 RATE = 8000
 PAUSE = 0.75
@@ -156,6 +158,17 @@ def ctm(folder: Path, said: Sequence[Said]) -> Path:
     return folder
 
 
+def parquet(folder: Path, said: Sequence[Said]) -> Path:
+    (folder / "data").mkdir(parents=True)
+    rows = [
+        {"audio": {"bytes": each.wav.read_bytes(), "path": _place(each)}, "sentence": each.text, "file": _place(each)}
+        for each in said
+    ]
+    for number, part in enumerate((rows[::2], rows[1::2])):
+        write_table(folder / "data" / f"all-{number:05d}-of-00002.parquet", part, 3)
+    return folder
+
+
 LAYOUTS: dict[str, Callable[[Path, Sequence[Said]], Path]] = {
     "pairs": pairs,
     "transcripts": transcripts,
@@ -164,6 +177,7 @@ LAYOUTS: dict[str, Callable[[Path, Sequence[Said]], Path]] = {
     "vtt": vtt,
     "textgrid": textgrid,
     "ctm": ctm,
+    "parquet": parquet,
 }
 """Form -> a function that writes the corpus, and gives what `new_recipe.py --from` takes."""
 LONG = frozenset({"srt", "vtt", "textgrid", "ctm"})

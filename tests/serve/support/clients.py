@@ -17,6 +17,8 @@ from aiohttp import web
 from wenet_uio.bin.serve import url_of
 from wenet_uio.serve.app import Server
 
+PATIENCE = 60
+"""Seconds within which a server starts, and ends."""
 START = {"signal": "start", "nbest": 1, "continuous_decoding": True}
 
 
@@ -50,13 +52,13 @@ def served(recogniser: Any, options: Any, name: str = "model", send_buffer: int 
         await web.SockSite(runner, listening).start()
         return runner
 
-    runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    runner = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
     try:
         yield Served(url_of(runner, False), server)
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        thread.join(PATIENCE)
         loop.close()
 
 

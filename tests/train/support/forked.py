@@ -21,6 +21,8 @@ from wenet_uio.cli import run
 
 COMMAND = "--config train.yaml --train_data train.list --cv_data cv.list --device cpu"
 RANKS = 2
+PATIENCE = 120
+"""Seconds of a run; the ranks of a longer run are killed."""
 
 
 def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False) -> list[int]:
@@ -33,12 +35,22 @@ def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ranks = [_start(rank, port, options, disturb) for rank in range(RANKS)]
-    first, status = os.wait()
-    if status and not spare:
-        for process in ranks:
-            with suppress(ProcessLookupError):
+    statuses: dict[int, int] = {}
+    give_up, must_end = time.monotonic() + PATIENCE, False
+    while len(statuses) < RANKS:
+        ended, status = os.waitpid(-1, os.WNOHANG)
+        if ended:
+            statuses[ended] = status
+        left = set(ranks) - set(statuses)
+        if time.monotonic() > give_up and not must_end:
+            print(f"ranks {sorted(left)} did not end within {PATIENCE} s", file=sys.stderr)
+            must_end = True
+        must_end = must_end or (status != 0 and not spare)
+        for process in left if must_end else ():
+            with suppress(ProcessLookupError):  # it has not begun its session yet
                 os.killpg(process, signal.SIGKILL)
-    statuses = {first: status} | {process: os.waitpid(process, 0)[1] for process in ranks if process != first}
+        if not ended:
+            time.sleep(0.01)
     return [os.waitstatus_to_exitcode(statuses[process]) for process in ranks]
 
 

@@ -30,6 +30,9 @@ class TinyModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(8, UNITS)
 
+    def prompts(self, texts: Sequence[str], fields: Sequence[Any]) -> None:
+        """As ASRModel.prompts."""
+
     def forward(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> dict[str, torch.Tensor]:

@@ -178,7 +178,8 @@ def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
     """Raises: ListError: a local tar or manifest of the list does not exist."""
     files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
     local = [path for path in files if not objects.is_remote(path)]
-    missing = [path for path in local if not os.path.isfile(objects.without_scheme(path))]  # noqa: PTH113 - as above
+    local = [objects.file_of(objects.without_scheme(path)) for path in local]
+    missing = [path for path in local if not os.path.isfile(path)]  # noqa: PTH113 - as above
     if missing:
         raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
 

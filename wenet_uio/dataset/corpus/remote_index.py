@@ -69,7 +69,7 @@ def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) ->
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:
     """The index that lies beside a remote tar, if it is an index of this tar."""
     sidecar = objects.beside(files.tar, f"{layout.suffix}.idx")
-    if files.manifest or not objects.exists(sidecar):
+    if files.manifest or objects.file_of(files.tar) != files.tar or not objects.exists(sidecar):
         return None
     with objects.held_path(sidecar) as path:
         found = find_index(path)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,8 +21,10 @@ from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, rows_o
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, ShardFiles
 from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
+from wenet_uio.dataset.formats.rows import find_rows
 from wenet_uio.dataset.formats.sample_layout import FoundSample, Layout, find_samples
 from wenet_uio.dataset.formats.tar_members import Member, read_members
+from wenet_uio.dataset.storage import objects
 
 PAGE, PAGES = 4096, 4
 """Bytes and number of the pages of a tar that are compared with its index."""
@@ -61,7 +63,9 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
             return audio_info(read(member))
 
         if files.manifest is None:
-            samples, problems = find_samples(members, layout, read)
+            is_part = objects.file_of(files.tar) != files.tar
+            find = partial(find_rows, part=files.tar) if is_part else find_samples
+            samples, problems = find(members, layout, read)
         elif is_cuts(files.manifest):
             samples, problems = find_cuts(members, files.manifest, info_of)
         else:

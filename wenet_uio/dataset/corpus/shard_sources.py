@@ -28,7 +28,7 @@ class ShardSources:
         """Number of the source of each shard, int64."""
         return np.searchsorted(self.first_shard, shards, side="right") - 1
 
-    def entries(self, shards: np.ndarray) -> np.ndarray:
+    def entries(self, shards: np.ndarray | int) -> np.ndarray:
         """Entry of each shard, int64."""
         numbers = self.numbers(shards)
         return numbers if self.entry_of is None else np.asarray(self.entry_of)[numbers]
@@ -39,11 +39,16 @@ class ShardSources:
         return self.per_batch == "round_robin"
 
     @property
-    def joined(self) -> int:
-        """Entries of which every batch of the plan has samples, in pieces of their own; 1 if batches are not joined."""
+    def joined(self) -> tuple[int | None, ...]:
+        """Entries of which every batch of the plan has samples; (None,) if a batch need not have all."""
         if self.per_batch != "zip":
-            return 1
-        return len(self.names) if self.entry_of is None else len(set(self.entry_of))
+            return (None,)
+        return tuple(range(len(self.names))) if self.entry_of is None else tuple(sorted(set(self.entry_of)))
+
+    @property
+    def are_joined(self) -> bool:
+        """Whether every batch of the plan has samples of every entry, in pieces of their own."""
+        return self.per_batch == "zip"
 
     def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
         """Split the length buckets of samples by entry, if a batch must hold samples of one source only.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from wenet_uio.dataset.formats.data_list import (
 from wenet_uio.dataset.formats.lhotse_cuts import folder_beside_shar, list_of_cuts
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import Layout
-from wenet_uio.dataset.storage import cache, objects
+from wenet_uio.dataset.storage import cache, containers, objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 Patterns = str | Sequence["Patterns"]
@@ -63,6 +64,8 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
             return [SourceList(list_of_cuts(path), "raw", layout) for path in expanded(conf.files("cuts_path"))]
         case "lhotse_shar":
             return [SourceList(_list_of_shar(folder), "shard", layout) for folder in expanded(conf.files("shar_path"))]
+        case "parquet" | "mds" | "litdata":
+            return [SourceList(_list_of_containers(expanded(conf.files("paths")), conf.type), "shard", layout)]
         case _:
             raise ValueError(f"a source of type {conf.type} has no data list")
 
@@ -91,6 +94,25 @@ def _list_of_shar(folder: str) -> str:
             f"found {len(tars)} and {len(cuts)}"
         )
     return _written(folder_beside_shar(cuts[0]), pair_manifests(tars, cuts))
+
+
+def _list_of_containers(paths: Sequence[str], kind: str) -> str:
+    """The shard list of files of a kind, such as parquet, and of all such files below folders."""
+    files = [file for path in paths for file in (_files_below(path, kind) if Path(path).is_dir() else [path])]
+    folder = cache.directory() / "lists" if objects.is_remote(files[0]) else Path(files[0]).parent
+    return _written(folder, [ShardFiles(file) for file in files])
+
+
+def _files_below(folder: str, kind: str) -> list[str]:
+    files = [str(path) for path in Path(folder).rglob("*") if containers.kind_of(str(path)) == kind]
+    if not files:
+        raise ListError(f"{folder}: no files of type {kind} in it; compressed shards are not read")
+    return sorted(files, key=_by_numbers)
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Sort key: chunk-0-9 is before chunk-0-10."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", name)]
 
 
 def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:

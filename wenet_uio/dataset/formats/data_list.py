@@ -5,7 +5,8 @@ Raw list: JSON lines `{"key", "wav", "txt"}` with optional `start`, `end` and `d
 read too, with paths relative to the list. A line with `_skipme` is left out and reported.
 
 Shard list: one path or URI of a tar per line, where numeric ranges and globs expand, optionally followed by a tab and
-the manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`).
+the manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`). A parquet file stands for its row
+groups.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def split_shard_list(path: str | Path) -> tuple[list[str], list[tuple[str, str]]
 def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
     """The shards of one line: tars; tars and manifests; or one tar, its manifest and its shard_id."""
     if len(fields) == 1:
-        return [ShardFiles(tar) for tar in expand(fields[0])]
+        return [ShardFiles(part) for tar in expand(fields[0]) for part in objects.parts_of(tar)]
     if len(fields) == 2:
         return pair_manifests(expand(fields[0]), expand(fields[1]))
     if len(fields) > 3 or not fields[2].isdecimal():

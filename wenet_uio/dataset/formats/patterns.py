@@ -13,8 +13,8 @@ from wenet_uio.dataset.formats.errors import ListError, MissingFileError
 from wenet_uio.dataset.storage import objects
 
 RANGE = re.compile(r"(?:\{|\(|\[|<|_OP_)(\d+)\.\.(\d+)(?:\}|\)|\]|>|_CL_)")
-ALTERNATIVES = re.compile(r"(?:\{|_OP_)((?:(?!_OP_|_CL_)[^{}])*,(?:(?!_OP_|_CL_)[^{}])*)(?:\}|_CL_)")
-"""`{a,b}`: names between commas."""
+BRACES = re.compile(r"(?:\{|_OP_)([^{}]*?)(?:\}|_CL_)")
+"""`{a,b}`: alternatives, if there is a comma between the braces."""
 MOST_DIGITS = 18
 """Digits of a number in a range or of a shard_id; an index holds no larger numbers."""
 MOST_PATHS = 1 << 22
@@ -31,7 +31,8 @@ def expand(pattern: str) -> list[str]:
     """
     if "\0" in pattern:
         raise ListError(f"{pattern!r} holds a NUL character")
-    if (RANGE.search(pattern) or ALTERNATIVES.search(pattern)) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
+    has_alternatives = "," in pattern and _first_alternatives(pattern) is not None
+    if (has_alternatives or RANGE.search(pattern)) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
         return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
@@ -42,12 +43,27 @@ def expand(pattern: str) -> list[str]:
 
 
 def _expand_alternatives(name: str) -> Iterator[str]:
-    found = ALTERNATIVES.search(name)
+    """The names that a name with alternatives stands for.
+
+    Raises:
+        ListError: they are too many.
+    """
+    if "," not in name:
+        yield name
+        return
+    count = math.prod(found[1].count(",") + 1 for found in BRACES.finditer(name))
+    if count > MOST_PATHS:
+        raise ListError(f"{name[:80]}: its alternatives stand for {count} paths; {MOST_PATHS} is the limit")
+    found = _first_alternatives(name)
     if found is None:
         yield name
         return
     for part in found[1].split(","):
         yield from _expand_alternatives(name[: found.start()] + part + name[found.end() :])
+
+
+def _first_alternatives(name: str) -> re.Match[str] | None:
+    return next((found for found in BRACES.finditer(name) if "," in found[1]), None)
 
 
 def _files_of(name: str) -> list[str]:

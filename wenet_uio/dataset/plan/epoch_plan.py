@@ -31,7 +31,7 @@ from wenet_uio.dataset.plan.lanes import (
     shards_of_a_group,
 )
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import Batches, Piece, PlannedBatch, share_out
+from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, PlannedBatch, share_out, without_empty
 from wenet_uio.dataset.randomness import key_of
 
 PLANNER = 2
@@ -72,16 +72,32 @@ class EpochPlan:
         return other
 
     def _start(self, key: int) -> None:
-        self._lanes = Lanes(self._costs, key=key, division=self.division)
+        entries = sources_of(self.corpus).joined
+        self._streams = [Lanes(self._costs, key=key, division=self.division, entry=entry) for entry in entries]
+        """One for all samples, or one for each entry if batches are joined."""
         self._planner = GroupPlanner(self.corpus, self.measure, key=key, synced=self.division.synced or self.lanes)
-        self._planned: dict[int, tuple[Group, Batches]] = {}
+        self._planned: dict[tuple[int, int], tuple[Group, Batches]] = {}
+        """The group that was used last, by number of the stream and lane."""
         if self.lanes == 1 and self.corpus.num_samples <= WHOLE_CORPUS:
             members = tuple((shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples))
-            batches = self._planner.plan(0, members, 0, self._lanes.rows if self.same_length else None)
+            batches = self._planner.plan(0, members, 0, self._rows_of_streams() if self.same_length else None)
             self.rows = len(batches)
-            self._planned[0] = (Group(0, self.rows, members), batches)
+            self._streams = self._streams[:1]
+            self._planned[0, 0] = (Group(0, self.rows, members), batches)
         else:
-            self.rows = self._lanes.rows
+            self.rows = self._rows_of_streams()
+
+    def _rows_of_streams(self) -> int:
+        """Rows of the stream that needs the most; all streams get as many."""
+        rows = max(stream.rows for stream in self._streams)
+        for stream in self._streams:
+            stream.rows = rows
+        return rows
+
+    @property
+    def groups_of_a_row(self) -> int:
+        """Groups that a row of a lane takes samples from: one, or one for each joined entry."""
+        return len(self._streams)
 
     @property
     def num_batches(self) -> int:
@@ -95,12 +111,19 @@ class EpochPlan:
     def batch(self, index: int) -> PlannedBatch:
         """Batch `index` of the epoch."""
         row, lane = divmod(index, self.lanes)
-        group, batches = self._planned.get(lane, (None, []))
+        if len(self._streams) == 1:
+            return PlannedBatch(index, self._row(0, lane, row))
+        pieces = [piece for number in range(len(self._streams)) for piece in self._row(number, lane, row)]
+        return PlannedBatch(index, without_empty(pieces))
+
+    def _row(self, number: int, lane: int, row: int) -> Pieces:
+        """The batch in a row of a lane of stream `number`."""
+        group, batches = self._planned.get((number, lane), (None, []))
         if group is None or not group.first_row <= row < group.last_row:
-            group = self._lanes.group_at(lane, row)
+            group = self._streams[number].group_at(lane, row)
             batches = self._planner.plan(lane, group.members, group.first_row, group.last_row - group.first_row)
-            self._planned[lane] = (group, batches)
-        return PlannedBatch(index, batches[row - group.first_row])
+            self._planned[number, lane] = (group, batches)
+        return batches[row - group.first_row]
 
     def step(self, position: int, world_size: int, rank: int) -> PlannedBatch:
         """The batch of `rank` in the step that starts at batch `position`.
@@ -111,14 +134,13 @@ class EpochPlan:
             return self.batch(position + rank)
         pieces = [piece for index in range(position, self.num_batches) for piece in self.batch(index).pieces]
         shares = [share_out(part, world_size)[rank] for part in self._shared_apart(pieces)]
-        own = tuple(piece for share in shares for piece in share)
-        own = own if len(shares) == 1 else tuple(filter(len, own)) or own[:1]
+        own = shares[0] if len(shares) == 1 else without_empty([piece for share in shares for piece in share])
         return PlannedBatch(min(position + rank, self.num_batches - 1), own)
 
     def _shared_apart(self, pieces: list[Piece]) -> list[list[Piece]]:
         """The pieces whose samples the ranks of the last step share: all together, or those of each joined entry."""
         sources = sources_of(self.corpus)
-        if sources.joined == 1:
+        if not sources.are_joined:
             return [pieces]
         parts: dict[int, list[Piece]] = {}
         for piece in filter(len, pieces):
@@ -136,18 +158,20 @@ class EpochPlan:
             (first batch, one past the last batch, shards) of each group.
         """
         row = position // self.lanes
-        if 0 in self._planned and self._planned[0][0].last_row == self.rows and self.lanes == 1:
-            shards, first_use = np.unique(self._planned[0][1].shards_from(row), return_index=True)
+        whole = self._planned.get((0, 0)) if self.lanes == len(self._streams) == 1 else None
+        if whole is not None and whole[0].last_row == self.rows:
+            shards, first_use = np.unique(whole[1].shards_from(row), return_index=True)
             yield row, self.rows, shards[np.argsort(first_use)]
             return
-        coming = [(row, lane) for lane in lanes]
+        coming = [(row, lane, number) for lane in lanes for number in range(len(self._streams))]
         heapq.heapify(coming)
         while coming:
-            row, lane = heapq.heappop(coming)
-            group = self._lanes.group_at(lane, row)
-            yield row * self.lanes + lane, group.last_row * self.lanes, np.asarray([run[0] for run in group.members])
+            row, lane, number = heapq.heappop(coming)
+            group = self._streams[number].group_at(lane, row)
+            shards = np.asarray([run[0] for run in group.members], np.int64)
+            yield row * self.lanes + lane, group.last_row * self.lanes, shards
             if group.last_row < self.rows:
-                heapq.heappush(coming, (group.last_row, lane))
+                heapq.heappush(coming, (group.last_row, lane, number))
 
     def filtered(self) -> Counter[str]:
         """Number of samples that the filters leave out, by reason."""

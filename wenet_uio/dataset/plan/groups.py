@@ -10,7 +10,7 @@ from wenet_uio.dataset.plan.cutting import cut, fewest_batches
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy
 from wenet_uio.dataset.plan.lanes import Members
 from wenet_uio.dataset.plan.measure import Measure, Stored
-from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out
+from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out, without_empty
 from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
 
 BLOCK_BATCHES = 256
@@ -66,7 +66,7 @@ class GroupPlanner:
         columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
-            kept = np.flatnonzero(self.measure.keep(rows, self._entries(np.full(len(rows), shard)))[0])
+            kept = np.flatnonzero(self.measure.keep(rows, self._entries(shard, len(rows)))[0])
             stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
             columns.append((*place, *(column[kept] for column in stored)))
@@ -74,7 +74,7 @@ class GroupPlanner:
         keys = keys.astype(np.uint64)
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
-        lengths = self.measure.lengths(Stored(*stored), speeds, self._entries(shards))
+        lengths = self.measure.lengths(Stored(*stored), speeds, self._entries(shards, len(shards)))
         buckets = self._sources.separate(shards, self.measure.policy.buckets(lengths))
         seeds = draw(key_of(self.key, AUGMENTATION), keys)
         units = self.measure.policy.units(lengths)
@@ -82,16 +82,18 @@ class GroupPlanner:
         samples = Piece(shards, rows, speeds.astype(np.float32), frames, units, buckets, seeds)
         return samples, keys
 
-    def _entries(self, shards: np.ndarray) -> np.ndarray | None:
-        """Entry of each sample, if the policy differs between entries."""
-        return self._sources.entries(shards) if isinstance(self.measure.policy, EntryPolicy) else None
+    def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
+        """Entry of each of `count` samples of some shards, if the policy differs between entries."""
+        if not isinstance(self.measure.policy, EntryPolicy):
+            return None
+        return np.broadcast_to(self._sources.entries(shards), (count,))
 
     def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
         """Deal the samples into random blocks. Each block is sorted by length and gets its share of `count` batches."""
         expected = (
             count
             if count is not None
-            else int(samples.units.sum()) // (self.measure.policy.bound * self._sources.joined)
+            else int(samples.units.sum()) // (self.measure.policy.bound * len(self._sources.joined))
         )
         number = max(1, round(expected / BLOCK_BATCHES))
         place = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
@@ -131,7 +133,7 @@ class GroupPlanner:
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
-        if self._sources.joined > 1:
+        if self._sources.are_joined:
             return self._joined(block, count)
         if self._sources.take_turns and count is None and (parts := self._by_entry(block)):
             return [batch for batches in self._in_equal_numbers(parts) for batch in batches]
@@ -160,7 +162,7 @@ class GroupPlanner:
         else:
             cut_parts = [self._cut_any(part, count) for part in parts]
         joined = [tuple(piece for batch in batches for piece in batch) for batches in zip(*cut_parts, strict=True)]
-        return [tuple(filter(len, batch)) or batch[:1] for batch in joined]
+        return [without_empty(batch) for batch in joined]
 
     def _by_entry(self, block: Piece) -> list[Piece]:
         """The samples of each entry; nothing if all are of one entry."""

@@ -63,12 +63,19 @@ class ShardCosts:
         """(shards,) uint32, in units of COST_UNIT per full batch."""
         corpus, policy = self.corpus, self.measure.policy
         costs = np.empty(corpus.num_shards, np.uint32)
-        unit = COST_UNIT / (policy.bound * policy.fill * sources_of(corpus).joined)
+        unit = COST_UNIT / (policy.bound * policy.fill)
         for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
             part = slice(first, first + SHARDS_AT_ONCE)
             costs[part] = np.minimum(np.ceil(self.measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max)
             release_pages(corpus.samples)
         return costs
+
+    def of_entry(self, entry: int | None) -> np.ndarray:
+        """(shards,) the costs of one entry of a mixture, and 0 for all other shards; None gives all costs."""
+        if entry is None:
+            return self.array
+        entries = sources_of(self.corpus).entries(np.arange(self.corpus.num_shards))
+        return np.where(entries == entry, self.array, np.uint32(0))
 
 
 class Lanes:
@@ -77,7 +84,9 @@ class Lanes:
     A group is computed from its row, without storing the order of the shards.
     """
 
-    def __init__(self, costs: ShardCosts, *, key: int, division: Division) -> None:
+    def __init__(self, costs: ShardCosts, *, key: int, division: Division, entry: int | None = None) -> None:
+        """Lanes of all shards, or of the shards of one entry of a mixture."""
+        self._entry, self._sources = entry, sources_of(costs.corpus)
         self.corpus, self.key, self.lanes = costs.corpus, key, division.lanes
         self._group_shards = max(division.group_shards, shards_of_a_group(costs.corpus))
         self._costs = costs
@@ -89,7 +98,7 @@ class Lanes:
 
     @cached_property
     def _stream(self) -> ShardStream:
-        return ShardStream(self._costs.array, key_of(self.key, SHUFFLE))
+        return ShardStream(self._costs.of_entry(self._entry), key_of(self.key, SHUFFLE))
 
     def group_at(self, lane: int, row: int) -> Group:
         """The group that fills a row of a lane.
@@ -139,6 +148,8 @@ class Lanes:
         members = []
         for position in range(low, min(high + 1, len(self._stream))):
             shard = self._stream.shard_at(position)
+            if self._entry is not None and self._sources.entries(shard) != self._entry:
+                continue
             first = self._sample_at(position, start)
             last = self._sample_at(position, end) if position == high == self._containing(end) else None
             if position == high and last is None:

@@ -85,6 +85,11 @@ class PlannedBatch:
         return sum(piece.cost for piece in self.pieces)
 
 
+def without_empty(pieces: Sequence[Piece]) -> Pieces:
+    """The pieces that have samples; if none has, the first one."""
+    return tuple(filter(len, pieces)) or tuple(pieces[:1])
+
+
 def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
     """Make exactly `count` batches of the pieces: merge the cheapest batches, or halve the largest pieces."""
     batches: list[Pieces] = [(piece,) for piece in pieces]

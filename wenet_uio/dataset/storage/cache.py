@@ -69,11 +69,20 @@ def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = No
         return _fetch(uri, current_version(uri, kept=0.0), parts)  # the object changed since its version was read
 
 
-def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO], parts: PartFiles | None = None) -> BinaryIO:
-    """Open the unpacked contents of a gzip file that `packed` opens, see `unpack`.
+def unpacked(
+    uri: str,
+    version: Version,
+    packed: Callable[[], BinaryIO],
+    unpack: Callable[[BinaryIO, Callable[[bytes], Any]], None],
+    parts: PartFiles | None = None,
+) -> BinaryIO:
+    """Open the unpacked contents of a file that `packed` opens.
+
+    Args:
+        unpack: passes the contents of the open file to a function.
 
     Raises:
-        CacheFullError: no space for the contents. OSError: the errors of `packed`.
+        CacheFullError: no space for the contents. OSError: the errors of `packed` and `unpack`.
     """
 
     def write(file: BinaryIO) -> None:
@@ -85,7 +94,7 @@ def unpacked(uri: str, version: Version, packed: Callable[[], BinaryIO], parts: 
     return _make(_path(f"{uri}\nunpacked", version, ".tar"), None, write, uri, parts)
 
 
-def unpack(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
+def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
     """Pass the contents of an open gzip file to `write`; a damaged file gives the part before the damage."""
     with gzip.open(packed) as plain:
         try:

@@ -9,14 +9,14 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
-from wenet_uio.dataset.storage import cache, cache_space
+from wenet_uio.dataset.storage import cache, cache_space, containers
 from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.driver_store import driver
@@ -25,7 +25,7 @@ from wenet_uio.dataset.storage.versions import NO_ROOM, DriverError, StorageErro
 from wenet_uio.uris import shown
 
 PACKED = (".tar.gz", ".tgz")
-"""Names of archives that are unpacked into the cache before they are read."""
+"""Names of archives that are unpacked into the cache before they are read; so are parts of containers."""
 HELD_PATHS = 64
 """Copies that `HeldPaths` protects from eviction."""
 
@@ -102,19 +102,29 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
         return open_whole(uri, version)
     except CacheFullError:
         path = without_scheme(uri)
+    stored = file_of(path)
     if is_remote(path):
         found, packed = version or current_version(path), _in_memory()
-        cache.remembering(path, lambda: transfer(path, packed.write, 0, found.size, found))
+        cache.remembering(path, lambda: transfer(stored, packed.write, 0, found.size, found))
         packed.seek(0)
     else:
-        packed = open(path, "rb")  # noqa: SIM115 - closed below, or by the caller
+        packed = open(stored, "rb")  # noqa: SIM115 - closed below, or by the caller
     if not _is_packed(path):
         return packed
     with packed:
         plain = _in_memory()
-        cache.unpack(packed, plain.write)
+        _unpack_of(path)(packed, plain.write)
     plain.seek(0)
     return plain
+
+
+def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
+    """The function that passes the contents of a packed file, or of a part of a container, to another function."""
+    part = containers.part_of(path)
+    if part is None:
+        return cache.unpack_gzip
+    folder = part.container.partition("?")[0].rpartition("/")[0]
+    return lambda file, write: containers.unpack(part, file, write, lambda name: read_bytes(f"{folder}/{name}"))
 
 
 def _in_memory() -> BinaryIO:
@@ -139,12 +149,31 @@ def open_whole(uri: str | Path, version: Version | None = None, parts: PartFiles
         return open(path, "rb")
     if not _is_packed(path):
         return cache.fetch(path, version, parts)
-    found = version or current_version(path)
+    found, stored = version or current_version(path), file_of(path)
 
     def packed() -> BinaryIO:
-        return cache.fetch(path, found, parts) if is_remote(path) else open(path, "rb")
+        return cache.fetch(stored, found, parts) if is_remote(path) else open(stored, "rb")
 
-    return cache.unpacked(path, found, packed, parts)
+    return cache.unpacked(path, found, packed, _unpack_of(path), parts)
+
+
+def file_of(uri: str) -> str:
+    """The file or object that is stored: `uri` itself, or the container of which it is a part."""
+    part = containers.part_of(uri)
+    return uri if part is None else part.container
+
+
+def parts_of(uri: str) -> list[str]:
+    """The shards that a file holds: the parts of a container (`x.parquet/0.tar`), or the file itself.
+
+    Raises:
+        OSError: a container cannot be read. DriverError: reading containers of this kind needs a package.
+    """
+    if not containers.kind_of(uri):
+        containers.refuse_compressed(uri)
+        return [uri]
+    with open_or_hold(uri) as file:
+        return containers.names_of_parts(without_scheme(uri), file)
 
 
 def open_present(uri: str, version: Version) -> BinaryIO | None:
@@ -219,7 +248,7 @@ def current_version(uri: str | Path, kept: float = cache.VERSION_KEPT) -> Versio
     Raises:
         OSError: the file or object does not exist or cannot be read.
     """
-    path = without_scheme(uri)
+    path = file_of(without_scheme(uri))
     if is_remote(path):
         return cache.current_version(path, kept)
     status = Path(path).stat()
@@ -257,4 +286,5 @@ def without_scheme(uri: str | Path) -> str:
 
 
 def _is_packed(uri: str) -> bool:
-    return uri.partition("?")[0].endswith(PACKED) if is_remote(uri) else uri.endswith(PACKED)
+    name = uri.partition("?")[0] if is_remote(uri) else uri
+    return name.endswith(PACKED) or containers.part_of(name) is not None

@@ -11,6 +11,8 @@
 - srt, vtt, textgrid: long recordings, each with a file of its name (talk.wav, talk.en.srt), or one such file. Each
   cue or interval is an utterance. `--text_field` names the tier, or the part `en` of the name.
 - ctm: `recording channel start duration word` in one file for all recordings.
+- parquet: files with audio bytes and a column of text, as Hugging Face's data sets have them. Names such as
+  train-00000-of-00002.parquet give the parts. The audio is written to OUT/audio.
 
 Single words with times (CTM, tiers of words) are joined up to pauses of 0.5 seconds, and to at most 20 seconds.
 
@@ -31,6 +33,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import write_parts
+from wenet_uio.prepare.embedded import with_audio
 from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
 
@@ -48,7 +51,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     options = read_options(args, args.relative_to)
-    write_parts(args.out, read_corpus(args.transcripts, options, dev=args.dev, test=args.test, text=args.text))
+    parts = read_corpus(args.transcripts, options, dev=args.dev, test=args.test, text=args.text)
+    write_parts(args.out, with_audio(parts, args.out / "audio"))
 
 
 if __name__ == "__main__":

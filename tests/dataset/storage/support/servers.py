@@ -158,12 +158,15 @@ def away(server: FaultyServer, seconds: float, folder: Path):
     thread = threading.Thread(target=come_back, daemon=True)
     thread.start()
     yield
+    give_up = time.monotonic() + seconds + 60
     while not back:
+        assert thread.is_alive(), f"no server could start again on port {port}"
+        assert time.monotonic() < give_up, f"no server within {seconds + 60} s on port {port}"
         time.sleep(0.02)
     back[0].shutdown()
     back[0].server_close()
     back[0].cut_all()
-    thread.join()
+    thread.join(60)
 
 
 @contextmanager

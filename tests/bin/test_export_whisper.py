@@ -1,0 +1,140 @@
+"""A Whisper is exported for sherpa-onnx, which recognises the same text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sherpa_onnx
+import soundfile
+import torch
+import torchaudio
+import yaml
+
+from tests.text.support.vocabularies import write_tiktoken
+from wenet_uio.bin import export_jit, export_onnx
+from wenet_uio.config import save_config
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.export.whisper import TAIL
+from wenet_uio.models import build_model
+from wenet_uio.models.whisper import Whisper
+from wenet_uio.prepare.list_making import make_raw_list
+from wenet_uio.search import DecodeOptions, decode
+from wenet_uio.search.recogniser import load_recogniser
+from wenet_uio.train.run_config import read_config
+
+WORDS = [f" {word}" for word in ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")]
+LAYERS = {"attention_heads": 2, "linear_units": 64, "num_blocks": 2, "activation_type": "gelu", "key_bias": False}
+CONFIG: dict[str, Any] = {
+    "model": "whisper",
+    "encoder": "transformer",
+    "encoder_conf": {**LAYERS, "output_size": 32, "input_layer": "conv1d2", "pos_enc_layer_type": "abs_pos_whisper"},
+    "decoder": "transformer",
+    "decoder_conf": {**LAYERS, "src_key_bias": False, "input_layer": "embed_learnable_pe", "tie_word_embedding": True},
+    "tokenizer": "whisper",
+    "tokenizer_conf": {"is_multilingual": True, "num_languages": 99, "bpe_path": "tiny.tiktoken"},
+    "dataset_conf": {
+        "feats_type": "log_mel_spectrogram",
+        "log_mel_spectrogram_conf": {"num_mel_bins": 80},
+        "filter_conf": {"min_length": 0},
+    },
+}
+
+
+@pytest.fixture
+def home(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model of random weights that says words, and a list of three recordings of 16 kHz."""
+    monkeypatch.chdir(tmp_path)
+    write_tiktoken(tmp_path / "tiny.tiktoken", WORDS)
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    config, tokenizer = read_config("train.yaml")
+    save_config(config, "train.yaml")
+    torch.manual_seed(7)
+    model = build_model(config)
+    assert isinstance(model, Whisper)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.25)
+    with torch.no_grad():
+        bias = model.decoder.output_layer.bias
+        bias.fill_(-1e3)
+        for word in WORDS:
+            bias[tokenizer.symbols[word.replace(" ", "▁")]] = 0.0
+        bias[model.eos] = 0.0
+    torch.save(model.state_dict(), "final.pt")
+    lines = []
+    for number, digits in enumerate(((0, 1, 2, 3, 4), (5, 6, 7, 8), (9, 0, 9, 4, 4, 1))):
+        paths = [corpora / f"fsdd/recordings/{digit}_theo_{number}.wav" for digit in digits]
+        samples = torch.cat([torch.from_numpy(soundfile.read(path, dtype="float32")[0]) for path in paths])
+        path = tmp_path / f"{number}.wav"
+        soundfile.write(path, torchaudio.functional.resample(samples, 8000, 16000).numpy(), 16000)
+        lines.append(RawLine(path.stem, str(path), "one"))
+    assert make_raw_list(lines, tmp_path / "check.list") == []
+    return tmp_path
+
+
+def export(monkeypatch: pytest.MonkeyPatch, tool: Any, *options: str) -> None:
+    common = ("--config", "train.yaml", "--checkpoint", "final.pt", "--check_data", "check.list")
+    monkeypatch.setattr(sys, "argv", ["export", *common, *options])
+    tool.main()
+
+
+def texts_of_checkpoint(home: Path, audio: list[Path]) -> list[str]:
+    """Texts from features that end as those of sherpa-onnx."""
+    from wenet_uio.dataset.chain.fbank import log_mel_spectrogram
+
+    recogniser = load_recogniser(home)
+    found = []
+    for path in audio:
+        samples = torch.from_numpy(soundfile.read(path, dtype="float32")[0]) * 32768
+        feats = log_mel_spectrogram(samples, 16000, recogniser.config.dataset_conf.log_mel_spectrogram_conf)
+        feats = torch.nn.functional.pad(feats, (0, 0, 0, TAIL)).unsqueeze(0)
+        options = DecodeOptions(beam_size=1, language="de")
+        nbests = decode(recogniser.model.eval(), feats, torch.tensor([feats.size(1)]), ["attention"], options)
+        found.append(recogniser.tokenizer.detokenize(nbests["attention"][0][0].tokens))
+    return found
+
+
+def test_sherpa_onnx_recognises_the_same_text(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    export(monkeypatch, export_onnx, "--output_dir", "onnx", "--int8_tolerance", "100")
+    said = capsys.readouterr()
+    assert "3 of 3 utterances as the checkpoint decodes them" in said.out
+    assert "only for sherpa-onnx: WeNet's runtime starts the decoder with sos alone" in said.out
+    recogniser = sherpa_onnx.OfflineRecognizer.from_whisper(
+        **{part: str(home / f"onnx/offline/whisper-{part}.onnx") for part in ("encoder", "decoder")},
+        tokens=str(home / "onnx/offline/tokens.txt"),
+        language="de",
+    )
+    audio = sorted(home.glob("?.wav"))
+    found = []
+    for path in audio:
+        stream = recogniser.create_stream()
+        samples, rate = soundfile.read(path, dtype="float32")
+        stream.accept_waveform(rate, samples)
+        recogniser.decode_stream(stream)
+        found.append(stream.result.text.strip())
+    assert found == texts_of_checkpoint(home, audio)
+    assert all(found)
+
+
+@pytest.mark.parametrize(
+    ("tool", "options", "message"),
+    [
+        (
+            export_onnx,
+            ("--output_dir", "x", "--runtimes", "wenet"),
+            "WeNet's runtime starts the decoder with sos alone",
+        ),
+        (export_onnx, ("--output_dir", "x", "--chunk_size", "8"), "--chunk_size 8: a whisper does not stream"),
+        (export_jit, ("--output_file", "x/final.zip"), "export it by export_onnx.py for sherpa-onnx"),
+    ],
+)
+def test_what_runtimes_cannot_do_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tool: Any, options: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        export(monkeypatch, tool, *options)
+    assert not (home / "x").exists()

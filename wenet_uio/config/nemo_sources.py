@@ -1,0 +1,93 @@
+"""Data that one loader of NeMo names, as sources of a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.nemo_batches import list_of, sizes_of_buckets
+
+SOURCES = (
+    "input_cfg",
+    "cuts_path",
+    "shar_path",
+    "manifest_filepath",
+    "tarred_audio_filepaths",
+    "is_tarred",
+    "text_field",
+)
+"""Keys that name data."""
+
+
+def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """The sources that a loader names; ready-made buckets with weights or sizes are one source each.
+
+    Raises:
+        ConfigError: the data cannot be read; the message says what to write.
+    """
+    text_field = {"text_field": section["text_field"]} if "text_field" in section else {}
+    if "input_cfg" in section:
+        return [{**text_field, **source} for source in _listed(section["input_cfg"], where)]
+    for key, kind in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
+        if key in section:
+            return [{"type": kind, key: section[key], **text_field}]
+    return [{**text_field, **source} for source in _of_files(section, where)]
+
+
+def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
+    """The sources of `input_cfg`: a list, or the path of a yaml with one."""
+    if isinstance(input_cfg, str):
+        return [{"type": "group", "input_cfg": input_cfg}]
+    if not isinstance(input_cfg, list) or not all(isinstance(source, dict) for source in input_cfg):
+        raise ConfigError(f"{where}.input_cfg: expected a list of sources or the path of a yaml, found {input_cfg!r}")
+    if any(source.get("type") == "multimodal_conversation" for source in input_cfg):
+        raise ConfigError(
+            f"{where}.input_cfg: conversations of text and audio are not read; write the text of their turns as a "
+            "source of type txt, and their audio with its transcripts as a source of type nemo"
+        )
+    return input_cfg
+
+
+def _of_files(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """The sources of `manifest_filepath`, with or without tars."""
+    files = {"manifest_filepath": section.get("manifest_filepath")}
+    kind = "nemo"
+    if section.get("is_tarred", "tarred_audio_filepaths" in section):
+        files["tarred_audio_filepaths"], kind = section.get("tarred_audio_filepaths"), "nemo_tarred"
+    if "bucketing_weights" in section or "bucketing_batch_size" in section:
+        return [{"type": kind, **bucket} for bucket in _buckets(files, section, where)]
+    if not files["manifest_filepath"]:
+        return []
+    if missing := [key for key, value in files.items() if not value]:
+        raise ConfigError(f"{where}.is_tarred: needs {missing[0]}")
+    return [{"type": kind, **files}]
+
+
+def _buckets(files: Mapping[str, Any], section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Keys of a source for each ready-made bucket: its files, how often it is read, and its batch size."""
+    count = len(files["manifest_filepath"]) if isinstance(files["manifest_filepath"], list) else 0
+    if not count or not all(isinstance(each, list) and len(each) == count for each in files.values()):
+        raise ConfigError(
+            f"{where}: bucketing_batch_size and bucketing_weights need buckets: write {' and '.join(files)} as lists "
+            "of lists, one list for each bucket"
+        )
+    weights = list_of(section.get("bucketing_weights", [1] * count), count, f"{where}.bucketing_weights")
+    sizes = sizes_of_buckets(section, count, where)
+    return [
+        {key: each[number] for key, each in files.items()}
+        | ({"repeat": weights[number]} if weights[number] != 1 else {})
+        | ({"batch_conf": {"batch_type": "static", "batch_size": sizes[number]}} if sizes else {})
+        for number in range(count)
+    ]
+
+
+def is_text(sources: list[dict[str, Any]]) -> bool:
+    """Whether all sources, also those in groups, are text without audio."""
+    kinds = [
+        is_text(source["input_cfg"])
+        if isinstance(source.get("input_cfg"), list)
+        else source.get("type") in ("txt", "txt_pair")
+        for source in sources
+    ]
+    return bool(kinds) and all(kinds)

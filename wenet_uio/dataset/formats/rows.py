@@ -1,0 +1,121 @@
+"""Samples of tables that hold audio, such as Hugging Face's parquet. `storage/containers.py` makes tars of the rows.
+
+| of a sample | comes from |
+|---|---|
+| audio | the binary column that `audio_field` names, or the only one, or the first of AUDIO_COLUMNS |
+| text | the column that `text_field` names, or the first of TEXT_COLUMNS |
+| key | a column `key`, `id`, `utt_id` or `utterance` with strings; or the name of the audio, by the rule of `keys.py` |
+| other fields | the other columns |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.keys import key_of_audio, one_word, without_query
+from wenet_uio.dataset.formats.sample_layout import FoundSample, Layout, ReadMember
+from wenet_uio.dataset.formats.tar_members import Member
+
+AUDIO_COLUMNS = (
+    *("wav", "path", "audio", "audio_filepath", "audio_path"),
+    *("file", "file_name", "filename", "wav_filename"),
+)
+"""Names of a column of audio, or of the path of the audio, preferred ones first."""
+TEXT_COLUMNS = ("text", "txt", "sentence", "transcript", "transcription")
+"""Names of a column of text, preferred ones first."""
+KEY_COLUMNS = ("key", "id", "utt_id", "utterance")
+
+Columns = dict[str, Member]
+
+
+def find_rows(
+    members: Sequence[Member], layout: Layout, read: ReadMember, part: str
+) -> tuple[list[FoundSample], list[tuple[str, str]]]:
+    """The samples of a part of a container, as the docstring of this module describes.
+
+    Args:
+        read: reads the bytes of a member.
+        part: name of the part, such as `x.parquet/3.tar`.
+
+    Returns:
+        the samples, and (place, reason) of rows that are not a sample.
+    """
+    rows: dict[str, Columns] = {}
+    for member in members:
+        number, _, column = member.name.partition(".")
+        rows.setdefault(number, {})[column] = member
+    samples, bad = [], []
+    for number, columns in rows.items():
+        name = f"{_name_of(part)}_{int(number):06d}"
+        try:
+            values = json.loads(read(columns.pop("json")))
+            samples.append(_sample(name, values, columns, layout))
+        except (ListError, ValueError, KeyError) as error:
+            bad.append((name, str(error)))
+    lines = with_distinct_keys([sample.line for sample in samples])
+    return [sample._replace(line=line) for sample, line in zip(samples, lines, strict=True)], bad
+
+
+def _name_of(part: str) -> str:
+    """Name of a part in keys: `train_3` for `data/train.parquet/3.tar`."""
+    path = PurePosixPath(without_query(part))
+    return f"{path.parent.stem}_{path.stem}"
+
+
+def _sample(name: str, values: dict[str, Any], columns: Columns, layout: Layout) -> FoundSample:
+    audio = audio_column(list(columns), layout.audio_field)
+    if audio not in columns:
+        raise ListError(f"no audio in its row (columns: {', '.join([*columns, *values])})")
+    line = line_of_row(name, audio, values, layout.text_field)
+    return FoundSample(line, columns[audio], None)
+
+
+def audio_column(columns: Sequence[str], audio_field: str | None) -> str | None:
+    """The column of audio among binary columns."""
+    if audio_field:
+        return audio_field
+    if len(columns) == 1:
+        return columns[0]
+    return next((name for name in AUDIO_COLUMNS if name in columns), None)
+
+
+def line_of_row(name: str, audio: str | None, values: Mapping[str, Any], text_field: str | None) -> RawLine:
+    """The line of a row; `wav` is the path of its audio as the row states it, or else `name`.
+
+    Args:
+        name: name of the row.
+        audio: column of the audio.
+        values: values that are not binary, by column.
+
+    Raises:
+        ListError: there is no text.
+    """
+    wanted = (text_field,) if text_field else TEXT_COLUMNS
+    text_column = next((column for column in wanted if isinstance(values.get(column), str)), None)
+    if text_column is None:
+        raise ListError(f"no text in a column {' or '.join(wanted)} (columns: {', '.join(values)})")
+    key_column = next((column for column in KEY_COLUMNS if _is_filled(values.get(column))), None)
+    wav = _path_of_audio(values, audio) or name
+    extra = _others(values, {audio, text_column, key_column})
+    key = one_word(values[key_column]) if key_column else key_of_audio(wav)
+    return RawLine(key, wav, values[text_column], extra=extra, is_named_by_audio=key_column is None)
+
+
+def _others(values: Mapping[str, Any], used: Container[str | None]) -> dict[str, Any]:
+    return {column: value for column, value in values.items() if column not in used and value is not None}
+
+
+def _path_of_audio(values: Mapping[str, Any], audio: str | None) -> str | None:
+    """Path of the audio of a row: one with folders from any column of AUDIO_COLUMNS, before one without."""
+    inside = values.get(audio or "")
+    stated = [inside.get("path") if isinstance(inside, dict) else inside, *map(values.get, AUDIO_COLUMNS)]
+    paths = [path for path in stated if _is_filled(path)]
+    return next((path for path in paths if "/" in path), paths[0] if paths else None)
+
+
+def _is_filled(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())

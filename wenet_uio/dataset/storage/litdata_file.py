@@ -1,0 +1,122 @@
+"""Chunks of LitData, read-only: `chunk-0-0.bin` beside `index.json`, not compressed or encrypted. A chunk is one part.
+
+A chunk is the number of items, the offset of each item and of the end (uint32), and the items. An item is the sizes of
+its values (uint32), then the values. Newer versions write all items as one Arrow file, to which all offsets point; this
+needs pyarrow. Pickled values and tensors are never opened.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, BinaryIO
+
+from wenet_uio.dataset.storage.versions import DriverError
+
+ARROW = b"ARROW1"
+BYTES = ("bytes", "file", "audio")
+"""Formats of values that are encoded files, such as `file:wav`."""
+VALUES = ("str", "text", "int", "float", "bool")
+"""Formats of values that are texts and numbers."""
+
+
+def count_parts(file: BinaryIO) -> int:
+    """One: a chunk is one part. Raises: ValueError: the file is damaged."""
+    _offsets(file)
+    return 1
+
+
+def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None) -> Iterator[Mapping[str, Any]]:
+    """The items of a chunk; values that are neither bytes, texts nor numbers are left out.
+
+    Args:
+        beside: reads `index.json`.
+
+    Raises:
+        ValueError: the chunk is damaged or compressed, or no value holds bytes. DriverError: pyarrow is not installed.
+    """
+    assert beside is not None, "index.json says what a chunk holds"
+    config = json.loads(beside("index.json"))["config"]
+    if found := [name for name in ("compression", "encryption", "ipc_compression") if config.get(name)]:
+        raise ValueError(f"chunks with {found[0]} are not read; write them again without it")
+    formats = [str(name).partition(":")[0] for name in config["data_format"]]
+    names = _names(json.loads(config["data_spec"])[1])
+    if len(names) != len(formats) or not set(formats) & set(BYTES):
+        raise ValueError(f"no value holds encoded audio (values: {', '.join(map(str, names))}; {', '.join(formats)})")
+    offsets, data = _offsets(file), _read(file, 0, file.seek(0, 2))
+    if data[offsets[0] : offsets[0] + len(ARROW)] == ARROW:
+        yield from _arrow_rows(data[offsets[0] :], names, formats)
+        return
+    for first, end in pairwise(offsets):
+        yield _row(data[first:end], names, formats)
+
+
+def _offsets(file: BinaryIO) -> tuple[int, ...]:
+    (count,) = struct.unpack("<I", _read(file, 0, 4))
+    offsets = struct.unpack(f"<{count + 1}I", _read(file, 4, 4 * (count + 1)))
+    if offsets[0] != 4 * (count + 2) or offsets[-1] > file.seek(0, 2) or list(offsets) != sorted(offsets):
+        raise ValueError("not a chunk of LitData, or damaged: its offsets do not fit its size")
+    return offsets
+
+
+def _read(file: BinaryIO, start: int, size: int) -> bytes:
+    file.seek(start)
+    data = file.read(size)
+    if len(data) < size:
+        raise ValueError("not a chunk of LitData, or cut short")
+    return data
+
+
+def _names(spec: Mapping[str, Any], name: str = "") -> list[str]:
+    """Names of the values of an item, from the tree that torch's pytree wrote: keys of dicts, numbers of sequences."""
+    if spec["type"] is None:
+        return [name]
+    children = spec["children_spec"]
+    context = spec["context"]
+    keys = json.loads(context) if isinstance(context, str) else context
+    keys = keys if isinstance(keys, list) and len(keys) == len(children) else range(len(children))
+    return [
+        found
+        for key, child in zip(keys, children, strict=True)
+        for found in _names(child, f"{name}.{key}" if name else str(key))
+    ]
+
+
+def _row(data: bytes, names: Sequence[str], formats: Sequence[str]) -> dict[str, Any]:
+    sizes = struct.unpack_from(f"<{len(names)}I", data)
+    place, row = 4 * len(names), {}
+    for name, kind, size in zip(names, formats, sizes, strict=True):
+        if (value := _value(kind, data[place : place + size])) is not None:
+            row[name] = value
+        place += size
+    if place != len(data):
+        raise ValueError("an item of another size than its values")
+    return row
+
+
+def _value(kind: str, data: bytes) -> Any:
+    """A value of a format; None for a format that is left out."""
+    if kind in BYTES:
+        return data
+    if kind in ("str", "text"):
+        return data.decode()
+    if kind in ("int", "float"):
+        return struct.unpack("<q" if kind == "int" else "<d", data)[0]
+    if kind == "bool":
+        return data != b"\0"
+    return None
+
+
+def _arrow_rows(data: bytes, names: Sequence[str], formats: Sequence[str]) -> Iterator[dict[str, Any]]:
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise DriverError("reading these chunks of LitData needs pyarrow; pip install pyarrow") from None
+    kept = [name for name, kind in zip(names, formats, strict=True) if kind in (*BYTES, *VALUES)]
+    try:
+        table = pyarrow.ipc.open_file(data).read_all()
+        yield from table.select([name for name in kept if name in table.column_names]).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"damaged ({' '.join(str(error).split())})") from None

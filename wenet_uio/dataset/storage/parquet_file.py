@@ -1,0 +1,78 @@
+"""Parquet files, as Hugging Face's data sets have them. A row group is a part. Needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+from wenet_uio.dataset.storage.versions import DriverError
+
+ROWS = 16
+"""Rows that are decoded at a time."""
+
+
+def count_parts(file: BinaryIO) -> int:
+    """Number of row groups.
+
+    Raises:
+        DriverError: pyarrow is not installed. ValueError: the file is damaged.
+    """
+    return _opened(file).num_row_groups
+
+
+def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None) -> Iterator[Mapping[str, Any]]:
+    """The rows of a row group. `beside` is not used.
+
+    Raises:
+        DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can hold audio.
+    """
+    parquet = _opened(file)
+    _audio_columns(parquet)
+    for batch in parquet.iter_batches(ROWS, row_groups=[part], use_threads=False):
+        yield from batch.to_pylist()
+
+
+def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]]]]:
+    """The columns that can hold audio, and the rows of each row group without the bytes of their audio.
+
+    Raises:
+        DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can hold audio.
+    """
+    parquet = _opened(file)
+    binary = _audio_columns(parquet)
+    leaves = (parquet.schema.column(number) for number in range(len(parquet.schema)))
+    kept = [leaf.path for leaf in leaves if leaf.physical_type != "BYTE_ARRAY" or leaf.logical_type.type != "NONE"]
+    groups = range(parquet.num_row_groups)
+    return binary, (parquet.read_row_group(group, kept, use_threads=False).to_pylist() for group in groups)
+
+
+def _audio_columns(parquet: Any) -> list[str]:
+    """Names of the columns that can hold audio. Raises: ValueError: there is none."""
+    columns = [field.name for field in parquet.schema_arrow if _may_hold_audio(field.type)]
+    if not columns:
+        raise ValueError(
+            f"no column holds encoded audio (its columns: {', '.join(parquet.schema_arrow.names)}); "
+            "in `datasets`, cast_column(COLUMN, Audio(decode=False)) before to_parquet keeps the bytes"
+        )
+    return columns
+
+
+def _opened(file: BinaryIO) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise DriverError("reading parquet needs pyarrow; pip install pyarrow") from None
+    try:
+        return pyarrow.parquet.ParquetFile(file)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"not a parquet file, or damaged ({' '.join(str(error).split())})") from None
+
+
+def _may_hold_audio(kind: Any) -> bool:
+    import pyarrow.types
+
+    if pyarrow.types.is_struct(kind):
+        index = kind.get_field_index("bytes")
+        return index >= 0 and _may_hold_audio(kind.field(index).type)
+    return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)

@@ -1,0 +1,136 @@
+"""A model whose frames with chunks learn from those with full context, by a contrastive loss."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from wenet_uio.config.model import CtlConf
+from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
+from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.masks import ALL_FRAMES, length_mask
+
+VALIDATION_CHUNK = 16
+"""Encoder frames of a chunk in validation, unless the encoder has a fixed size; training draws the size."""
+
+
+class CtlModel(ASRModel):
+    """Encodes each training batch twice, with full context and with chunks (Liu et al. 2023, "Enhancing the unified
+    streaming and non-streaming model with contrastive learning"). It decodes as an ASRModel.
+
+    Raises:
+        ValueError: the encoder was not configured with chunks.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: TransformerDecoder | BiTransformerDecoder,
+        vocabulary: Vocabulary,
+        conf: CtlConf,
+    ) -> None:
+        super().__init__(encoder, decoder, vocabulary, conf)
+        if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
+            raise ValueError(
+                "model ctl_model compares chunks with full context: set encoder_conf.use_dynamic_chunk: true"
+            )
+        self.negatives, self.temperature = conf.n_negatives, conf.logit_temp
+        self.ctl_weight = conf.ctl_weight if conf.n_negatives else 0.0
+
+    def forward(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor | None = None,
+    ) -> Losses:
+        """Compute the losses of a batch with at least one utterance; arguments as in ASRModel.forward.
+
+        Returns:
+            0-d tensors: `loss` = `loss_full` + `loss_chunk` + ctl_weight * `loss_ctl`, its parts, and the means of both
+            passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over frames, the others as there.
+        """
+        if feats.size(1) == 0:
+            losses = super().forward(feats, feats_lengths, target, target_lengths, prompts)
+            return {**losses, "loss_full": None, "loss_chunk": None, "loss_ctl": None}
+        if prompts is None:
+            prompts = target.new_full((len(target), 1), self.sos)
+        full_out, lengths = self.encoder(feats, feats_lengths, ALL_FRAMES)
+        chunk_out, _ = self.encoder(feats, feats_lengths, VALIDATION_CHUNK)
+        full = self._losses(full_out, lengths, target, target_lengths, prompts)
+        chunk = self._losses(chunk_out, lengths, target, target_lengths, prompts)
+        losses = {name: _mean(full[name], chunk[name]) for name in full}
+        loss_ctl = None
+        loss_full, loss_chunk = full["loss"], chunk["loss"]
+        assert loss_full is not None
+        assert loss_chunk is not None
+        loss = loss_full + loss_chunk
+        if self.ctl_weight > 0.0:
+            negatives = self.draw_negatives(lengths, full_out.size(1))
+            loss_ctl = self.contrastive_loss(chunk_out, full_out, lengths, negatives)
+            loss = loss + self.ctl_weight * loss_ctl
+        return {**losses, "loss": loss, "loss_full": loss_full, "loss_chunk": loss_chunk, "loss_ctl": loss_ctl}
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """See ASRModel.loss_weights; both passes count."""
+        twice = {name: 2.0 * weight for name, weight in super().loss_weights.items()}
+        return {**twice, "loss_ctl": self.ctl_weight}
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """See ASRModel.loss_names."""
+        return (*super().loss_names, "loss_full", "loss_chunk")
+
+    def draw_negatives(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
+        """For each frame draw other frames of the same utterance, with repetition.
+
+        Validation draws the same frames for the same lengths each time.
+
+        Args:
+            lengths: (B,) of the utterances.
+            frames: T' of the padded batch.
+
+        Returns:
+            Frame numbers (B, T' * negatives). An utterance of one frame has only the frame itself.
+        """
+        generator = None if self.training else torch.Generator().manual_seed(0)
+        size = (1, frames * self.negatives)
+        # As WeNet draws: a number of one frame less, then those from the frame itself on move up by one.
+        drawn = torch.cat([torch.randint(max(int(n) - 1, 1), size, generator=generator) for n in lengths.tolist()])
+        place = torch.arange(frames).repeat_interleave(self.negatives)
+        drawn = drawn + ((drawn >= place) & (lengths.cpu() > 1).unsqueeze(1))
+        return drawn.to(lengths.device)
+
+    def contrastive_loss(
+        self, chunk_out: torch.Tensor, full_out: torch.Tensor, lengths: torch.Tensor, negatives: torch.Tensor
+    ) -> torch.Tensor:
+        """Cross entropy of choosing, for each frame with chunks, the same frame with full context among `negatives`.
+
+        Args:
+            chunk_out, full_out: encoder frames (B, T', D) of both passes.
+            lengths: (B,).
+            negatives: (B, T' * negatives), see `draw_negatives`.
+
+        Returns:
+            0-d, the mean over the frames of the batch.
+        """
+        size = full_out.size(1)
+        with torch.autocast(full_out.device.type, enabled=False):  # differences of similarities are small
+            similar = normalize(chunk_out.float(), dim=2) @ normalize(full_out.float(), dim=2).transpose(1, 2)
+            others = negatives.view(len(negatives), size, -1)
+            place = torch.arange(size, device=similar.device).view(1, -1, 1)
+            logits = torch.cat((similar.diagonal(dim1=1, dim2=2).unsqueeze(2), similar.gather(2, others)), dim=2)
+            logits = logits / self.temperature
+            same = torch.cat((torch.zeros_like(others[:, :, :1], dtype=torch.bool), others == place), dim=2)
+            logits = logits.masked_fill(same, float("-inf"))
+            valid = length_mask(lengths, size)
+            losses = cross_entropy(logits.flatten(0, 1), others.new_zeros(valid.numel()), reduction="none")
+            return (losses * valid.flatten()).sum() / valid.sum().clamp(min=1)
+
+
+def _mean(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+    """The mean of the losses of both passes; None for a loss whose weight is 0."""
+    return None if one is None or other is None else (one + other) / 2

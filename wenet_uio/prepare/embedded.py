@@ -1,0 +1,160 @@
+"""Audio inside files of other tools, such as Hugging Face's parquet: read the texts, write the audio to files.
+
+Until its audio is written, the `wav` of a line names a place: `x.parquet/3.tar/000012.audio.flac` is the column `audio`
+of row 12 in row group 3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.rows import audio_column, line_of_row
+from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
+from wenet_uio.dataset.storage import parquet_file
+from wenet_uio.dataset.storage.versions import StorageError
+from wenet_uio.files import written_aside
+from wenet_uio.prepare.corpus_parts import Recording, files_below, tell_left_out
+from wenet_uio.prepare.division import PARTS
+
+SUFFIX = ".parquet"
+PLACE = re.compile(rf"(.*{re.escape(SUFFIX)})/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
+
+
+class Place(NamedTuple):
+    """Where the audio of a line is."""
+
+    file: str
+    part: int
+    row: int
+    column: str
+    suffix: str
+    """Of the audio."""
+
+
+def place_of(wav: str | Path) -> Place | None:
+    """The place that the `wav` of a line names; None if it names a file."""
+    found = PLACE.fullmatch(str(wav))
+    return Place(found[1], int(found[2]), int(found[3]), found[4], found[5]) if found else None
+
+
+def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read the texts of a parquet file, or of all parquet files below a folder. Audio is not read.
+
+    The names of the files, such as `train-00000-of-00002.parquet`, or of their folders give the parts if all names do.
+
+    Raises:
+        ListError: there is no such file, or no row has a text. DriverError: pyarrow is not installed.
+        StorageError: a file is damaged, or has no audio.
+    """
+    files = list(files_below(Path(path), f"*{SUFFIX}")) if Path(path).is_dir() else [Path(path)]
+    if not files:
+        raise ListError(f"{path}: no {SUFFIX} in it")
+    parts = _parts(files, Path(path))
+    found: list[tuple[str, RawLine]] = []
+    without_text: list[str] = []
+    for file, part in zip(files, parts, strict=True):
+        extra = {"part": part} if part else {}
+        rows = _lines_of_file(file, text_field, without_text)
+        found += [(wav, replace(line, extra=line.extra | extra)) for wav, line in rows]
+    if without_text and not found:
+        raise ListError(without_text[0])
+    tell_left_out(f"{path}: rows without a text", without_text)
+    lines = with_distinct_keys([line for _, line in found])
+    return [replace(line, wav=wav, is_named_by_audio=False) for line, (wav, _) in zip(lines, found, strict=True)]
+
+
+def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
+    """The part that the name of each file gives; none if only some names do, or train or test is not among them."""
+    parts = [_part(file, folder) for file in files]
+    return parts if None not in parts and {"train", "test"} <= set(parts) else [None] * len(files)
+
+
+def _part(file: Path, folder: Path) -> str | None:
+    names = [file.name, *(name.name for name in file.parents if name != folder and name.is_relative_to(folder))]
+    words = (re.match(r"[a-z]*", name.lower()) for name in names)
+    return next(filter(None, (PARTS.get(word[0]) for word in words if word)), None)
+
+
+def _lines_of_file(file: Path, text_field: str | None, bad: list[str]) -> list[tuple[str, RawLine]]:
+    """Place of the audio and line of each row with a text; problems of other rows go to `bad`."""
+    found = []
+    with file.open("rb") as opened:
+        try:
+            binary, groups = parquet_file.texts_of(opened)
+        except ValueError as error:
+            raise StorageError(f"{file}: {error}") from None
+        audio = audio_column(binary, None)
+        if audio is None:
+            raise ListError(f"{file}: several columns hold audio ({', '.join(binary)}); keep one of them")
+        for part, rows in enumerate(groups):
+            for row, values in enumerate(rows):
+                name = f"{file.stem}_{part}_{row:06d}"
+                try:
+                    line = line_of_row(name, audio, values, text_field)
+                except ListError as error:
+                    bad.append(f"{file}: {name}: {error}")
+                    continue
+                suffix = line.wav.rpartition(".")[2].lower()
+                suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"
+                found.append((f"{file.absolute()}/{part}.tar/{row:06d}.{audio}.{suffix}", line))
+    return found
+
+
+def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]:
+    """Write audio that is inside other files to `folder/KEY.SUFFIX`.
+
+    Args:
+        wavs: `wav` and key of each line; lines whose audio is a file already are ignored.
+
+    Returns:
+        the path of each `wav` that was written.
+
+    Raises:
+        ListError: a row has no audio.
+    """
+    wanted: dict[tuple[str, int], dict[int, tuple[str, str, Place]]] = {}
+    for wav, key in wavs:
+        if place := place_of(wav):
+            wanted.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
+    written: dict[str, str] = {}
+    for (file, part), rows in wanted.items():
+        with open(file, "rb") as opened:
+            for number, row in enumerate(parquet_file.rows_of(opened, part)):
+                if number in rows:
+                    wav, key, place = rows[number]
+                    written[wav] = str(_write(row[place.column], folder / f"{key}.{place.suffix}", f"{file}: {key}"))
+    return written
+
+
+def with_audio(parts: Mapping[str, Sequence[Recording]], folder: Path) -> dict[str, list[Recording]]:
+    """The parts of a corpus with audio files, which are written to `folder/PART` where audio is inside other files.
+
+    Raises:
+        ListError: a row has no audio.
+    """
+    found = {}
+    for part, recordings in parts.items():
+        wavs = [(str(each.wav), each.key) for each in recordings]
+        written = write_audio(wavs, (folder / part).absolute())
+        found[part] = [each._replace(wav=Path(written.get(str(each.wav), each.wav))) for each in recordings]
+    return found
+
+
+def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
+    """The recordings with the files that hold their audio, to check that these exist before audio is written."""
+    places = ((each, place_of(each.wav)) for each in recordings)
+    return [each._replace(wav=Path(place.file)) if place else each for each, place in places]
+
+
+def _write(value: object, path: Path, name: str) -> Path:
+    data = value["bytes"] if isinstance(value, dict) else value
+    if not isinstance(data, bytes):
+        raise ListError(f"{name}: no audio in its row, only a path; save the set with its audio")
+    with written_aside(path) as file:
+        file.write(data)
+    return path
