@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.diagnose.support.checking import TOKENIZER, UNITS, check, keys_by_kind
+from tests.text.support.vocabularies import write_tiktoken
 from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
@@ -18,6 +19,8 @@ from wenet_uio.diagnose.check_report import as_text
 from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
+from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.whisper import WhisperSplitter
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -51,6 +54,12 @@ def test_without_audio_the_faults_of_index_and_text_are_found(faulty_raw_list):
 def test_without_units_the_report_has_no_units(faulty_raw_list):
     report = check(faulty_raw_list[0], "raw", tokenizer=None)
     assert (report.unseen, report.unknown, report.counts["space_to_unknown"]) == ([], {}, 0)
+
+
+def test_units_of_a_vocabulary_of_whisper_need_not_occur_in_a_text(faulty_raw_list, tmp_path):
+    splitter = WhisperSplitter(write_tiktoken(tmp_path / "tiny.tiktoken", []), 99)
+    report = check(faulty_raw_list[0], "raw", tokenizer=Tokenizer(splitter, splitter.symbols))
+    assert (report.unseen, report.unknown) == ([], {})
 
 
 def test_a_list_of_broken_shards_is_an_error(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.examples.support.miniatures import noise
 from tests.examples.test_corpora import call, recipe
+from tests.prepare.support.layouts import LAYOUTS, recordings
 from tests.support import preloaded
 from wenet_uio.prepare.new_recipe import write_recipe
 from wenet_uio.prepare.readers import read_kaldi
@@ -62,6 +63,21 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
     refused = call(*run, "--stage", "6", "--trust_code", "false", cwd=home)
     assert refused.returncode == 1
     assert "names code that would run: local.louder:Louder; " in refused.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("form", ["srt", "parquet"])
+def test_recordings_with_subtitles_and_a_set_of_the_hub_are_trained_without_an_edit(form, recipe, corpora):
+    home = recipe("custom").parents[2]  # the clone
+    corpus = LAYOUTS[form](home / "my corpus", recordings(corpora, takes=1))
+    made = make_recipe(home, "--from", corpus)
+    assert made.returncode == 0, made.stderr
+    script = home / "examples" / "own" / "s0" / "run.sh"
+    tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
+    tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32"
+    done = call("bash", script, "--stage", "0", "--stop_stage", "4", "--override", tiny, "--nj", "1", cwd=home)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (script.parent / "exp").iterdir()
+    assert (folder / "epoch_0.pt").is_file()
 
 
 def make_recipe(folder: Path, *options: str | Path):

@@ -9,42 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from wenet_uio.config import load_config, parse_config
+from tests.search.support.tiny_whisper import tiny
+from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search import MODES, DecodeOptions, decode
 from wenet_uio.search.prompts import detect_languages, prompts_of
-
-TINY = {"output_size": 16, "attention_heads": 2, "linear_units": 16, "num_blocks": 1}
-SPECIAL = {
-    **{"eot": 20, "sot": 21, "translate": 24, "transcribe": 25, "sot_prev": 26},
-    **{"no_speech": 27, "no_timestamps": 28, "timestamp_begin": 29},
-}
-
-
-def tiny(**sections: Any) -> Whisper:
-    """A random whisper of English and Chinese with 1501 timestamps."""
-    values = {
-        "model": "whisper",
-        "encoder": "transformer",
-        "encoder_conf": {**TINY, "input_layer": "conv1d2", "pos_enc_layer_type": "abs_pos_whisper"},
-        "decoder": "transformer",
-        "decoder_conf": {
-            **{key: TINY[key] for key in ("attention_heads", "linear_units", "num_blocks")},
-            "input_layer": "embed_learnable_pe",
-        },
-        "ctc_conf": {"ctc_blank_id": 27},
-        "tokenizer": "whisper",
-        "tokenizer_conf": {"special_tokens": SPECIAL, "is_multilingual": True, "num_languages": 2},
-        "input_dim": 8,
-        **sections,
-    }
-    torch.manual_seed(3)
-    model = build_model(parse_config(values, "tiny")).eval()
-    assert isinstance(model, Whisper)
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +76,12 @@ def test_an_utterance_alone_has_the_hypotheses_that_it_has_in_a_batch(model: Whi
     modes = ["attention"] if timestamps else list(MODES)
     options = DecodeOptions(beam_size=3, timestamps=timestamps)
     together = decode(model, feats, lengths, modes, options)
+    with torch.no_grad():
+        frames, frame_lengths = model.encode(feats, lengths)
+        for row, length in enumerate(lengths.tolist()):
+            alone, (count,) = model.encode(feats[row : row + 1, :length], lengths[row : row + 1])
+            assert count == frame_lengths[row]
+            torch.testing.assert_close(alone[0], frames[row, :count], atol=1e-5, rtol=1e-5)
     for row, length in enumerate(lengths.tolist()):
         alone = decode(model, feats[row : row + 1, :length], lengths[row : row + 1], modes, options)
         for mode in modes:

@@ -10,8 +10,15 @@ import pytest
 import soundfile
 
 from tests.api.conftest import bursts
+from tests.search.support.tiny_whisper import tiny, tiny_config
 from tests.serve.support.clients import served, speak
+from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.serve.messages import RefusedError
+from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import Limits, ServeOptions
+from wenet_uio.serve.transcriptions import Transcriptions
 
 
 def encoded(samples, kind="WAV", rate=16000):
@@ -200,3 +207,16 @@ def test_a_recording_and_a_stream_at_once_do_not_disturb_each_other(server, reco
     stream, posted = asyncio.run(both())
     assert posted == [{"text": expected}] * 3
     assert json.loads(stream[-2]["nbest"])[0]["sentence"]
+
+
+def test_a_whisper_transcribes_in_the_language_of_the_request(tmp_path):
+    recogniser = SpeechRecogniser(Recogniser(tiny_config(), None, tiny()), tmp_path, "cpu")
+    server = Transcriptions(recogniser, TranscribeOptions(decoding={"language": None}), Limits(), Metrics())
+    try:
+        for fields, expected in (({"language": "zh"}, "zh"), ({}, None), ({"language": ""}, None)):
+            options, warnings = server._options_of(fields)
+            assert (options.decoding["language"], warnings) == (expected, [])
+        with pytest.raises(RefusedError, match=r"^language 'fr': this model knows en, zh$"):
+            server._options_of({"language": "fr"})
+    finally:
+        server.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.models import ASRModel
+from wenet_uio.models.masks import length_mask
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.text.symbols import write_symbols
 from wenet_uio.text.tokenizer import build_tokenizer
@@ -40,6 +42,13 @@ def batches_of(config: Config, data_list: Path) -> list[Tensors]:
     """All batches of a data list, without shuffling and augmentation."""
     loader = build_loader(str(data_list), "raw", config, build_tokenizer(config), training=False)
     return [(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths) for batch in loader]
+
+
+def write_cmvn(batches: list[Tensors], path: Path) -> None:
+    """Write mean and variance statistics of the features."""
+    frames = torch.cat([feats[length_mask(lengths, feats.size(1))] for feats, lengths, _, _ in batches]).double()
+    stats = {"mean_stat": frames.sum(0).tolist(), "var_stat": frames.pow(2).sum(0).tolist(), "frame_num": len(frames)}
+    path.write_text(json.dumps(stats), encoding="utf-8")
 
 
 def train_steps(model: ASRModel, batches: list[Tensors], steps: int, lr: float) -> list[float]:

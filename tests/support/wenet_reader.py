@@ -50,6 +50,8 @@ class WenetReader:
         last = self.values["output_dim"] - 1
         special = self.values.get("tokenizer_conf", {}).get("special_tokens") or {}
         blank = self.values["ctc_conf"]["ctc_blank_id"]
+        if self.values.get("model") == "whisper":
+            return blank, special["sot"], special["eot"]
         if self.values.get("model") == "firered":
             return blank, special["sos"], special["eos"]
         return (

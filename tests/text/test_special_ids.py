@@ -63,6 +63,16 @@ def test_whispers_tokens_in_a_tokenizer_of_hugging_face_are_found(tmp_path: Path
     assert files_of(config) == {"model_path": path}
 
 
+def test_older_tokenizers_of_hugging_face_have_another_name_for_no_speech_and_no_timestamps(tmp_path: Path) -> None:
+    names = [token for name, token in TOKENS.items() if name not in ("no_speech", "timestamp_begin")]
+    path = write_tokenizer_json(tmp_path / "tokenizer.json", ["it"], (*names[:-1], "<|nocaptions|>", names[-1]))
+    config = parse_config({"tokenizer": "huggingface", "tokenizer_conf": {"model_path": path}}, "test")
+    symbols = build_tokenizer(config).symbols
+    found = special_ids(config.tokenizer_conf, symbols, len(symbols))
+    assert (found["no_speech"], found["timestamp_begin"]) == (symbols["<|nocaptions|>"], len(symbols))
+    assert blank_id(config, symbols) == found["no_speech"]
+
+
 def test_a_tokenizer_without_blank_needs_the_key(tmp_path: Path) -> None:
     path = write_tokenizer_json(tmp_path / "tokenizer.json", ["it"])
     values = {"tokenizer": "huggingface", "tokenizer_conf": {"model_path": path}}

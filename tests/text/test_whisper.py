@@ -99,6 +99,8 @@ def test_a_missing_file_and_missing_keys_are_named(tmp_path: Path) -> None:
         build_tokenizer(config(str(tmp_path / "nowhere")))
     with pytest.raises(ValueError, match=r"^tokenizer whisper needs tokenizer_conf.is_multilingual .*num_languages"):
         build_tokenizer(parse_config({"tokenizer": "whisper"}, "test"))
+    with pytest.raises(ValueError, match=r"^tokenizer_conf.num_languages 101: Whisper has at most 100$"):
+        build_tokenizer(config(None, 101))
 
 
 def test_without_a_path_the_vocabulary_of_the_installed_package_is_taken(

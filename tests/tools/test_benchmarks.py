@@ -106,7 +106,7 @@ def test_loader_gives_every_loader_the_same_audio():
     assert report["ratio_to_best_peer"] > 0
     results = {result["kind"]: result for result in report["results"]}
     ours = ["shard", "raw", "shard_cold", "raw_cold", "waveform", "flac"]
-    assert list(results) == [*ours, "decoding", "webdataset", "lhotse"]
+    assert list(results) == [*ours, "decoding", "parquet", "parquet_unpacked", "webdataset", "lhotse"]
     for name in ("raw_to_shard", "raw_to_shard_cold", "flac_to_decoding"):
         assert report[name]["0"] > 0
     assert min(result[name] for result in results.values() for name in ("speed", "first_batch_s", "memory_mb")) > 0

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from tokenizers import Tokenizer as Json
 
+from tests.text.support.vocabularies import write_tokenizer_json
 from tests.train.support.training_corpus import CONFIG, write_corpus
-from wenet_uio.config import parse_config
+from wenet_uio.config import load_config, parse_config, save_config
+from wenet_uio.config.named_files import copy_files
+from wenet_uio.models import build_model
+from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.run_config import check_text_is_trainable, read_config
 
 TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}
@@ -40,3 +47,20 @@ def test_text_without_audio_is_refused_if_nothing_is_trained_on_it(keys: dict[st
         check_text_is_trainable("texts.list", parse_config({**CONFIG, **keys}, "train.yaml"))
     mixed = {**TRANSDUCER, "model_conf": {"transducer_weight": 0.7, "attention_weight": 0.3}}
     check_text_is_trainable("texts.list", parse_config({**CONFIG, **mixed}, "train.yaml"))
+
+
+def test_a_run_with_a_tokenizer_of_hugging_face_has_its_file_and_is_built_from_it(tmp_path: Path) -> None:
+    write_tokenizer_json(tmp_path / "hub/tokenizer.json", ["zero one two"])
+    size = len(Json.from_file(str(tmp_path / "hub/tokenizer.json")).get_vocab())
+    values = {
+        **{"tokenizer": "huggingface", "tokenizer_conf": {"model_path": str(tmp_path / "hub")}},
+        **{"output_dim": size + 1, "ctc_conf": {"ctc_blank_id": size}},
+    }
+    (tmp_path / "conf.yaml").write_text(yaml.safe_dump({**CONFIG, **values}))
+    config, tokenizer = read_config(tmp_path / "conf.yaml")
+    save_config(copy_files(config, tmp_path / "run"), tmp_path / "run/train.yaml")
+    shutil.rmtree(tmp_path / "hub")
+    loaded = load_config(tmp_path / "run/train.yaml", of_model=True)
+    assert build_tokenizer(loaded).tokenize("two one") == tokenizer.tokenize("two one")
+    model = build_model(loaded)
+    assert (model.vocab_size, model.blank, model.sos, model.eos) == (size + 1, size, size, size)

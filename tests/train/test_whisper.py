@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import wenet_uio
 from tests.support import preloaded
 from tests.text.support.vocabularies import write_tiktoken
-from wenet_uio.bin import recognize, train
+from wenet_uio.bin import recognize, train, transcribe
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list
 
@@ -82,7 +82,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def test_two_hundred_steps_halve_the_first_loss_and_the_model_decodes(
-    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     lists = ("--train_data", "train.list", "--cv_data", "cv.list", "--model_dir", "exp")
     steps = ("--override_config", "epoch_steps=200", "log_interval=10")
@@ -100,6 +100,13 @@ def test_two_hundred_steps_halve_the_first_loss_and_the_model_decodes(
         assert {line.partition(" ")[2] for line in lines} <= {"", *WORDS}, mode
     (first, *_) = map(json.loads, (home / "out/attention/nbest.jsonl").read_text().splitlines())
     assert first["hypotheses"][0]["language"] == "en"
+
+    audio = json.loads((home / "cv.list").read_text().splitlines()[0])["wav"]
+    capsys.readouterr()
+    call(monkeypatch, transcribe.main, "--model", "exp", "--format", "json", "--timestamps", "--language", "en", audio)
+    for segment in json.loads(capsys.readouterr().out)["passages"]:
+        assert segment["language"] == "en"
+        assert segment["start"] <= segment["end"]
 
     recogniser = wenet_uio.load_model("exp", device="cpu")
     caplog.set_level(logging.WARNING)

@@ -9,6 +9,8 @@ without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
     waveform, flac         ours, batches of waveforms (the accelerator would compute the features) from wav shards and
                            from flac shards
     decoding               libsndfile decodes those flac shards and does nothing else: the upper limit of `flac`
+    parquet                ours, from parquet with row groups of 500, after they were unpacked into the cache
+    parquet_unpacked       the same, with an empty cache: they are unpacked during the epoch
     webdataset, lhotse     the other loaders
 
 Before an epoch its files are read into the page cache, or dropped from it (_cold). webdataset is the chain of WeNet's
@@ -22,7 +24,7 @@ kinds alternate; a figure is the median of its rounds.
     memory   MB: peak of the process, plus peak of its largest worker times the number of workers; shared pages count
              in each
 
-Needs webdataset and lhotse: pip install -r tools/benchmark/requirements.txt
+Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from statistics import median
 from typing import Any
 
@@ -51,7 +54,9 @@ from provenance import cpu_seconds, provenance
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.indexing import kept_folder
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import shard_index
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing
@@ -67,6 +72,8 @@ FOLDERS = {
     "waveform": "shards",
     "flac": "flac",
     "decoding": "flac",
+    "parquet": "parquet",
+    "parquet_unpacked": "parquet",
     "webdataset": "shards",
     "lhotse": "shar",
 }
@@ -84,8 +91,37 @@ def make_corpus(folder: Path, hours: float) -> None:
     flac = ShardOptions(per_shard=SHARD_SIZE, storing=Storing("flac"))
     make_shard_list(lines, folder / "flac", str(folder / "flac.list"), flac)
     write_shar(lines, folder / "shar", SHARD_SIZE)
+    write_parquet(lines, folder)
     os.sync()
     (folder / "complete").touch()
+
+
+def write_parquet(lines: Sequence[RawLine], folder: Path) -> None:
+    """Write `parquet/train.parquet` with the lines as rows, and its list."""
+    import pyarrow.parquet
+
+    (folder / "parquet").mkdir()
+    schema = pyarrow.schema({"path": pyarrow.string(), "audio": pyarrow.binary(), "text": pyarrow.string()})
+    with pyarrow.parquet.ParquetWriter(folder / "parquet" / "train.parquet", schema) as file:
+        for first in range(0, len(lines), SHARD_SIZE):
+            rows = lines[first : first + SHARD_SIZE]
+            columns = [
+                [Path(row.wav).name for row in rows],
+                [Path(row.wav).read_bytes() for row in rows],
+                [row.text for row in rows],
+            ]
+            file.write_table(pyarrow.table(columns, schema=schema), SHARD_SIZE)
+    (folder / "parquet.list").write_text(f"{folder}/parquet/train.parquet\n")
+    use_cache(folder)
+    open_list(str(folder / "parquet.list"), "shard")
+
+
+def use_cache(folder: Path, *, empty: bool = False) -> None:
+    """Keep the unpacked row groups in the folder of the corpus; remove those that are there if `empty`."""
+    cache = folder / "parquet" / "cache"
+    os.environ["WENET_UIO_CACHE"] = str(cache)
+    if empty:
+        rmtree(cache, ignore_errors=True)
 
 
 def prepare_page_cache(folder: Path, cold: bool) -> None:
@@ -104,6 +140,7 @@ def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, 
     """Yield for each batch: seconds, frames (samples for waveforms) without padding, and with padding."""
     data_type = "raw" if kind == "raw" else "shard"
     waveforms = kind in ("waveform", "flac")
+    use_cache(folder, empty=kind == "parquet_unpacked")
     loader = open_loader(folder / f"{FOLDERS[kind]}.list", data_type, num_workers=workers, defer_features=waveforms)
     for batch in loader:
         if batch.skipped:
@@ -231,10 +268,10 @@ def main() -> None:
         print(json.dumps(measure(args.one, args.folder, args.workers[0])))
         return
     results = measure_rounds(args)
-    print(f"{'workers':>7} {'':<11}{'speed':>8}{'by CPU':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")
+    print(f"{'workers':>7} {'':<17}{'speed':>8}{'by CPU':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")
     for figures in results:
         print(
-            f"{figures['workers']:7} {figures['kind']:<11}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}"
+            f"{figures['workers']:7} {figures['kind']:<17}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}"
             f"{figures['first_batch_s']:9.2f}{figures['padding']:11.2f}{figures['memory_mb']:11.0f}"
         )
     ratios = compare(results)

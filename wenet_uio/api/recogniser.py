@@ -224,7 +224,8 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes, mode = self.modes, options.mode or ("attention" if options.timestamps else self.usual_mode)
+        timestamps = options.timestamps or options.decoding.get("timestamps")
+        modes, mode = self.modes, options.mode or ("attention" if timestamps else self.usual_mode)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")

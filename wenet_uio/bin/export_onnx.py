@@ -9,9 +9,9 @@ streaming_int8. Each folder has:
     encoder.onnx, ctc.onnx, decoder.onnx    for WeNet's C++ runtime: the folder is its --onnx_dir
     model.onnx, tokens.txt                  for sherpa-onnx: from_wenet_ctc(model=, tokens=)
 
-A paraformer is exported for sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=).
 A model whisper is exported for sherpa-onnx only: whisper-encoder.onnx, whisper-decoder.onnx and tokens.txt for
 from_whisper(encoder=, decoder=, tokens=, language=).
+A paraformer is exported for sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=).
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config.command_line import change_nothing
-from wenet_uio.export.check import Reference, compare, judge, utterances
+from wenet_uio.export.check import Reference, compare, judge
 from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
@@ -127,7 +127,7 @@ def export_paraformer(trained: Trained, model: Paraformer) -> None:
     for folder, int8 in (("offline", False), ("offline_int8", True)):
         content = to_int8(content) if int8 else content
         path = Path(arguments.output_dir, folder)
-        agreement = compare_paraformer(content, model, utterances(trained.loader()), arguments.num_check)
+        agreement = compare_paraformer(content, model, trained.examples(), arguments.num_check)
         print(judge(f"{path}/model.onnx", agreement, trained.limits(int8), trained.tokenizer.detokenize))
         with written_aside(path / "model.onnx") as file:
             file.write(content)

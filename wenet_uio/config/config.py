@@ -70,21 +70,21 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "e_branchformer": EBranchformerEncoderConf,
     "squeezeformer": SqueezeformerEncoderConf,
     "efficientConformer": EfficientConformerEncoderConf,
-    "sanm_encoder": SanmEncoderConf,
-    "sanm_encoder_with_tp": SanmEncoderWithTpConf,
     "firered_conformer": FireredConformerEncoderConf,
     "dual_transformer": TransformerEncoderConf,
     "dual_conformer": DualConformerEncoderConf,
+    "sanm_encoder": SanmEncoderConf,
+    "sanm_encoder_with_tp": SanmEncoderWithTpConf,
 }
 MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
     "transducer": TransducerConf,
     "whisper": WhisperConf,
-    "paraformer": ParaformerConf,
-    "sensevoice_small": SenseVoiceConf,
     "ctl_model": CtlConf,
     "firered": WhisperConf,
+    "paraformer": ParaformerConf,
+    "sensevoice_small": SenseVoiceConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "encoder": ENCODER_CONFS,

@@ -66,7 +66,12 @@ WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
 )
 """Keys of WeNet's files that change nothing here."""
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
-    "model": ("k2_model", "bestrq_model", "w2vbert_model", "wav2vec_model"),
+    "model": (
+        "k2_model",
+        "bestrq_model",
+        "w2vbert_model",
+        "wav2vec_model",
+    ),
 }
 """{key: names of WeNet's parts that do not exist here}."""
 OF_2021 = {

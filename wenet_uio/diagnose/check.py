@@ -24,7 +24,7 @@ from wenet_uio.diagnose.findings import Finding, Report
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.tokenizer import OwnUnits, Tokenizer
 
 ROWS_A_SPAN = 250
 """Rows of a shard that are checked together."""
@@ -80,7 +80,7 @@ def check_corpus(
     usual = {"seconds": usual_range(report.seconds), "speech": usual_range(report.speech)}
     checker = Checker(corpus, reading.conf, reading.tokenizer, measure, planned, audio, **usual)
     seen = _gather(report, _check_in_processes(checker, processes))
-    if reading.tokenizer is not None:
+    if reading.tokenizer is not None and not isinstance(reading.tokenizer.splitter, OwnUnits):
         report.unseen = sorted(reading.tokenizer.symbols.keys() - seen - SPECIAL)
     return report
 

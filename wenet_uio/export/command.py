@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+
+import torch
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
@@ -91,7 +93,11 @@ class Trained:
 
     def references(self, options: DecodeOptions) -> list[Reference]:
         """Output of the checkpoint for the utterances of --check_data."""
-        return recognise_all(self.model, utterances(self.loader()), self.arguments.num_check, options)
+        return recognise_all(self.model, self.examples(), self.arguments.num_check, options)
+
+    def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Key and features (1, T, F) of the utterances of --check_data."""
+        return utterances(self.loader())
 
     def loader(self) -> Loader:
         """The utterances of --check_data."""

@@ -42,11 +42,11 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "e_branchformer": EBranchformerEncoder,
     "squeezeformer": SqueezeformerEncoder,
     "efficientConformer": EfficientConformerEncoder,
-    "sanm_encoder": SanmEncoder,
-    "sanm_encoder_with_tp": SanmEncoderWithTp,
     "firered_conformer": FireredConformerEncoder,
     "dual_transformer": TransformerEncoder,
     "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
+    "sanm_encoder": SanmEncoder,
+    "sanm_encoder_with_tp": SanmEncoderWithTp,
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 

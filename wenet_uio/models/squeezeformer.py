@@ -20,12 +20,28 @@ from wenet_uio.models.embedding import RelPositionalEncoding
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
 from wenet_uio.models.masks import additive
-from wenet_uio.models.subsampling import SqueezeformerSubsampling
+from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
 
 KERNELS = {"conv1d": 5, "stream": 1}
 """{time_reduction_layer_type: kernel of the convolution that halves the rate, in frames}."""
 POSITIONAL_DROPOUT_RATE = 0.1
 """A constant of WeNet's squeezeformer, not a key of its yaml."""
+
+
+class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
+    """As in WeNet's squeezeformer, applies the position encoding before the projection."""
+
+    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
+        """See Subsampling.output_lengths. In WeNet windows that end in the padding count too."""
+        if self.masks_padding:
+            return super().output_lengths(lengths, frames, padded)
+        windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
+        return windows.masked_fill(lengths <= self.right_context, 0)
+
+    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
+        x, positions = self.pos_enc(self.convolve(x), offset)
+        return self.input_proj(x), positions
 
 
 class _ScaledInput(nn.Module):

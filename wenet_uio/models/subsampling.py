@@ -278,22 +278,6 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         return self.input_proj(self.convolve(x))
 
 
-class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
-    """As in WeNet's squeezeformer, applies the position encoding before the projection."""
-
-    def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. In WeNet windows that end in the padding count too."""
-        if self.masks_padding:
-            return super().output_lengths(lengths, frames, padded)
-        windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
-        return windows.masked_fill(lengths <= self.right_context, 0)
-
-    def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
-        x, positions = self.pos_enc(self.convolve(x), offset)
-        return self.input_proj(x), positions
-
-
 INPUT_LAYERS: dict[str, Callable[[int, int, float, PositionEncoding], Subsampling]] = {
     "linear": LinearNoSubsampling,
     "conv2d": Conv2dSubsampling4,

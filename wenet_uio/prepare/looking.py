@@ -172,5 +172,5 @@ def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
     recordings = len({line.wav for line in lines})
     return (
         f"{path}: {MEANINGS[form]} (--form {form}); {len(lines)} utterances in {recordings} audio files{told}\n"
-        f'  the first is {first.key}: {first.wav}{span}: "{first.text}"'
+        f'  the first is {first.wav}{span}: "{first.text}"'
     )

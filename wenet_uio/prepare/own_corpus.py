@@ -110,7 +110,8 @@ def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
 def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawLine]:
     """Read the utterances of a file or folder of transcripts, with absolute paths of audio files that exist.
 
-    What was understood is printed. Audio in folders `train` and `test`, and `dev` if there is one, is of these parts.
+    What was understood is printed. If `path` is a folder with folders `train` and `test`, and maybe `dev`, their audio
+    is of these parts.
 
     Raises:
         ListError: as `read_lines`; or audio is missing, or may be one of several files.
@@ -118,7 +119,7 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     path = path.absolute()
     lines, form = _read(path, options)
     lines = _with_audio(lines, path, form, options) if form not in EMBEDDED_AUDIO else lines
-    lines = with_parts_of_folders(lines, path if path.is_dir() else path.parent)
+    lines = with_parts_of_folders(lines, path) if path.is_dir() and form != "kaldi" else lines
     print(description(path, form, lines), flush=True)
     return lines
 

@@ -18,6 +18,7 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
 from wenet_uio.audio.read import audio_info
+from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.results import Transcript, TranscriptSegment
@@ -115,20 +116,30 @@ class Transcriptions:
         return Transcript(tuple(segments), recording.seconds), warnings
 
     def _options_of(self, fields: Mapping[str, str]) -> tuple[TranscribeOptions, list[str]]:
-        """The options of the server with the hot words of a request, and what is said of them."""
+        """The options of the server with the language and hot words of a request, and what is said of them."""
+        options = self._with_language(fields.get("language"))
         wanted = phrases_of(fields.get("hot_words", ""))
         prompted, long = _prompted(fields.get("prompt", ""))
         if not (wanted or prompted or long):
-            return self._options, []
-        mode = self._options.mode or self._recogniser.usual_mode
+            return options, []
+        mode = options.mode or self._recogniser.usual_mode
         if mode not in SCORED:
             if wanted:
                 raise RefusedError(f"hot_words: not used in the mode {mode}, in which this server recognises")
-            return self._options, [f"prompt: not used in the mode {mode}"]
+            return options, [f"prompt: not used in the mode {mode}"]
         known, warnings = spelled(wanted + prompted, self._recogniser)
         if long:
             warnings.append(f"prompt: left out {long} phrases of more than {MOST_OF_PHRASE} characters")
-        return replace(self._options, hot_words=[*self._options.hot_words, *known]), warnings
+        return replace(options, hot_words=[*options.hot_words, *known]), warnings
+
+    def _with_language(self, language: str | None) -> TranscribeOptions:
+        """The options of the server; a whisper transcribes in the language of the request."""
+        model = self._recogniser.recogniser.model
+        if not language or not isinstance(model, Whisper):
+            return self._options
+        if language not in model.tokens.languages:
+            raise RefusedError(f"language {language!r}: this model knows {', '.join(model.tokens.languages)}")
+        return replace(self._options, decoding={**self._options.decoding, "language": language})
 
 
 def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[str], list[str]]:
@@ -195,10 +206,11 @@ def written(transcript: Transcript, warnings: list[str], upload: Upload, recogni
     if kind == "vtt":
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
     content: dict[str, Any] = {"text": transcript.text}
+    given = upload.fields.get("language", "")
     if kind == "verbose_json":
         content = {
             "task": "transcribe",
-            "language": upload.fields.get("language", ""),
+            "language": next((each.language for each in transcript.segments if each.language), given),
             "duration": round(transcript.seconds, 3),
             **content,
             "segments": [_segment(number, each, recogniser) for number, each in enumerate(transcript.segments)],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wenet_uio.text.symbols import BLANK
 from wenet_uio.text.tokenizer import OWN_UNITS, sos_and_eos
-from wenet_uio.text.whisper import NO_SPEECH, SOT, TOKENS
+from wenet_uio.text.whisper import NO_CAPTIONS, SOT, TOKENS
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
@@ -21,7 +21,7 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
         ValueError: an id of a token of Whisper differs from the vocabulary.
     """
     given = conf.special_tokens or {}
-    found = {name: symbols[token] for name, token in TOKENS.items() if token in symbols} if SOT in symbols else {}
+    found = _whisper_ids(symbols)
     for name in found.keys() & given.keys():
         if given[name] != found[name]:
             raise ValueError(
@@ -47,7 +47,7 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
         )
     if given is not None:
         return given
-    unit = symbols.get(NO_SPEECH, unit)
+    unit = _whisper_ids(symbols).get("no_speech", unit)
     if unit is None and config.tokenizer in OWN_UNITS:
         size = max(symbols.values()) + 1
         raise ValueError(
@@ -55,3 +55,15 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
             f"text has, such as {size} with output_dim {size + 1}"
         )
     return unit or 0
+
+
+def _whisper_ids(symbols: Mapping[str, int]) -> dict[str, int]:
+    """Ids of Whisper's tokens in a vocabulary of Whisper; empty for others."""
+    if SOT not in symbols:
+        return {}
+    found = {name: symbols[token] for name, token in TOKENS.items() if token in symbols}
+    if NO_CAPTIONS in symbols:
+        found.setdefault("no_speech", symbols[NO_CAPTIONS])
+    if "no_timestamps" in found:  # not all files of Hugging Face have the timestamps after it
+        found.setdefault("timestamp_begin", found["no_timestamps"] + 1)
+    return found

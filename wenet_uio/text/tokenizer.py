@@ -14,6 +14,7 @@ from wenet_uio.text.hugging_face import HuggingFaceSplitter, tokenizer_file
 from wenet_uio.text.seg_dict import SegDictSplitter
 from wenet_uio.text.symbols import EOS, SOS, SOS_EOS, UNKNOWN, read_non_lang_syms, read_symbols
 from wenet_uio.text.whisper import EOT, SOT, WhisperSplitter, installed_vocabulary
+from wenet_uio.text.whisper_tokens import LANGUAGES
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
@@ -189,6 +190,8 @@ def _build_whisper(conf: TokenizerConf, non_lang_syms: tuple[str, ...]) -> OwnUn
             "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows English only) and "
             "tokenizer_conf.num_languages (99, or 100 since large-v3)"
         )
+    if conf.num_languages > len(LANGUAGES):
+        raise ValueError(f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most {len(LANGUAGES)}")
     path = conf.bpe_path or installed_vocabulary(multilingual=conf.is_multilingual)
     return WhisperSplitter(path, conf.num_languages, non_lang_syms)
 

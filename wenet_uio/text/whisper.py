@@ -2,7 +2,7 @@
 
 The vocabulary is a file of OpenAI (`multilingual.tiktoken`, or `gpt2.tiktoken` of the models that know English only),
 or the `vocab.json` of a Whisper model in the layout of Hugging Face. The package tiktoken cuts text into byte pairs; it
-and the vocabulary are read when a text is cut for the first time.
+is imported when a text is cut for the first time.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ TOKENS = {
     "timestamp_begin": "<|0.00|>",
 }
 """{name in tokenizer_conf.special_tokens: token in the vocabularies of OpenAI and Hugging Face}."""
+NO_CAPTIONS = "<|nocaptions|>"
+"""The token no_speech in most models of Hugging Face."""
 
 
 @dataclass(frozen=True)

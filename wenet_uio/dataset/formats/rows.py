@@ -4,8 +4,10 @@
 |---|---|
 | audio | the binary column that `audio_field` names, or the only one, or the first of AUDIO_COLUMNS |
 | text | the column that `text_field` names, or the first of TEXT_COLUMNS |
-| key | a column `key`, `id`, `utt_id` or `utterance` with strings; or the name of the audio, by the rule of `keys.py` |
+| key | a column `key`, `id`, `utt_id` or `utterance` with strings; or the path of the audio: `d1-a` for `d1/a.wav` |
 | other fields | the other columns |
+
+The folders of a relative path are part of the key, as in tars: a row is indexed without the rows of other files.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def line_of_row(name: str, audio: str | None, values: Mapping[str, Any], text_fi
     key_column = next((column for column in KEY_COLUMNS if _is_filled(values.get(column))), None)
     wav = _path_of_audio(values, audio) or name
     extra = _others(values, {audio, text_column, key_column})
-    key = one_word(values[key_column]) if key_column else key_of_audio(wav)
+    key = one_word(values[key_column]) if key_column else _key_of_path(wav)
     return RawLine(key, wav, values[text_column], extra=extra, is_named_by_audio=key_column is None)
 
 
@@ -110,11 +112,21 @@ def _others(values: Mapping[str, Any], used: Container[str | None]) -> dict[str,
 
 
 def _path_of_audio(values: Mapping[str, Any], audio: str | None) -> str | None:
-    """Path of the audio of a row: one with folders from any column of AUDIO_COLUMNS, before one without."""
+    """Path of the audio of a row, from any column of AUDIO_COLUMNS: a relative path with folders comes first."""
     inside = values.get(audio or "")
     stated = [inside.get("path") if isinstance(inside, dict) else inside, *map(values.get, AUDIO_COLUMNS)]
     paths = [path for path in stated if _is_filled(path)]
-    return next((path for path in paths if "/" in path), paths[0] if paths else None)
+    return next(filter(_folders_of, paths), paths[0] if paths else None)
+
+
+def _folders_of(path: str) -> list[str]:
+    """The folders of a relative path. Those of an absolute path or a URI tell nothing about the utterance."""
+    return [] if path.startswith("/") or "://" in path else [part for part in path.split("/")[:-1] if part != "."]
+
+
+def _key_of_path(path: str) -> str:
+    """The key by the path of the audio. Folders are part of it, as in tars: rows are read without the others."""
+    return one_word("-".join([*_folders_of(path), key_of_audio(path)]))
 
 
 def _is_filled(value: Any) -> bool:

@@ -1,8 +1,8 @@
 """Chunks of LitData, read-only: `chunk-0-0.bin` beside `index.json`, not compressed or encrypted. A chunk is one part.
 
 A chunk is the number of items, the offset of each item and of the end (uint32), and the items. An item is the sizes of
-its values (uint32), then the values. Newer versions write all items as one Arrow file, to which all offsets point; this
-needs pyarrow. Pickled values and tensors are never opened.
+its values (uint32), then the values. Newer versions write all items as one Arrow file at the end, which needs
+pyarrow. Pickled values and tensors are never opened.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any, BinaryIO
 
 from wenet_uio.dataset.storage.versions import DriverError
 
-ARROW = b"ARROW1"
+ARROW_FILE, ARROW_END = b"ARROW1", b"LDARW01\0"
+"""First bytes of an Arrow file, and last bytes of a chunk that ends with one."""
 BYTES = ("bytes", "file", "audio")
 """Formats of values that are encoded files, such as `file:wav`."""
-VALUES = ("str", "text", "int", "float", "bool")
-"""Formats of values that are texts and numbers."""
 
 
 def count_parts(file: BinaryIO) -> int:
@@ -39,16 +38,18 @@ def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = N
     """
     assert beside is not None, "index.json says what a chunk holds"
     config = json.loads(beside("index.json"))["config"]
-    if found := [name for name in ("compression", "encryption", "ipc_compression") if config.get(name)]:
-        raise ValueError(f"chunks with {found[0]} are not read; write them again without it")
+    if config.get("encryption"):
+        raise ValueError("encrypted chunks are not read; write them again without encryption")
+    offsets, data = _offsets(file), _read(file, 0, file.seek(0, 2))
+    if offsets[0] == offsets[-1] and data.endswith(ARROW_END):
+        yield from _arrow_rows(data)
+        return
+    if config.get("compression"):
+        raise ValueError("compressed chunks are not read; write them again without compression")
     formats = [str(name).partition(":")[0] for name in config["data_format"]]
     names = _names(json.loads(config["data_spec"])[1])
     if len(names) != len(formats) or not set(formats) & set(BYTES):
         raise ValueError(f"no value holds encoded audio (values: {', '.join(map(str, names))}; {', '.join(formats)})")
-    offsets, data = _offsets(file), _read(file, 0, file.seek(0, 2))
-    if data[offsets[0] : offsets[0] + len(ARROW)] == ARROW:
-        yield from _arrow_rows(data[offsets[0] :], names, formats)
-        return
     for first, end in pairwise(offsets):
         yield _row(data[first:end], names, formats)
 
@@ -109,14 +110,17 @@ def _value(kind: str, data: bytes) -> Any:
     return None
 
 
-def _arrow_rows(data: bytes, names: Sequence[str], formats: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _arrow_rows(data: bytes) -> Iterator[dict[str, Any]]:
+    """The items of a chunk that ends with an Arrow file or stream, its length (uint32) and ARROW_END."""
     try:
         import pyarrow
     except ModuleNotFoundError:
         raise DriverError("reading these chunks of LitData needs pyarrow; pip install pyarrow") from None
-    kept = [name for name, kind in zip(names, formats, strict=True) if kind in (*BYTES, *VALUES)]
+    end = len(data) - len(ARROW_END) - 4
+    (size,) = struct.unpack_from("<I", data, end)
     try:
-        table = pyarrow.ipc.open_file(data).read_all()
-        yield from table.select([name for name in kept if name in table.column_names]).to_pylist()
+        table = data[max(end - size, 0) : end]
+        open_table = pyarrow.ipc.open_file if table.startswith(ARROW_FILE) else pyarrow.ipc.open_stream
+        yield from open_table(table).read_all().to_pylist()
     except pyarrow.ArrowException as error:
         raise ValueError(f"damaged ({' '.join(str(error).split())})") from None

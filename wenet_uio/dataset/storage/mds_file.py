@@ -1,8 +1,8 @@
 """MDS shards of MosaicML's StreamingDataset, read-only: `shard.00000.mds`, not compressed. A shard is one part.
 
 A shard is the number of samples, the offset of each sample and of the end (uint32), the columns as JSON, and the
-samples. A sample is the sizes of the columns that have no fixed size (uint32), then the values. Pickled values are never
-opened.
+samples. A sample is the sizes of the columns that have no fixed size (uint32), then the values. Pickled values are
+never opened.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def _audio_columns(parquet: Any) -> list[str]:
     if not columns:
         raise ValueError(
             f"no column holds encoded audio (its columns: {', '.join(parquet.schema_arrow.names)}); "
-            "in `datasets`, cast_column(COLUMN, Audio(decode=False)) before to_parquet keeps the bytes"
+            "audio is a binary column, or bytes and path as in sets of the Hugging Face hub"
         )
     return columns
 
