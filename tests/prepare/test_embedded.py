@@ -12,9 +12,8 @@ from wenet_uio.prepare.embedded import read_parquet, write_audio
 
 def test_audio_is_written_inside_its_folder_whatever_the_keys_are(tmp_path):
     keys = ["../../up", "/etc/x", "a/b", "a%2Fb"]
-    rows = [
-        {"audio": {"bytes": wav(0.1, seed=n), "path": "a.wav"}, "text": "x", "id": key} for n, key in enumerate(keys)
-    ]
+    audio = [{"bytes": wav(0.1, seed=seed), "path": "a.wav"} for seed in range(len(keys))]
+    rows = [{"audio": each, "text": "x", "id": key} for each, key in zip(audio, keys, strict=True)]
     write_table(tmp_path / "t.parquet", rows, 3)
     lines = read_parquet(str(tmp_path / "t.parquet"))
     assert [line.key for line in lines] == keys
