@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import struct
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def _damage_named(uri: str) -> Iterator[None]:
         yield
     except DriverError as error:
         raise DriverError(f"{shown(uri)}: {error}") from None
-    except (ArithmeticError, LookupError, ValueError) as error:
+    except (ArithmeticError, LookupError, ValueError, struct.error) as error:
         raise StorageError(f"{shown(uri)}: {error}") from None
 
 
