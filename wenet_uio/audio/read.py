@@ -32,6 +32,7 @@ from wenet_uio.audio.decoders import (
     SndfileDecoder,
     WavDecoder,
 )
+from wenet_uio.audio.tensors import is_tensor, wav_of_tensor
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
 
@@ -162,6 +163,9 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         raise AudioError("empty: 0 bytes")
     if wav := _plain_wav(encoded, head, size):
         return wav
+    if is_tensor(head):
+        encoded = memoryview(wav_of_tensor(encoded if isinstance(encoded, memoryview) else encoded.read()))
+        size, head = len(encoded), encoded[:HEAD].tobytes()
     stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
     try:
         decoder = SndfileDecoder(stream, size)
