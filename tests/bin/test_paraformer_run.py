@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -130,6 +131,21 @@ def test_another_mode_and_streaming_are_refused_in_one_line(digits: Path, traine
     dynamic = ("--override_config", "encoder_conf.use_dynamic_chunk=true")
     with pytest.raises(ValueError, match="^simulate_streaming: the memory of a SANM encoder keeps nothing between"):
         recognised(digits, "refused", *chunks, *dynamic)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("dtype=bf16", "encoder_conf.use_dynamic_chunk=true", "model_conf.length_normalized_loss=true"),
+        ("encoder_conf.gradient_checkpointing=true", "decoder_conf.gradient_checkpointing=true"),
+        ("predictor=cif_predictor", "model_conf.ctc_weight=0", "model_conf.sampling_ratio=0"),
+    ],
+)
+def test_it_trains_with_other_keys_too(digits: Path, tmp_path: Path, changes: tuple[str, ...]) -> None:
+    train_in(digits, str(tmp_path / "exp"), *SHORT, "epoch_steps=2", "max_epoch=1", *changes)
+    assert "sanm_decoder: 2 blocks" in (tmp_path / "exp/README.md").read_text()
+    record = yaml.safe_load((tmp_path / "exp/epoch_0.yaml").read_text())["loss_dict"]
+    assert all(math.isfinite(value) for value in record.values())
 
 
 def test_a_run_killed_with_sigkill_resumes_exactly(digits: Path) -> None:

@@ -12,13 +12,14 @@ import torch
 
 from tests.models.support.golden import assert_close
 from tests.support.tiny_paraformer import tiny_paraformer
-from wenet_uio.config import load_config, parse_config
+from wenet_uio.config import DatasetConf, load_config, parse_config
 from wenet_uio.models import build_model
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sanm import low_frame_rate
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
+from wenet_uio.search.streaming import obstacle_of
 
 PARAFORMERS = ("paraformer", "paraformer_dynamic")
 CHUNKS = ((4, -1), (8, 2), (16, 4))
@@ -248,6 +249,8 @@ def test_streaming_is_refused_in_one_line(golden2: Path) -> None:
     model, expected, _ = golden(golden2 / "paraformer_dynamic")
     with pytest.raises(ValueError, match="^simulate_streaming: the memory of a SANM encoder keeps nothing"):
         model.encode(expected["feats"], expected["feats_lengths"], 4, -1, simulate_streaming=True)
+    whole, _, _ = golden(golden2 / "paraformer")  # of full context
+    assert obstacle_of(whole, DatasetConf()) == obstacle_of(model, DatasetConf()) == model.encoder.obstacle
 
 
 @pytest.mark.parametrize("changes", [{"predictor": "cif_predictor"}, {"model_conf": {"sampler": False}}])

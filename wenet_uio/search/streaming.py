@@ -11,6 +11,7 @@ import torch
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models import ASRModel
+from wenet_uio.models.sanm import SanmEncoder
 from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
 from wenet_uio.search.live import Failed, Final, LiveOptions, LiveStream, advance
@@ -77,6 +78,8 @@ class Stream:
 def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
     """The reason why a model cannot encode chunk by chunk; empty if it can."""
     encoder = model.encoder
+    if isinstance(encoder, SanmEncoder):  # whatever its training was
+        return encoder.obstacle
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         return "the model was trained with full context only; train with use_dynamic_chunk"
     if encoder.obstacle:

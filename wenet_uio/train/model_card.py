@@ -184,6 +184,7 @@ class _Card:
         encoder, decoder = config.encoder_conf, config.decoder_conf
         features = f"{config.feature_dim} of {data.feats_type} a frame"
         weights = {name: getattr(self.model, name) for name in ("ctc_weight", "attention_weight", "transducer_weight")}
+        has_decoder = weights["attention_weight"] or self.model.parallel_weight
         rows = [
             ("model", config.model),
             ("parameters", _parameters(self.model)),
@@ -192,7 +193,7 @@ class _Card:
                 f"{config.encoder}: {encoder.num_blocks} blocks, width {encoder.output_size}, "
                 f"{encoder.attention_heads} heads",
             ),
-            ("decoder", weights["attention_weight"] and f"{config.decoder}: {decoder.num_blocks} blocks"),
+            ("decoder", has_decoder and f"{config.decoder}: {decoder.num_blocks} blocks"),
             ("predictor", config.predictor),
             ("losses", ", ".join(f"{name} {weight:.4g}" for name, weight in weights.items() if weight)),
             ("units", config.vocabulary_size and f"{config.tokenizer}, {config.vocabulary_size} labels"),
