@@ -102,9 +102,7 @@ def open_corpus(
         return _counted(open_list(data, data_type), tokenizer)
     name, conf = (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
     leaves = _leaves(conf.sources, {}, tokenizer)
-    measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
-    for leaf, own in zip(leaves, measures, strict=True):
-        _check_text_policy(name, leaf, own)
+    measures = _measures(name, leaves, measure)
     shares = _shares(leaves, conf, measures)
     sources = [
         Source(leaf.corpus, share, leaf.tags, leaf.entry if conf.has_entries else None)
@@ -200,6 +198,14 @@ def _mean_costs(leaves: Sequence[_Leaf], measures: Sequence[Measure | None], per
                 f"(per_batch: {per_batch}); widen the filters or remove the source"
             )
     return costs
+
+
+def _measures(name: str, leaves: Sequence[_Leaf], measure: Measure | None) -> list[Measure | None]:
+    """The measure of each corpus; None without a measure."""
+    measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
+    for leaf, own in zip(leaves, measures, strict=True):
+        _check_text_policy(name, leaf, own)
+    return measures
 
 
 def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
