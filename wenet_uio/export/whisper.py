@@ -219,27 +219,37 @@ def compare_whisper(trained: Trained, contents: Mapping[str, bytes]) -> Agreemen
     differences: list[Difference] = []
     largest, count, checked = 0.0, 0, 0
     for key, feats in islice(utterances(trained.loader()), limit):
-        feats = nn.functional.pad(feats, (0, 0, 0, TAIL))
-        lengths = torch.tensor([feats.size(1)])
-        ((best, *_),) = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))["attention"]
-        prompt = model.tokens.prompt(best.language or "en")
-        tokens = torch.tensor([[*prompt, *best.tokens]])
-        encoder_out, _ = model.encode(feats, lengths)
-        expected, _ = model.forward_attention_decoder(tokens, torch.tensor([tokens.size(1)]), encoder_out)
-        cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
-        found = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
-        first = len(prompt) - 1
-        difference = (found - expected)[:, first:].abs().max().item()
+        expected, found = _both_scores(model, encoder, decoder, nn.functional.pad(feats, (0, 0, 0, TAIL)))
+        difference = (found - expected).abs().max().item()
         largest = largest if difference <= largest else difference  # keeps a NaN
-        answers = [tuple(scores[0, first:].argmax(1).tolist()) for scores in (expected, found)]
-        count, checked = count + len(answers[0]), checked + 1
-        if answers[0] != answers[1]:
-            eot = model.eos
-            texts = [tuple(token for token in answer if token < eot) for answer in answers]
-            differences.append(Difference(key, "attention", *texts))
+        answers = [_text(scores, model.eos) for scores in (expected, found)]
+        count, checked = count + len(expected), checked + 1
+        if not torch.equal(expected.argmax(1), found.argmax(1)):
+            differences.append(Difference(key, "attention", *answers))
     if not checked:
         raise ValueError("no utterance to check the exported model with: give a --check_data with utterances")
     return Agreement(checked, tuple(differences), largest, count)
+
+
+def _both_scores(
+    model: Whisper, encoder: InferenceSession, decoder: InferenceSession, feats: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities (U, V) of the text that the trained model recognises, by the trained and the exported model."""
+    lengths = torch.tensor([feats.size(1)])
+    ((best, *_),) = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))["attention"]
+    prompt = model.tokens.prompt(best.language or "en")
+    tokens = torch.tensor([[*prompt, *best.tokens]])
+    encoder_out, _ = model.encode(feats, lengths)
+    expected, _ = model.forward_attention_decoder(tokens, torch.tensor([tokens.size(1)]), encoder_out)
+    cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
+    found = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
+    first = len(prompt) - 1
+    return expected[0, first:], found[0, first:]
+
+
+def _text(scores: torch.Tensor, eot: int) -> tuple[int, ...]:
+    """The best tokens of scores (U, V) that are text."""
+    return tuple(token for token in scores.argmax(1).tolist() if token < eot)
 
 
 def _scores(decoder: InferenceSession, tokens: torch.Tensor, prompt: int, cross: Sequence[Any]) -> torch.Tensor:

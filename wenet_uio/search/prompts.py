@@ -34,16 +34,23 @@ def prompts_of(model: ASRModel, encoder_out: torch.Tensor, lengths: torch.Tensor
     """
     if not isinstance(model, Whisper):
         return Prompts(torch.full((len(lengths), 1), model.sos, device=encoder_out.device))
-    given = options.language
-    languages = [given] * len(lengths) if given is None or isinstance(given, str) else list(given)
-    if None in languages:
-        found = detect_languages(model, encoder_out, lengths)
-        languages = [language or other for language, other in zip(languages, found, strict=True)]
-    known = [language for language in languages if language is not None]
-    rows = [model.tokens.prompt(language, options.task, timestamps=options.timestamps) for language in known]
+    languages = _languages(model, encoder_out, lengths, options.language)
+    rows = [model.tokens.prompt(language, options.task, timestamps=options.timestamps) for language in languages]
     rules = TimestampRules(model.tokens) if options.timestamps else None
-    tokens = torch.tensor(rows, dtype=torch.int64, device=encoder_out.device).view(len(known), -1)
-    return Prompts(tokens, tuple(known), rules)
+    tokens = torch.tensor(rows, dtype=torch.int64, device=encoder_out.device).view(len(rows), -1)
+    return Prompts(tokens, tuple(languages), rules)
+
+
+def _languages(
+    model: Whisper, encoder_out: torch.Tensor, lengths: torch.Tensor, given: str | tuple[str | None, ...] | None
+) -> Sequence[str]:
+    """The language of each utterance: the one that is given, else the one that is detected."""
+    if isinstance(given, str):
+        return [given] * len(lengths)
+    if given is not None and None not in given:
+        return [language for language in given if language is not None]
+    found = detect_languages(model, encoder_out, lengths)
+    return [language or other for language, other in zip(given or [None] * len(found), found, strict=True)]
 
 
 def detect_languages(model: Whisper, encoder_out: torch.Tensor, lengths: torch.Tensor) -> Sequence[str]:

@@ -38,8 +38,7 @@ def attention_rescoring(
     if reverse_weight > 0 and not model.decoder.bidirectional:
         raise ValueError(f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this model")
     encoder_out, lengths = encoded
-    if prompts is None:
-        prompts = torch.full((len(lengths), 1), model.sos, device=encoder_out.device)
+    starts = _starts(model, lengths, prompts)
     owners = [utterance for utterance, nbest in enumerate(nbests) for _ in nbest]
     hypotheses = [hypothesis for nbest in nbests for hypothesis in nbest]
     scores: list[float] = []
@@ -47,11 +46,16 @@ def attention_rescoring(
         rows = torch.tensor(owners[start : start + _ROWS], device=encoder_out.device)
         tokens = [hypothesis.tokens for hypothesis in hypotheses[start : start + _ROWS]]
         memory = encoder_out[rows], lengths[rows]
-        scores += _decoder_scores(model, tokens, memory, reverse_weight, prompts[rows]).tolist()
+        scores += _decoder_scores(model, tokens, memory, reverse_weight, starts[rows]).tolist()
     rescored: list[NBest] = [[] for _ in nbests]
     for owner, hypothesis, score in zip(owners, hypotheses, scores, strict=True):
         rescored[owner].append(replace(hypothesis, score=score + ctc_weight * hypothesis.score))
     return [sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in rescored]
+
+
+def _starts(model: RescoringModel, lengths: torch.Tensor, prompts: torch.Tensor | None) -> torch.Tensor:
+    """The first tokens (B, P) of the decoder: the prompts, or sos."""
+    return torch.full((len(lengths), 1), model.sos, device=lengths.device) if prompts is None else prompts
 
 
 def _decoder_scores(
