@@ -35,7 +35,6 @@ LONG_FILES = (
     "tools/test_benchmarks.py",
     "tools/test_data_tools.py",
     "train/test_kills.py",
-    "train/test_trainer.py",
     "tools/test_setup_env.py",
     "test_ray.py",
     "train/test_memory.py",

@@ -19,7 +19,7 @@ from wenet_uio.cli import listed, run
 from wenet_uio.executor import Executor, add_executor_options, executor_of
 from wenet_uio.prepare.nemo_scan import buckets_of, chosen_of, scan_manifest
 from wenet_uio.prepare.nemo_shard import NemoOptions, NemoStoring
-from wenet_uio.prepare.nemo_tars import LEFT_OUT, add_to_set, make_of_scanned
+from wenet_uio.prepare.nemo_tars import LEFT_OUT, add_to_set, make_nemo_tars
 from wenet_uio.prepare.shard_job import Failure
 
 NAMED = 10
@@ -50,6 +50,7 @@ def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--force_codec", choices=("wav", "flac", "opus"), help="encode all audio so")
     parser.add_argument("--no_shard_manifests", action="store_true", help="write no sharded_manifests")
     parser.add_argument("--dry_run", action="store_true", help="print what would be made, and make nothing")
+    parser.add_argument("--overwrite", action="store_true", help="replace tars of another tool or of other manifests")
     parser.add_argument("--allow_bad", action="store_true", help="exit with 0 if entries could not be packed")
     add_executor_options(parser, "--workers", "--nj")
     args = parser.parse_args(words)
@@ -89,7 +90,8 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
         used += count
         print(f"{folder}: {count} entries in {each.num_shards} tars", file=sys.stderr)
         if not args.dry_run:
-            bad += make_of_scanned(scanned, args.manifest_path, folder, each, executor)[len(scanned.bad) :]
+            made = make_nemo_tars(scanned, args.manifest_path, folder, each, executor, overwrite=args.overwrite)
+            bad += made[len(scanned.bad) :]
     print(f"{args.manifest_path}: {len(scanned) - used} entries are outside of the durations", file=sys.stderr)
     return bad
 

@@ -1,6 +1,7 @@
 """recognize.py on audio, from the command line: files, order, raw and shard lists, bad audio."""
 
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -74,6 +75,15 @@ def nbests(mode):
     return [json.loads(line) for line in Path("out", mode, "nbest.jsonl").read_text().splitlines()]
 
 
+@pytest.fixture
+def _spawned_quickly():
+    """Processes that are spawned have torch already."""
+    multiprocessing.set_executable(preloaded.python())
+    yield
+    multiprocessing.set_executable(sys.executable)
+
+
+@pytest.mark.usefixtures("_spawned_quickly")
 def test_several_processes_give_the_results_of_one(folder, monkeypatch, capsys):
     (folder / "u1.wav").write_bytes(b"RIFF")
     options = ["--batch_size", 2, "--token_times", "--nbest", 2]
@@ -121,6 +131,7 @@ def test_hot_words_and_a_language_model_change_the_texts(folder, monkeypatch, ca
     assert call(monkeypatch, "--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
 
 
+@pytest.mark.usefixtures("_spawned_quickly")
 def test_several_processes_report_an_error_in_one_line(folder, monkeypatch):
     (folder / "model.pt").write_bytes(b"no weights")
     with pytest.raises(ValueError, match=r"model\.pt: not the weights of a model"):

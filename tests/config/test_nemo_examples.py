@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from tools import convert_to_tarred
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import nemo as settings
 from wenet_uio.dataset.corpus.text_corpus import TextCorpus
-from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
+from wenet_uio.dataset.formats.conversations import Conversation, parse_conversation
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.prepare.nemo_shard import flat_name
 
@@ -69,7 +71,7 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
             earlier = overrides_in((nemo_examples / FRAGMENTS[name]).read_text()) if name in FRAGMENTS else []
             found = config_of({}, earlier + overrides)
         elif path.suffix in (".json", ".jsonl"):
-            found = lines_of(text)
+            found = lines_of(text, parse_conversation if path.suffix == ".jsonl" else parse_raw_line)
         elif path.suffix == ".tsv":
             found = table_of(name, text)
         elif name.startswith("document"):
@@ -91,9 +93,9 @@ def overrides_in(text: str) -> list[str]:
     return [word for word in words if re.match(r"(\+\+)?(mode|model|training_ds|trainer)\.", word)]
 
 
-def lines_of(text: str) -> str:
+def lines_of(text: str, parse: Callable[[str], RawLine | Conversation]) -> str:
     try:
-        lines = [parse_raw_line(line) for line in text.splitlines()]
+        lines = [parse(line) for line in text.splitlines()]
     except ListError as error:
         return f"error: {error}"
     return "read: " + ", ".join(line.key for line in lines)

@@ -60,7 +60,7 @@ def take(loader, steps):
     return batches
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(corpora, st.sampled_from(POLICIES), st.data())
 def test_any_ranks_and_workers_read_every_sample_once_in_equal_steps_and_leave_one_state(corpus, policy, data):
     rule = measure(policy)

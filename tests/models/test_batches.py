@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from tests.support.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import load_config, parse_config
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.build import ENCODERS
@@ -17,7 +18,8 @@ from wenet_uio.models.subsampling import INPUT_LAYERS
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
-from wenet_uio.search.decode import ALL_MODES, MODES
+from wenet_uio.search.decode import MODES
+from wenet_uio.search.modes import possible_modes
 
 FEATURES = 40
 UTTERANCES = 32
@@ -80,6 +82,11 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "transformer of ctl_model": ("dual_transformer", {}),
     "conformer of ctl_model": ("dual_conformer", {"cnn_module_kernel": 7}),
+    "sanm_encoder": (
+        "sanm_encoder",
+        {"linear_units": 32, "kernel_size": 8, "sanm_shfit": 2, "use_dynamic_chunk": True},
+    ),
+    "sanm_encoder with a second stack": ("sanm_encoder_with_tp", {"linear_units": 32, "tp_blocks": 1}),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }
 """{name: encoder, encoder_conf}: the encoders that are tested."""
@@ -199,6 +206,7 @@ SEARCHED: dict[str, dict[str, Any]] = {
     "e_branchformer": {"encoder": "e_branchformer", "encoder_conf": {**BLOCKS, **BRANCH, "input_layer": "conv2d2"}},
     "squeezeformer": {"encoder": "squeezeformer", "encoder_conf": {**SQUEEZE, "output_size": 16, "attention_heads": 2}},
     "frames without blank": {"model_conf": {"apply_non_blank_embedding": True, "reverse_weight": 0.6}},
+    "paraformer": {**tiny_paraformer(), "input_dim": 7 * FEATURES, "model_conf": {"ctc_weight": 0.3}},
     **{f"transducer with predictor {name}": {**TRANSDUCER, "predictor": name} for name in ("rnn", "embedding", "conv")},
 }
 """{name: keys of the yaml}: the models with which every mode searches."""
@@ -237,7 +245,7 @@ def assert_same_hypotheses(model: ASRModel, modes: Sequence[str], option: Decode
 
 
 def test_every_mode_finds_the_same_alone_and_in_a_batch(searched: ASRModel) -> None:
-    modes = list(ALL_MODES if searched.transducer_weight else MODES)
+    modes = possible_modes(searched)
     assert_same_hypotheses(searched, modes, DecodeOptions(beam_size=3))
     if searched.encoder.use_dynamic_chunk:
         assert_same_hypotheses(searched, modes, DecodeOptions(beam_size=3, decoding_chunk_size=4, reverse_weight=0.6))

@@ -14,7 +14,7 @@ from tests.prepare.support.nemo_sets import SHARDS, convert, corpus_of, entries_
 from tools import convert_to_tarred
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.list_making import make_raw_list
-from wenet_uio.prepare.manifests import read_list
+from wenet_uio.prepare.readers import read_list
 
 ROOT = Path(__file__).parents[2]
 COUNT = 24
@@ -36,7 +36,7 @@ def contents(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("metadata.yaml", "lock")
+        if path.is_file() and path.name not in ("metadata.yaml", "lock", "owner")
     }
 
 
@@ -179,10 +179,17 @@ def test_options_that_make_no_sense_are_one_line(manifest, tmp_path, options, me
     assert "\n" not in str(caught.value)
 
 
-def test_tars_of_another_tool_are_not_overwritten(manifest, tmp_path):
+def test_tars_of_another_tool_or_manifest_are_not_lost(manifest, tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set/audio_0.tar").write_bytes(b"mine")
-    with pytest.raises(ValueError, match=r"audio_0.tar was made by another tool; give another folder"):
+    with pytest.raises(ValueError, match=r"audio_0.tar was made by another tool; give another --target_dir, or --over"):
+        convert(manifest, tmp_path / "set")
+    assert convert(manifest, tmp_path / "set", "--overwrite") == 0
+    other = write(tmp_path / "other.json", entries_of(manifest)[:8])
+    with pytest.raises(ValueError, match=rf"4 tars were made from {manifest}; give another --target_dir"):
+        convert(other, tmp_path / "set")
+    assert convert_to_tarred.main(["--concat_manifest_paths", str(other), f"--target_dir={tmp_path / 'set'}"]) == 0
+    with pytest.raises(ValueError, match="manifests were added to this set, and would be lost"):
         convert(manifest, tmp_path / "set")
     with pytest.raises(ValueError, match=r"metadata.yaml: not found; give --target_dir of a set"):
         convert_to_tarred.main(["--concat_manifest_paths", str(manifest), f"--target_dir={tmp_path}"])

@@ -127,7 +127,7 @@ def test_an_error_while_writing_is_not_counted_as_bad_audio(make_utterances, tmp
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("wenet_uio.prepare.shard_writer._TarWriter.append", full)
+    monkeypatch.setattr("wenet_uio.prepare.shard_writer.TarWriter.append", full)
     with pytest.raises(OSError, match="No space left"):
         pack_shard(ShardJob(str(tmp_path), "one", make_utterances(2), Storing()))
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".tar", ".idx", ".tmp", ".json")]

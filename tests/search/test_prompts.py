@@ -150,3 +150,11 @@ def test_an_english_model_needs_no_language() -> None:
     (found,) = tokens_of(model, batch(40))
     assert found.language == "en"
     assert model.prompts(["x"], [{}]).tolist() == [[50257, 50362]]
+
+
+def test_a_text_without_position_in_the_decoder_names_the_key_that_leaves_it_out(model: Whisper) -> None:
+    feats, lengths = batch(40)
+    target = torch.full((1, 445), 3)
+    with pytest.raises(ValueError, match=r"^449 tokens with the prompt, but the decoder has 448 positions: lower data"):
+        model(feats, lengths, target, torch.tensor([445]), model.prompts(["x"], [{"lang": "en"}]))
+    assert torch.isfinite(model(feats, lengths, target[:, :444], torch.tensor([444]))["loss"])

@@ -120,6 +120,13 @@ def test_a_missing_file_another_file_and_a_missing_key_are_named(tmp_path: Path)
         build("")
 
 
+def test_a_name_on_the_hub_is_an_error() -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"^openai/whisper-small: no such tokenizer.json; transformers writes it"
+    ):
+        build("openai/whisper-small")
+
+
 def test_a_missing_package_is_named(of_bytes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match=r"^tokenizer huggingface needs the package tokenizers: pip install tokenize"):

@@ -32,6 +32,7 @@ from wenet_uio.audio.decoders import (
     SndfileDecoder,
     WavDecoder,
 )
+from wenet_uio.audio.tensors import is_tensor, wav_of_tensor
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
 
@@ -153,15 +154,11 @@ def _decoder(source: Source) -> Iterator[Decoder]:
 
 
 def _open(encoded: memoryview | BinaryIO) -> Decoder:
-    if isinstance(encoded, memoryview):
-        size, head = len(encoded), encoded[:HEAD].tobytes()
-    else:
-        size, head = os.fstat(encoded.fileno()).st_size, encoded.read(HEAD)
-        encoded.seek(0)
-    if not size:
-        raise AudioError("empty: 0 bytes")
+    size, head = _size_and_head(encoded)
     if wav := _plain_wav(encoded, head, size):
         return wav
+    if is_tensor(head):
+        return _open(memoryview(wav_of_tensor(encoded if isinstance(encoded, memoryview) else encoded.read())))
     stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
     try:
         decoder = SndfileDecoder(stream, size)
@@ -177,6 +174,18 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         stream.seek(0)
         return AvDecoder(stream, container)
     raise AudioError(_with_advice(reason, head))
+
+
+def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
+    """Bytes of encoded audio, and the first HEAD of them. Raises: AudioError: there are none."""
+    if isinstance(encoded, memoryview):
+        size, head = len(encoded), encoded[:HEAD].tobytes()
+    else:
+        size, head = os.fstat(encoded.fileno()).st_size, encoded.read(HEAD)
+        encoded.seek(0)
+    if not size:
+        raise AudioError("empty: 0 bytes")
+    return size, head
 
 
 def _without_copy(encoded: memoryview) -> bytes | memoryview:

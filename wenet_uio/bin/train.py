@@ -25,6 +25,7 @@ from wenet_uio.config.command_line import (
     device_of,
 )
 from wenet_uio.config.train import ENGINES
+from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
@@ -240,9 +241,19 @@ def build_loaders(
             raise ValueError(
                 f"{loader.corpus.data_list}: dataset_conf.filter_conf leaves no utterance ({reasons}); widen the limits"
             )
+    refuse_conversations(train.corpus)
     if train.corpus.has_text_only:
         check_text_is_trainable(train.corpus.data_list, config)
     return train, cv
+
+
+def refuse_conversations(corpus: Corpus) -> None:
+    """Raises: ValueError: the data has conversations, which only models of one's own learn."""
+    if corpus.has_conversations:
+        raise ValueError(
+            f"{corpus.data_list}: the models here do not learn conversations; remove the sources of type "
+            "multimodal_conversation, or read them with build_loader for a model of your own"
+        )
 
 
 def main() -> int:

@@ -30,6 +30,7 @@ KEYS = {
     **dict.fromkeys(("parquet", "mds", "litdata"), ("paths",)),
     "txt": ("paths",),
     "txt_pair": ("source_paths", "target_paths"),
+    "multimodal_conversation": ("manifest_filepath",),
     "group": ("input_cfg",),
 }
 """Required keys of each type of source. In a nemo source, `data_list` is another name of manifest_filepath."""
@@ -49,7 +50,7 @@ NEMO_NAMES = {
     "target_path": "target_paths",
 }
 """Other names that NeMo's documents use for keys."""
-INHERITED = ("text_field", "audio_field", "key_ends")
+INHERITED = ("text_field", "audio_field", "key_ends", "token_equivalent_duration")
 """Keys that a group passes on to its sources."""
 
 
@@ -69,6 +70,7 @@ class SourceConf(Section):
         "litdata",
         "txt",
         "txt_pair",
+        "multimodal_conversation",
         "group",
     ]
     """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
@@ -91,6 +93,10 @@ class SourceConf(Section):
     target_language: str | None = None
     questions_language: str | None = None
     """Languages are set on every sample, like tags."""
+    token_equivalent_duration: Annotated[float, Field(gt=0)] | None = None
+    """multimodal_conversation: seconds of audio that count as one token; default 0.08."""
+    audio_locator_tag: str = "[audio]"
+    """multimodal_conversation: stands for an audio turn in the text of a conversation."""
     text_field: str | None = None
     """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
     audio_field: str | None = None
@@ -123,6 +129,8 @@ class SourceConf(Section):
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
+        if isinstance(tag := values.get("audio_locator_tag"), list):  # [audio] without quotes is a list in yaml
+            values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")
         return values
@@ -134,12 +142,16 @@ class SourceConf(Section):
             raise ValueError(f"a source of type {self.type} needs {' and '.join(missing)}")
         if strange := sorted(name for name in ALL_KEYS - set(needed) if getattr(self, name)):
             raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
+        if self.weight is not None and self.repeat != 1:
+            raise ValueError("weight and repeat exclude one another")
+        return self
+
+    @model_validator(mode="after")
+    def _has_members_that_fit(self) -> SourceConf:
         if isinstance(self.input_cfg, tuple):
             _check_weights(self.input_cfg)
             if any(source.batch_conf for source in self.input_cfg):
                 raise ValueError("batch_conf belongs to the group, not to the sources in it")
-        if self.weight is not None and self.repeat != 1:
-            raise ValueError("weight and repeat exclude one another")
         return self
 
     def files(self, key: str) -> Buckets:

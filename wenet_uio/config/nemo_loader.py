@@ -33,7 +33,6 @@ NOT_NEEDED = {
     "defer_setup": "the first rank of a node indexes the data while the others wait",
     "lang_field": "every field of a line stays with its sample",
     "prompt_format": "the models here take no prompt; tags and languages stay with the sample",
-    "token_equivalent_duration": "audio and text have bounds of their own: batch_duration and batch_tokens",
     "force_finite": "an epoch is one pass",
     "metadata_only": "batches are planned from the index, without audio",
     "max_open_streams": "the plan bounds the number of open tars",
@@ -41,7 +40,15 @@ NOT_NEEDED = {
     "drop_last": "an epoch has every utterance once",
 }
 """{key of NeMo without effect here: because …}."""
-OTHERS = ("shuffle", "sample_rate", "tarred_shard_strategy", "multi_config", "sampler_fusion", "sampler_weights")
+OTHERS = (
+    "shuffle",
+    "token_equivalent_duration",
+    "sample_rate",
+    "tarred_shard_strategy",
+    "multi_config",
+    "sampler_fusion",
+    "sampler_weights",
+)
 KNOWN = (*SOURCES, *FILTERS, *BATCHES, *NOT_NEEDED, *OTHERS)
 
 

@@ -16,6 +16,7 @@ SOURCES = (
     "tarred_audio_filepaths",
     "is_tarred",
     "text_field",
+    "token_equivalent_duration",
 )
 """Keys that name data."""
 
@@ -26,13 +27,18 @@ def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     Raises:
         ConfigError: the data cannot be read; the message says what to write.
     """
-    text_field = {"text_field": section["text_field"]} if "text_field" in section else {}
+    text_field = {name: value for name, value in _inherited(section).items() if name == "text_field"}
     if "input_cfg" in section:
-        return [{**text_field, **source} for source in _listed(section["input_cfg"], where)]
+        return [{**_inherited(section), **source} for source in _listed(section["input_cfg"], where)]
     for key, kind in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
         if key in section:
             return [{"type": kind, key: section[key], **text_field}]
     return [{**text_field, **source} for source in _of_files(section, where)]
+
+
+def _inherited(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of a loader that its sources have too."""
+    return {name: section[name] for name in ("text_field", "token_equivalent_duration") if name in section}
 
 
 def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
@@ -41,11 +47,6 @@ def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
         return [{"type": "group", "input_cfg": input_cfg}]
     if not isinstance(input_cfg, list) or not all(isinstance(source, dict) for source in input_cfg):
         raise ConfigError(f"{where}.input_cfg: expected a list of sources or the path of a yaml, found {input_cfg!r}")
-    if any(source.get("type") == "multimodal_conversation" for source in input_cfg):
-        raise ConfigError(
-            f"{where}.input_cfg: conversations of text and audio are not read; write the text of their turns as a "
-            "source of type txt, and their audio with its transcripts as a source of type nemo"
-        )
     return input_cfg
 
 
@@ -87,7 +88,7 @@ def is_text(sources: list[dict[str, Any]]) -> bool:
     kinds = [
         is_text(source["input_cfg"])
         if isinstance(source.get("input_cfg"), list)
-        else source.get("type") in ("txt", "txt_pair")
+        else source.get("type") in ("txt", "txt_pair", "multimodal_conversation")
         for source in sources
     ]
     return bool(kinds) and all(kinds)

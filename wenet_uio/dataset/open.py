@@ -15,6 +15,7 @@ import numpy as np
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.sources import expanded, lists_of
@@ -215,10 +216,18 @@ def open_source(conf: SourceConf) -> list[Corpus]:
     """
     if conf.type == "txt":
         return [TextCorpus(path) for path in expanded(conf.files("paths"))]
+    if conf.type == "multimodal_conversation":
+        seconds, tag = conf.token_equivalent_duration or 0.08, conf.audio_locator_tag
+        return [ConversationCorpus(path, seconds, tag) for path in expanded(conf.files("manifest_filepath"))]
     if conf.type == "txt_pair":
-        targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
-        if len(targets) != len(sources):
-            raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
-        questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
-        return [TextCorpus(target, source, questions) for target, source in zip(targets, sources, strict=True)]
+        return _open_pairs(conf)
     return [open_list(*found) for found in lists_of(conf)]
+
+
+def _open_pairs(conf: SourceConf) -> list[Corpus]:
+    """The corpora of a source of pairs of texts: one for each pair of files."""
+    targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
+    if len(targets) != len(sources):
+        raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
+    questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
+    return [TextCorpus(target, source, questions) for target, source in zip(targets, sources, strict=True)]

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
+from wenet_uio.dataset.conversations import read_conversation
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.cursor import Work
@@ -61,6 +62,8 @@ class BatchReader(Dataset[Batch]):
         for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
                 example, duration, chain = self.example(ref, int(seed), read), 0.0, self.text_chain
+                if example.turns is not None:  # its turns went through the chain already
+                    chain = ()
                 if example.waveform is not None:
                     duration, chain = example.waveform.numel() / example.sample_rate, self.chain
                 for operator in chain:
@@ -93,6 +96,10 @@ class BatchReader(Dataset[Batch]):
         rows = self.corpus.rows(ref.shard)
         try:
             utterance = read()
+            if utterance.turns is not None:
+                return read_conversation(
+                    utterance, seed >> 1, ref.speed, self.chain, self.conf.singal_channel_conf.channel
+                )
             if utterance.audio is None:
                 return Example(
                     utterance.key,

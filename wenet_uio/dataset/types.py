@@ -18,6 +18,21 @@ class SampleRef(NamedTuple):
     speed: float = 1.0
 
 
+AUDIO_TURN = -2
+"""Label that stands for an audio turn among the labels of a conversation."""
+
+
+class AudioTurn(NamedTuple):
+    """Encoded audio of one turn of a conversation."""
+
+    audio: bytes | str
+    """Bytes, or the path of a file."""
+    start: float = 0.0
+    """Seconds."""
+    end: float | None = None
+    """Seconds; None reads to the end of the audio."""
+
+
 @dataclass(frozen=True)
 class Utterance:
     """A sample as stored: encoded audio and its text."""
@@ -34,6 +49,8 @@ class Utterance:
     """First text of a pair of texts; `text` is the second."""
     extra: dict[str, Any] = field(default_factory=dict)
     """All other fields of the list, and other members of the tar, that belong to the sample."""
+    turns: tuple[str | AudioTurn, ...] | None = None
+    """The turns of a conversation: texts and audio. None: the sample is no conversation."""
 
 
 class DeferredExample(Protocol):
@@ -101,6 +118,8 @@ class Example:
     extra: dict[str, Any] = field(default_factory=dict)
     deferred: DeferredExample | None = None
     """Set instead of `feats` if the accelerator computes the features."""
+    turns: tuple[Example, ...] | None = None
+    """The audio turns of a conversation, with features; None: the sample is no conversation."""
 
 
 def waveform_of(example: Example) -> torch.Tensor:
@@ -157,15 +176,17 @@ class Batch:
 
     keys: tuple[str, ...]
     feats: torch.Tensor
-    """(B, T, F) float32, padded with 0. T is 0 for text without audio. F is 0 until `to` computes deferred features."""
+    """(B, T, F) float32, padded with 0. T is 0 for text without audio. F is 0 until `to` computes deferred features.
+    Of conversations (A, T, F): the audio turns of the first conversation, then those of the second, and so on."""
     feats_lengths: torch.Tensor
-    """(B,) int64, frames."""
+    """(B,) int64, frames; of conversations (A,)."""
     target: torch.Tensor
-    """(B, U) int64, padded with -1."""
+    """(B, U) int64, padded with -1. In conversations AUDIO_TURN stands for an audio turn: the k-th of them, row by row,
+    is row k of `feats`."""
     target_lengths: torch.Tensor
     """(B,) int64."""
     seconds: float = 0.0
-    """Seconds of audio in the batch."""
+    """Seconds of audio in the batch; 0 for conversations."""
     skipped: tuple[Skipped, ...] = ()
     """Samples that were planned for this batch and left out while reading."""
     planned: int = 0

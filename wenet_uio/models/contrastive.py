@@ -50,7 +50,7 @@ class CtlModel(ASRModel):
 
         Returns:
             0-d tensors: `loss` = `loss_full` + `loss_chunk` + ctl_weight * `loss_ctl`, its parts, and the means of both
-            passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over frames, the others as there.
+            passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over the frames of the batch.
         """
         if feats.size(1) == 0:
             losses = super().forward(feats, feats_lengths, target, target_lengths, prompts)

@@ -290,10 +290,11 @@ class TransformerEncoder(Encoder):
 class ConformerEncoder(Encoder):
     """Conformer encoder (Gulati et al. 2020), with dynamic chunks as in U2 (Zhang et al. 2020)."""
 
+    LAYER = ConformerEncoderLayer
+
     def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
-        layers: list[nn.Module] = [ConformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
+        layers: list[nn.Module] = [self.LAYER(conf) for _ in range(conf.num_blocks)]
         super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
-        if not conf.final_norm:
-            self.after_norm = nn.Identity()
+        self.after_norm = self.after_norm if conf.final_norm else nn.Identity()
         self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else self.obstacle
         self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0

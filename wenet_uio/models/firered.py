@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from wenet_uio.config.encoder import FireredConformerEncoderConf
+from wenet_uio.config.encoder import ConformerEncoderConf, FireredConformerEncoderConf
 from wenet_uio.models.encoder import ConformerEncoder
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer
 
@@ -12,7 +12,7 @@ from wenet_uio.models.encoder_layer import ConformerEncoderLayer
 class FireredConformerEncoderLayer(ConformerEncoderLayer):
     """A conformer layer whose attention normalises queries, keys and values itself."""
 
-    def __init__(self, conf: FireredConformerEncoderConf) -> None:
+    def __init__(self, conf: ConformerEncoderConf) -> None:
         super().__init__(conf)
         self.norm_mha = nn.Identity()
 
@@ -20,9 +20,10 @@ class FireredConformerEncoderLayer(ConformerEncoderLayer):
 class FireredConformerEncoder(ConformerEncoder):
     """Conformer with relative positions in both directions. It does not stream."""
 
+    LAYER = FireredConformerEncoderLayer
+
     def __init__(
         self, input_size: int, conf: FireredConformerEncoderConf, global_cmvn: nn.Module | None = None
     ) -> None:
         super().__init__(input_size, conf, global_cmvn)
-        self.encoders = nn.ModuleList([FireredConformerEncoderLayer(conf) for _ in range(conf.num_blocks)])
         self.obstacle = "encoder firered_conformer needs the positions of the whole utterance"

@@ -127,8 +127,15 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
             for number, row in enumerate(parquet_file.rows_of(opened, part)):
                 if number in rows:
                     wav, key, place = rows[number]
-                    written[wav] = str(_write(row[place.column], folder / f"{key}.{place.suffix}", f"{file}: {key}"))
+                    written[wav] = str(
+                        _write(row[place.column], folder / f"{_as_name(key)}.{place.suffix}", f"{file}: {key}")
+                    )
     return written
+
+
+def _as_name(key: str) -> str:
+    """The key as the name of a file in a folder; keys that differ have names that differ."""
+    return key.replace("%", "%25").replace("/", "%2F")
 
 
 def with_audio(parts: Mapping[str, Sequence[Recording]], folder: Path) -> dict[str, list[Recording]]:

@@ -6,6 +6,7 @@ Each tar leaves a receipt, so that a killed run that is repeated makes only the 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -27,28 +28,35 @@ LEFT_OUT = "left_out.jsonl"
 
 
 def make_nemo_tars(
-    manifest: str, folder: str | Path, options: NemoOptions, executor: Executor = ONE_PROCESS
+    scanned: Scanned,
+    manifest: str,
+    folder: str | Path,
+    options: NemoOptions,
+    executor: Executor,
+    *,
+    overwrite: bool = False,
 ) -> list[Failure]:
-    """Make a tarred set of NeMo in `folder`.
+    """Make a tarred set of NeMo of a manifest that is scanned.
 
     Tars that exist and were made from the same lines and files with the same options are kept.
 
+    Args:
+        scanned: the lines of `manifest`.
+        manifest: path of the manifest.
+        folder: where the set is made.
+        options: how the manifest is divided into tars.
+        executor: runs the workers.
+        overwrite: tars of another tool or of other manifests may be lost.
+
     Returns:
-        the entries that could not be packed, and the lines that could not be read.
+        the lines that could not be read, and the entries that could not be packed.
 
     Raises:
-        ListError: the manifest holds no usable entry. ValueError: the options do not fit, or `folder` has another set.
+        ValueError: the options do not fit, or tars would be lost.
     """
-    return make_of_scanned(scan_manifest(manifest), manifest, folder, options, executor)
-
-
-def make_of_scanned(
-    scanned: Scanned, manifest: str, folder: str | Path, options: NemoOptions, executor: Executor
-) -> list[Failure]:
-    """Make a set of a manifest that is scanned already; see `make_nemo_tars`."""
     into = Path(folder)
     with _only_run_in(into):
-        _refuse_other_tars(into)
+        _take_over(into, manifest, overwrite=overwrite)
         bad = _pack(scanned, manifest, into, options, executor, first=0)
         _remove_stale(into, options.num_shards)
         _join_manifests(into, options, range(options.num_shards))
@@ -117,11 +125,24 @@ def _only_run_in(into: Path) -> AbstractContextManager[None]:
     return locked(lock, create=True)
 
 
-def _refuse_other_tars(into: Path) -> None:
-    """Raises: ValueError: the folder has tars that this tool has not made."""
-    others = [tar for tar in sorted(into.glob("audio_*.tar")) if not (into / RECEIPTS / f"{tar.stem}.json").is_file()]
-    if others:
-        raise ValueError(f"{into}: {others[0].name} was made by another tool; give another folder, or remove its tars")
+def _take_over(into: Path, manifest: str, *, overwrite: bool) -> None:
+    """Note that the set belongs to a manifest from now on.
+
+    Raises:
+        ValueError: tars of another tool, of another manifest or of added manifests would be lost.
+    """
+    note, own = into / RECEIPTS / "owner", os.path.realpath(manifest)
+    tars = [] if overwrite else sorted(into.glob("audio_*.tar"))
+    mend = "give another --target_dir, or --overwrite to lose these tars"
+    if tars and not note.is_file():  # a killed run has left a note, though perhaps not all receipts
+        raise ValueError(f"{into}: {tars[0].name} was made by another tool; {mend}")
+    owner = note.read_text(encoding="utf-8") if note.is_file() else own
+    if tars and owner != own:
+        raise ValueError(f"{into}: {len(tars)} tars were made from {owner}; {mend}")
+    if tars and (into / metadata.NAME).is_file() and metadata.read(into).get("history"):
+        raise ValueError(f"{into}: manifests were added to this set, and would be lost; {mend}")
+    with written_aside(note, "w") as file:
+        file.write(own)
 
 
 def _remove_stale(into: Path, count: int) -> None:

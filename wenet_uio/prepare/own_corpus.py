@@ -41,6 +41,11 @@ class ReadOptions:
     text_field: str | None = None
     """Column, tier or suffix of the text, where there are several."""
 
+    def folders(self, beside: Path) -> list[Path]:
+        """Folders of relative paths, in the order in which they are tried."""
+        folders = (beside, self.audio, self.relative_to.absolute())
+        return [folder for folder in dict.fromkeys(folders) if folder]
+
     def searches(self, path: Path) -> bool:
         """Whether the audio of transcripts is searched by name."""
         return self.audio is not None or (self.form or (path.exists() and form_of(path))) in NAMED_AUDIO
@@ -127,14 +132,13 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
 def _with_audio(lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions) -> list[RawLine]:
     """The lines with absolute paths of their audio."""
     beside = path if path.is_dir() else path.parent
-    folders = [folder for folder in dict.fromkeys((beside, options.audio, options.relative_to.absolute())) if folder]
+    folders = options.folders(beside)
     audio = options.audio or (beside if form in NAMED_AUDIO else None)
     found = find_audio(dict.fromkeys(line.wav for line in lines), folders, audio)
-    for line in lines:
-        if len(files := found[line.wav]) != 1:
-            place = f"may be {files[0]} or {files[1]}" if files else f"is not in {' or '.join(map(str, folders))}"
-            may_be_header = line is lines[0] and form in ("tsv", "csv")
-            raise ListError(f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}")
+    for line in (line for line in lines if len(found[line.wav]) != 1):
+        may_be_header = line is lines[0] and form in ("tsv", "csv")
+        place = _place(found[line.wav], folders)
+        raise ListError(f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}")
     return [replace(line, wav=str(found[line.wav][0])) for line in lines]
 
 
@@ -147,6 +151,11 @@ def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
     if not lines:
         raise ListError(f"{path}: no utterance in it")
     return lines, form
+
+
+def _place(files: Sequence[Path], folders: Sequence[Path]) -> str:
+    """Why audio is not found: two files may be meant, or none is there."""
+    return f"may be {files[0]} or {files[1]}" if files else f"is not in {' or '.join(map(str, folders))}"
 
 
 def _hint(line: RawLine, may_be_header: bool) -> str:

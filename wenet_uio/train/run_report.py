@@ -26,6 +26,7 @@ CURVES = (
     ("loss", ("train/loss", "cv/loss")),
     ("CTC loss", ("train/loss_ctc", "cv/loss_ctc")),
     ("attention loss", ("train/loss_att", "cv/loss_att")),
+    ("contrastive loss", ("train/loss_ctl", "cv/loss_ctl")),
     ("accuracy of the decoder", ("train/th_accuracy", "cv/th_accuracy")),
     ("learning rate", ("train/lr",)),
     ("gradient norm", ("train/grad_norm",)),

@@ -7,8 +7,9 @@ import pytest
 from tests.dataset.support.mixtures import MEASURE, mixture, taken
 from tests.dataset.support.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source, exact_quotas
+from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.quotas import exact_quotas
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan

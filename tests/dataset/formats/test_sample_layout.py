@@ -117,7 +117,7 @@ def test_times_in_json_do_not_select_a_segment(open_tar):
     ("members", "reason"),
     [
         ([("bad.txt", "x")], "no audio among its members: txt"),
-        ([("bad.audio.pth", b"PK"), ("bad.txt", "x")], "no audio among its members: audio.pth, txt"),
+        ([("bad.audio.pyd", b"PK"), ("bad.txt", "x")], "no audio among its members: audio.pyd, txt"),
         ([("bad.wav", wav())], "no text among its members: wav"),
         ([("bad.wav", b""), ("bad.txt", "x")], "empty: 0 bytes"),
         ([("bad.wav", b"noise" * 99), ("bad.txt", "x")], "no known format"),

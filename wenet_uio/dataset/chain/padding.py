@@ -17,19 +17,20 @@ PAD_LABEL = -1
 def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     """Pad examples into one batch, longest first; no examples make an empty batch of `feature_dim` bins."""
     examples = sorted(examples, key=_length, reverse=True)
-    lengths = [_frames(example) for example in examples]
-    is_deferred = bool(examples) and examples[0].deferred is not None
+    heard = _with_features(examples)
+    lengths = [_frames(example) for example in heard]
+    is_deferred = bool(heard) and heard[0].deferred is not None
     labels = _labels(examples)
     size = len(examples)
     shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "feats": ((size, max(lengths, default=0), 0 if is_deferred else feature_dim), torch.float32),
-        "feats_lengths": ((size,), torch.int64),
+        "feats": ((len(heard), max(lengths, default=0), 0 if is_deferred else feature_dim), torch.float32),
+        "feats_lengths": ((len(heard),), torch.int64),
     }
     for name, rows in labels.items():
         shapes[name] = ((size, max(map(len, rows), default=0)), torch.int64)
         shapes[f"{name}_lengths"] = ((size,), torch.int64)
     tensors = empty_tensors(shapes)
-    _fill_feats(tensors["feats"], examples)
+    _fill_feats(tensors["feats"], heard)
     tensors["feats_lengths"].copy_(torch.tensor(lengths, dtype=torch.int64))
     for name, rows in labels.items():
         _fill_labels(tensors[name], tensors[f"{name}_lengths"], rows)
@@ -43,8 +44,15 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         source_lengths=tensors.get("source_lengths"),
         texts=tuple(example.text for example in examples),
         extra=tuple(example.extra for example in examples),
-        deferred=defer_batch(examples) if is_deferred else None,
+        deferred=defer_batch(heard) if is_deferred else None,
     )
+
+
+def _with_features(examples: Sequence[Example]) -> Sequence[Example]:
+    """The examples; of conversations, their audio turns."""
+    if all(example.turns is None for example in examples):
+        return examples
+    return [turn for example in examples for turn in example.turns or ()]
 
 
 def _labels(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:

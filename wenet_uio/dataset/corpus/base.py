@@ -63,6 +63,9 @@ class Corpus(ABC):
         """Whether a shard holds text without audio. The samples of a shard all have audio, or none has."""
         return bool((self.extremes(slice(None)).longest == 0).any())
 
+    has_conversations = False
+    """Whether samples are conversations of text and audio."""
+
     @abstractmethod
     def rows(self, shard: int) -> Rows:
         """Index of one shard."""
@@ -84,6 +87,10 @@ class Corpus(ABC):
         """All texts of a sample. Audio is not read if it is stored apart from the text."""
         utterance = self.read(ref)
         return utterance.text, utterance.source or ""
+
+    def audio_tokens(self, ref: SampleRef) -> int:
+        """Tokens that the audio of a conversation counts; 0 for other samples."""
+        return 0
 
     @contextmanager
     def at_hand(self, shard: int) -> Iterator[None]:

@@ -8,6 +8,7 @@ weight. The planner sees the utterances of a pass as runs of shards; each run co
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ import numpy as np
 from wenet_uio.config.mixture import PerBatch
 from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
 from wenet_uio.dataset.corpus.index import Extremes, Rows, Stored, Summary, shard_table
+from wenet_uio.dataset.corpus.quotas import exact_quotas
 from wenet_uio.dataset.corpus.shard_sources import ShardSources
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -77,18 +79,25 @@ class Mixture(Corpus):
         self.quotas = exact_quotas([source.share for source in sources], per_pass)
         corpora = [source.corpus for source in sources]
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
-        bad = [item for corpus in corpora for item in corpus.bad]
-        parts = [(source.corpus.digest, quota) for source, quota in zip(sources, self.quotas, strict=True)]
-        entries = [source.entry for source in sources if source.entry is not None]
-        self.entry_of = tuple(entries) or None
-        identity = repr((parts, per_batch, *entries)).encode()
-        digest = hashlib.blake2b(identity, digest_size=16).hexdigest()
+        bad = list(itertools.chain(*(corpus.bad for corpus in corpora)))
+        digest = self._digest_of(per_batch)
         samples, seconds = (sum(getattr(each, name) for each in corpora) for name in ("num_samples", "total_seconds"))
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
-        # Keyed by name: another source in front of a source leaves its stream as it is.
-        self._stream_keys = [
-            int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16) for name in self.state_names
-        ]
+        self.has_conversations = any(corpus.has_conversations for corpus in corpora)
+
+    @cached_property
+    def _stream_keys(self) -> list[int]:
+        """Keyed by name: another source in front of a source leaves its stream as it is."""
+        return [int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16) for name in self.state_names]
+
+    def _digest_of(self, per_batch: PerBatch) -> str:
+        parts = [(source.corpus.digest, quota) for source, quota in zip(self.sources, self.quotas, strict=True)]
+        return hashlib.blake2b(repr((parts, per_batch, *self.entry_of)).encode(), digest_size=16).hexdigest()
+
+    @property
+    def entry_of(self) -> tuple[int, ...]:
+        """Entry of each source; empty if every source is an entry of its own."""
+        return tuple(source.entry for source in self.sources if source.entry is not None)
 
     @property
     def num_shards(self) -> int:
@@ -232,7 +241,7 @@ class MixedPass(Corpus):
         self.shards, self.first, self.last, self.rounds = map(np.concatenate, zip(*streams, strict=True))
         first_run = np.cumsum([0, *(len(stream.shards) for stream in streams)])[:-1]
         self.sources = ShardSources(
-            tuple(source.name for source in mixture.sources), first_run, mixture.per_batch, mixture.entry_of
+            tuple(source.name for source in mixture.sources), first_run, mixture.per_batch, mixture.entry_of or None
         )
         samples, seconds = self.last - self.first, mixture.column("seconds", self.shards)
         self._cut = np.flatnonzero(samples != mixture.column("samples", self.shards))
@@ -287,12 +296,3 @@ class MixedPass(Corpus):
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Shards and rows in the mixture, for samples of this pass."""
         return self.shards[shards].astype(np.int64), rows + self.first[shards].astype(np.int64)
-
-
-def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
-    """Whole numbers that sum to `total`, each less than one away from its share of `total` (largest remainders)."""
-    exact = np.asarray(shares) / sum(shares) * total
-    quotas = np.floor(exact).astype(int)
-    for number in np.argsort(quotas - exact, kind="stable")[: total - int(quotas.sum())]:
-        quotas[number] += 1
-    return quotas.tolist()

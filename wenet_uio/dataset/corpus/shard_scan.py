@@ -63,9 +63,7 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
             return audio_info(read(member))
 
         if files.manifest is None:
-            is_part = objects.file_of(files.tar) != files.tar
-            find = partial(find_rows, part=files.tar) if is_part else find_samples
-            samples, problems = find(members, layout, read)
+            samples, problems = _finder(files.tar)(members, layout, read)
         elif is_cuts(files.manifest):
             samples, problems = find_cuts(members, files.manifest, info_of)
         else:
@@ -73,6 +71,11 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         rows = _rows_of_samples(samples, info_of, problems)
         bad += problems if files.manifest else in_tar(problems, files.tar)
         return replace(rows, tar_pages=tar_pages), bad
+
+
+def _finder(tar: str) -> Callable:
+    """The function that finds the samples of a tar without a manifest."""
+    return find_samples if objects.file_of(tar) == tar else partial(find_rows, part=tar)
 
 
 def in_tar(bad: Sequence[Problem], tar: str) -> list[Problem]:

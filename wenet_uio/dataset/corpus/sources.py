@@ -35,11 +35,15 @@ class SourceList(NamedTuple):
     layout: Layout
 
 
+WITHOUT_LIST = ("txt", "txt_pair", "multimodal_conversation")
+"""Types of sources that are read from their files, without a data list."""
+
+
 def lists_of_sources(sources: Sequence[SourceConf]) -> list[SourceList]:
     """The lists of sources and of the members of groups, without duplicates. Text without audio has no list."""
     lists: list[SourceList] = []
     for conf in sources:
-        if conf.type not in ("txt", "txt_pair"):
+        if conf.type not in WITHOUT_LIST:
             lists.extend(lists_of_sources(conf.members()) if conf.type == "group" else lists_of(conf))
     return list(dict.fromkeys(lists))
 

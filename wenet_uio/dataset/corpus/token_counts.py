@@ -40,6 +40,7 @@ class TokenCounted(Corpus):
         digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
+        self.has_conversations = corpus.has_conversations
 
     @property
     def identity(self) -> str:
@@ -96,6 +97,7 @@ def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
         for shard, samples in enumerate(corpus.samples.tolist()):
             with corpus.at_hand(shard):
                 for row in range(samples):
-                    texts = corpus.texts(SampleRef(shard, row))
-                    yield sum(len(tokenizer.tokenize(text)[0]) for text in texts)
+                    ref = SampleRef(shard, row)
+                    counted = sum(len(tokenizer.tokenize(text)[0]) for text in corpus.texts(ref))
+                    yield counted + corpus.audio_tokens(ref)
             bar.update(samples)

@@ -122,7 +122,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
 def _hint(values: dict[str, Any]) -> str:
     """What to write instead of a line of NeMo that is no utterance."""
     if "conversations" in values:
-        return "; conversations are not read: list each audio turn with its text as a line of its own"
+        return "; conversations are a source of type multimodal_conversation"
     if "tts_text" in values:
         return "; for text without audio write a file with one text a line, and a source of type txt"
     return ""

@@ -11,7 +11,8 @@ way that gives fewer incomplete samples is taken, then the last dot.
 | text | `txt`, `text`, `transcript`, then `txt`, `text` or `transcript` of a JSON object, then `cls` |
 | other fields | the other values of the JSON object, and other members of up to 4 KB that are UTF-8 text |
 
-Members with two equal fields make a sample bad. Tensors (`audio.pth`) are not audio.
+Members with two equal fields make a sample bad. Waveforms in `.npy`, `.pth` and `.pt` are audio at 16 kHz if a sample
+has no other; a sample that states another rate in JSON is bad. `.pyd` is never opened.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
+from wenet_uio.audio.tensors import RATE
 from wenet_uio.dataset.formats.data_list import TEXT, ListError, RawLine
 from wenet_uio.dataset.formats.keys import as_word, one_word
 from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, member_before
@@ -31,6 +33,10 @@ AUDIO_SUFFIXES = frozenset(
     ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
 )
 """Suffixes of audio members."""
+TENSOR_SUFFIXES = frozenset(("npy", "pth", "pt"))
+"""Suffixes of members that may hold a waveform as an array."""
+RATES = ("sample_rate", "sampling_rate", "sr")
+"""Names of the sample rate in a JSON member."""
 TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "cls")
 """Suffixes of members that contain the text, in the order of preference."""
 JSON_TEXT = (*TEXT, "transcript")
@@ -158,6 +164,11 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
     text, member = _text(fields, extra, layout, read)
+    rates = {extra[name] for name in RATES if isinstance(extra.get(name), int)} if _is_tensor(audio) else set()
+    if rates - {RATE}:
+        raise ListError(
+            f"{audio} is an array at {max(rates)} Hz; arrays are read at {RATE} Hz: store it as flac or wav"
+        )
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
     return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
@@ -169,7 +180,7 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
         if layout.audio_field not in fields:
             raise ListError(f"no {layout.audio_field} among its members: {', '.join(fields)}")
         return layout.audio_field
-    audio = sorted(filter(is_audio, fields), key=lambda field: "." in field)
+    audio = sorted(filter(is_audio, fields), key=lambda field: (_is_tensor(field), "." in field))
     if not audio:
         raise ListError(f"no audio among its members: {', '.join(fields)}")
     return audio[0]
@@ -226,7 +237,11 @@ def _decoded(member: Member, read: ReadMember) -> str:
 
 def is_audio(field: str) -> bool:
     """Whether a field is one of audio by its suffix, such as `wav` or `mic2.flac`."""
-    return _suffix(field) in AUDIO_SUFFIXES
+    return _suffix(field) in AUDIO_SUFFIXES or _is_tensor(field)
+
+
+def _is_tensor(field: str) -> bool:
+    return _suffix(field) in TENSOR_SUFFIXES
 
 
 def _suffix(field: str) -> str:

@@ -1,0 +1,61 @@
+"""Waveforms that other tools store as arrays: numpy's `.npy`, and tensors that `torch.save` wrote. Never unpickled.
+
+An array states no sample rate: its samples are at RATE.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import soundfile
+
+from wenet_uio.audio.decoders import AudioError
+
+RATE = 16_000
+"""Hz."""
+NPY, ZIP = b"\x93NUMPY", b"PK\x03\x04"
+"""First bytes of `.npy`, and of the zip that `torch.save` writes."""
+TORCH = b"data.pkl"
+"""Name in the first header of such a zip."""
+MOST_CHANNELS = 8
+SUBTYPES = {"int16": "PCM_16", "float32": "FLOAT", "float64": "FLOAT"}
+"""Type of the samples -> subtype of wav. Floating point samples are from -1 to 1."""
+
+
+def is_tensor(head: bytes) -> bool:
+    """Whether a file that begins with `head` is an array or a tensor."""
+    return head.startswith(NPY) or (head.startswith(ZIP) and TORCH in head[:256])
+
+
+def wav_of_tensor(data: bytes | memoryview) -> bytes:
+    """A wav file with the waveform of an array: (samples,), (channels, samples) or (samples, channels).
+
+    Raises:
+        AudioError: the file holds anything else, or needs pickle.
+    """
+    samples = _load(bytes(data))
+    if samples.ndim == 2 and samples.shape[0] <= MOST_CHANNELS < samples.shape[1]:
+        samples = samples.T
+    if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):
+        raise AudioError(f"an array of shape {samples.shape}, which is no waveform (samples,) or (channels, samples)")
+    subtype = SUBTYPES.get(samples.dtype.name)
+    if subtype is None:
+        raise AudioError(f"an array of {samples.dtype}; a waveform is of {', '.join(SUBTYPES)}")
+    wav = io.BytesIO()
+    soundfile.write(wav, samples, RATE, subtype, format="WAV")
+    return wav.getvalue()
+
+
+def _load(data: bytes) -> np.ndarray:
+    try:
+        if data.startswith(NPY):
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        import torch  # only where tensors are read: planning and packing run without torch
+
+        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises errors of many types
+        raise AudioError(f"cannot be read without pickle ({' '.join(str(error).split())[:80]})") from None
+    if not isinstance(found, torch.Tensor):
+        raise AudioError(f"holds a {type(found).__name__}, not a tensor; store the waveform alone")
+    return (found.float() if found.dtype in (torch.bfloat16, torch.float16) else found).numpy()

@@ -1,0 +1,135 @@
+"""A file of conversations as a corpus: every line is a sample whose length is counted in tokens.
+
+The length of a conversation is that of its texts (characters, or tokens if they are counted) and of its audio, which
+counts one token for each `token_equivalent_duration` seconds, rounded up for each turn. Its sample rate is TEXT_ONLY:
+the plan treats it as text. The index is beside the file, with the duration in its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
+from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
+from wenet_uio.dataset.corpus.line_file import LineFile
+from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
+from wenet_uio.dataset.formats.conversations import Conversation, Turn, parse_conversation
+from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
+from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance
+from wenet_uio.files import digest_of, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class ConversationCorpus(LineCorpus):
+    """The conversations of a file."""
+
+    has_conversations = True
+
+    def __init__(self, path: str, token_equivalent_duration: float, audio_locator_tag: str) -> None:
+        """Open a file of conversations, and index it first if needed.
+
+        Args:
+            path: JSON lines.
+            token_equivalent_duration: seconds of audio that count as one token.
+            audio_locator_tag: stands for audio in `Utterance.text`.
+
+        Raises:
+            ListError: the file is missing, or holds no conversation.
+        """
+        if not Path(path).is_file():
+            raise ListError(f"{path}: no such file of conversations")
+        self._seconds_of_token, self._tag = token_equivalent_duration, audio_locator_tag
+        columns, meta = _read_or_build(path, token_equivalent_duration)
+        name, size, mtime_ns = meta["file"]
+        super().__init__(LineFile(name, size, mtime_ns, meta["digest"]), columns, meta)
+        if not self.num_samples:
+            reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
+            raise ListError(f"{path}: holds no conversation" + (f" ({reasons})" if reasons else ""))
+
+    def read(self, ref: SampleRef) -> Utterance:
+        """The turns of a conversation; audio is the path of a local file, or the bytes of a remote one."""
+        found = self._conversation(ref)
+        turns = tuple(self._turn(turn) for turn in found.turns)
+        extra = {**found.extra, "roles": [turn.role for turn in found.turns]}
+        return Utterance(found.key, None, found.text(self._tag), extra=extra, turns=turns)
+
+    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+        """The texts of the turns."""
+        return tuple(turn.text for turn in self._conversation(ref).turns if turn.text is not None)
+
+    def audio_tokens(self, ref: SampleRef) -> int:
+        """Tokens that the audio of a conversation counts."""
+        turns = self._conversation(ref).turns
+        return sum(_tokens(turn, self.data_list, self._seconds_of_token) for turn in turns if turn.text is None)
+
+    def _conversation(self, ref: SampleRef) -> Conversation:
+        rows = self.rows(ref.shard)
+        line = self._lines.read(int(rows.text_offset[ref.row]), int(rows.text_size[ref.row]))
+        return parse_conversation(line)
+
+    def _turn(self, turn: Turn) -> str | AudioTurn:
+        if turn.text is not None:
+            return turn.text
+        path = locate(turn.audio, self.data_list)
+        end = None if turn.seconds is None else turn.start + turn.seconds
+        return AudioTurn(path if objects.is_plain(path) else objects.read_bytes(path), turn.start, end)
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return ConversationCorpus, (self.data_list, self._seconds_of_token, self._tag)
+
+
+def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
+    """Tokens that one audio turn counts; the header is read if the line states no duration."""
+    seconds = turn.seconds
+    if seconds is None:
+        wav = locate(turn.audio, path)
+        info = audio_info(wav if objects.is_plain(wav) else objects.read_bytes(wav))
+        seconds = info.samples_between(turn.start, None) / info.sample_rate
+    return max(1, math.ceil(round(seconds / seconds_of_token, 6)))
+
+
+def _read_or_build(path: str, seconds_of_token: float) -> tuple[Columns, dict]:
+    """Columns and meta of the index; made first if it is missing or the file has changed."""
+    index = f"{path}.{seconds_of_token:g}.idx"
+    with locked(path):
+        status = Path(path).stat()
+        file = [path, status.st_size, status.st_mtime_ns]
+        for place in places_of(index):
+            columns, meta = find_columns(place) or ({}, {})
+            if meta.get("file") == file:
+                return columns, meta
+        bad: list[Problem] = []
+        rows = rows_of(list(_entries(path, seconds_of_token, bad)))
+        first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
+        columns = table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows)))
+        summary, digest = summary_of(columns), digest_of(path)
+        values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
+        meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
+        return read_columns(write_kept(places_of(index), lambda stored: write_columns(stored, columns, meta)))
+
+
+def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator[Entry]:
+    for number, (offset, line) in enumerate(lines_of(path), 1):
+        if not line.strip():
+            continue
+        try:
+            found = parse_conversation(line)
+            length = sum(
+                _tokens(turn, path, seconds_of_token) if turn.text is None else len(turn.text) for turn in found.turns
+            )
+        except (ListError, AudioError, OSError) as error:
+            bad.append((f"{path}:{number}", str(error)))
+            continue
+        yield Entry(found.key, 0, TEXT_ONLY, length, 0, 0, offset, len(line))
