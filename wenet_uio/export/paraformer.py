@@ -113,11 +113,13 @@ def compare_paraformer(
     Raises:
         ValueError: there is no example.
     """
-    graph, largest, tokens, count = OnnxModel(content), 0.0, 0, 0
+    chosen = list(islice(examples, limit))
+    if not chosen:
+        raise ValueError("no utterance to check the exported model with: give another --check_data")
+    graph, largest, tokens = OnnxModel(content), 0.0, 0
     differences: list[Difference] = []
-    for key, feats in islice(examples, limit):
+    for key, feats in chosen:
         lengths = torch.tensor([feats.size(1)])
-        count += 1
         expected = decode(model, feats, lengths, [GREEDY], DecodeOptions())[GREEDY][0][0].tokens
         log_probs, predicted = model.predict(*model.encode(feats, lengths))
         found, numbers = graph(speech=feats, speech_lengths=lengths.int())
@@ -130,9 +132,7 @@ def compare_paraformer(
         others = _until(found[0].argmax(dim=1).tolist(), model.eos)
         if others != expected:
             differences.append(Difference(key, GREEDY, expected, others))
-    if not count:
-        raise ValueError("no utterance to check the exported model with: give another --check_data")
-    return Agreement(count, tuple(differences), largest, tokens)
+    return Agreement(len(chosen), tuple(differences), largest, tokens)
 
 
 def _until(tokens: list[int], eos: int) -> Tokens:
