@@ -169,6 +169,7 @@ overriding() {
 # config_value KEY: prints the value of a top-level key of --config, or of --override.
 config_value() {
   local VALUE WORD
+  # shellcheck disable=SC2154 # option of the calling script
   VALUE=$(sed -nE "s/^$1: *[\"']?([^ #\"']*).*/\1/p" "$config" 2>/dev/null || true)
   words "$override"
   for WORD in "${WORDS[@]}"; do
