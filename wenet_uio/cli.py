@@ -1,17 +1,21 @@
-"""What all commands of tools/ and bin/ share: one-line errors, and short lists of many findings."""
+"""What all commands share: one-line errors, warnings that come once, and short lists of many findings."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import sys
 from collections.abc import Callable, Collection
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
 
 from wenet_uio.uris import ShownStream
+
+log = logging.getLogger(__name__)
 
 AGAIN = os.EX_TEMPFAIL
 """Exit status 75: the same command continues if it is started again."""
@@ -31,6 +35,12 @@ def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
     """The first `most` items, followed by the number of the others: `a, b, c and 4 more`."""
     first = separator.join(islice(items, most))
     return f"{first} and {len(items) - most} more" if len(items) > most else first
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log a message that would otherwise come again and again, from each stream or each reading of a file."""
+    log.warning("%s", message)
 
 
 def is_shared_memory_full(needed: int = 1 << 16) -> bool:

@@ -7,7 +7,17 @@ import math
 import pytest
 import torch
 
-from wenet_uio.export.check import INT8, Agreement, Difference, Limits, compare, joined, judge, recognise_all
+from wenet_uio.export.check import (
+    INT8,
+    Agreement,
+    Difference,
+    Limits,
+    agreement_of,
+    compare,
+    joined,
+    judge,
+    recognise_all,
+)
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.search import DecodeOptions
@@ -29,6 +39,18 @@ def test_a_wrong_export_is_found(make_model, examples):
     assert agreement.differing == 2
     assert agreement.token_errors > 10
     assert agreement.largest > 0.1
+
+
+def test_a_check_without_utterances_is_refused():
+    with pytest.raises(ValueError, match="no utterance to check the exported model with"):
+        agreement_of(iter(()), 3, lambda key, feats: (0.0, 0, None))
+
+
+def test_the_check_sums_up_what_each_utterance_gives():
+    found = {"a": (0.5, 3, None), "utt7": (math.nan, 4, DIFFERENCE), "b": (0.25, 1, None), "c": (9.0, 9, None)}
+    agreement = agreement_of([(key, torch.zeros(1, 4, 8)) for key in found], 3, lambda key, feats: found[key])
+    assert (agreement.utterances, agreement.differences, agreement.tokens) == (3, (DIFFERENCE,), 8)
+    assert math.isnan(agreement.largest)
 
 
 def test_nan_is_refused(make_model, examples):

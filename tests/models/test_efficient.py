@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tests.models.test_golden2 import Golden, assert_close, assert_hypotheses, assert_losses
+from wenet_uio.cli import warn_once
 from wenet_uio.config import ConfigError, parse_config, save_config
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.models.chunks import ChunkEncoder, _warn_once, fitting_chunk
+from wenet_uio.models.chunks import ChunkEncoder, fitting_chunk
 from wenet_uio.search.timing import FrameClock
 
 KIND = "efficientConformer"
@@ -80,7 +81,7 @@ def test_streaming_equals_one_pass_for_multiples_of_the_unit_without_a_warning(
 @torch.no_grad()
 def test_other_chunks_give_one_warning_and_chunks_without_a_whole_frame_an_error(make_encoder_model, caplog):
     model = make_encoder_model(KIND, CAUSAL)
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             model.encode(torch.randn(1, 90, 40), torch.tensor([90]), 8, -1, simulate_streaming=True)

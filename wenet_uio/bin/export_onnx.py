@@ -20,15 +20,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config.command_line import change_nothing
-from wenet_uio.export.check import Reference, compare, judge
+from wenet_uio.export.check import Agreement, Reference, compare, judge
 from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_onnx_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, Graph, check_onnx_chunks, sherpa_graph, wenet_graphs
 from wenet_uio.export.paraformer import (
     FBANK,
     compare_paraformer,
@@ -91,16 +93,12 @@ def main() -> None:
     arguments = parse_arguments()
     require_onnx()
     trained = load_trained(arguments)
-    if isinstance(trained.model, Whisper):
-        export_whisper(trained, trained.model)
-        return
-    if isinstance(trained.model, Paraformer):
-        export_paraformer(trained, trained.model)
+    if parts := sherpa_only(trained):
+        export_for_sherpa(trained, parts)
         return
     refuse_sanm(trained.model)
     if "sherpa" in arguments.runtimes:
-        for difference in feature_differences(trained.config.dataset_conf):
-            print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
+        warn_of_features(feature_differences(trained.config.dataset_conf))
     chunks, reason = chunks_of(trained, arguments)
     export(trained, OFFLINE, "offline")
     if chunks is not None:
@@ -109,31 +107,85 @@ def main() -> None:
         print(f"no streaming model: {reason}")
 
 
-def export_paraformer(trained: Trained, model: Paraformer) -> None:
-    """Export, check and write OUTPUT_DIR/offline and OUTPUT_DIR/offline_int8 for sherpa-onnx.
+@dataclass(frozen=True)
+class SherpaOnly:
+    """A model that sherpa-onnx alone runs, and only offline."""
+
+    graphs: dict[str, Graph]
+    tokens: str
+    """Text of tokens.txt."""
+    feature_differences: list[str]
+    compare: Callable[[Mapping[str, bytes]], Agreement]
+    no_wenet: str
+    """Why there are no files for WeNet's runtime."""
+    no_chunks: str
+    """Why there is no streaming model."""
+
+
+def sherpa_only(trained: Trained) -> SherpaOnly | None:
+    """What to export of a whisper or a paraformer; None for other models.
+
+    Raises:
+        ValueError: sherpa-onnx does not support the model.
+    """
+    model, config, tokenizer, limit = trained.model, trained.config, trained.tokenizer, trained.arguments.num_check
+    if isinstance(model, Whisper):
+        return SherpaOnly(
+            whisper_graphs(model, tokenizer, config.feature_dim),
+            whisper_tokens_file(tokenizer, model.eos),
+            whisper_feature_differences(config.dataset_conf),
+            lambda files: compare_whisper(files, model, trained.examples(), limit),
+            NO_WENET,
+            "a whisper does not stream",
+        )
+    if isinstance(model, Paraformer):
+        return SherpaOnly(
+            {"model.onnx": paraformer_graph(model, config.feature_dim)},
+            paraformer_tokens(tokenizer, model),
+            feature_differences(config.dataset_conf, FBANK),
+            lambda files: compare_paraformer(files["model.onnx"], model, trained.examples(), limit),
+            "a paraformer is exported for sherpa-onnx only",
+            model.encoder.obstacle,
+        )
+    return None
+
+
+def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
+    """Export, check and write OUTPUT_DIR/offline and OUTPUT_DIR/offline_int8.
 
     Raises:
         ValueError: the options ask for another runtime or for chunks, or a model differs by more than the limits.
     """
     arguments = trained.arguments
     if "sherpa" not in arguments.runtimes:
-        refuse_sanm(model)
+        raise ValueError(f"--runtimes wenet: {parts.no_wenet}")
     if (arguments.chunk_size or 0) > 0:
-        raise ValueError(f"--chunk_size {arguments.chunk_size}: {model.encoder.obstacle}")
-    for difference in feature_differences(trained.config.dataset_conf, FBANK):
-        print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
-    tokens = paraformer_tokens(trained.tokenizer, model)
-    content = to_onnx(paraformer_graph(model, trained.config.feature_dim))
+        raise ValueError(f"--chunk_size {arguments.chunk_size}: {parts.no_chunks}")
+    warn_of_features(parts.feature_differences)
+    contents = {name: to_onnx(graph) for name, graph in parts.graphs.items()}
     for folder, int8 in (("offline", False), ("offline_int8", True)):
-        content = to_int8(content) if int8 else content
+        contents = {name: to_int8(content) for name, content in contents.items()} if int8 else contents
         path = Path(arguments.output_dir, folder)
-        agreement = compare_paraformer(content, model, trained.examples(), arguments.num_check)
-        print(judge(f"{path}/model.onnx", agreement, trained.limits(int8), trained.tokenizer.detokenize))
-        with written_aside(path / "model.onnx") as file:
+        agreement = parts.compare(contents)
+        print(judge(f"{path}/{', '.join(contents)}", agreement, trained.limits(int8), trained.tokenizer.detokenize))
+        write(path, contents, parts.tokens)
+    print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
+
+
+def warn_of_features(differences: list[str]) -> None:
+    """Name the feature settings of the model that are not those of sherpa-onnx."""
+    for difference in differences:
+        print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
+
+
+def write(path: Path, contents: Mapping[str, bytes], tokens: str | None) -> None:
+    """Write the files of a folder; tokens.txt has the text `tokens`."""
+    for name, content in contents.items():
+        with written_aside(path / name) as file:
             file.write(content)
+    if tokens is not None:
         with written_aside(path / "tokens.txt", "w") as file:
             file.write(tokens)
-    print("no streaming model and no model for WeNet's runtime: the model is a paraformer")
 
 
 def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks | None, str]:
@@ -168,41 +220,7 @@ def export(trained: Trained, chunks: Chunks, folder: str) -> None:
             contents = {name: to_int8(content) for name, content in contents.items()}
         path = Path(arguments.output_dir, f"{folder}_int8" if int8 else folder)
         check(trained, contents, references, options, path, int8)
-        for name, content in contents.items():
-            with written_aside(path / name) as file:
-                file.write(content)
-        if "sherpa" in arguments.runtimes:
-            with written_aside(path / "tokens.txt", "w") as file:
-                file.write(tokens_file(trained.tokenizer, model.blank))
-
-
-def export_whisper(trained: Trained, model: Whisper) -> None:
-    """Export, check and write OUTPUT_DIR/offline and OUTPUT_DIR/offline_int8 of a whisper, for sherpa-onnx.
-
-    Raises:
-        ValueError: sherpa-onnx does not support the model, or is not asked for.
-    """
-    arguments, tokenizer, config = trained.arguments, trained.tokenizer, trained.config
-    if "sherpa" not in arguments.runtimes:
-        raise ValueError(f"--runtimes wenet: {NO_WENET}; export it for sherpa")
-    if arguments.chunk_size is not None and arguments.chunk_size > 0:
-        raise ValueError(f"--chunk_size {arguments.chunk_size}: a whisper does not stream")
-    for difference in whisper_feature_differences(config.dataset_conf):
-        print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
-    graphs = whisper_graphs(model, tokenizer, config.feature_dim)
-    contents = {name: to_onnx(graph) for name, graph in graphs.items()}
-    for int8 in (False, True):
-        if int8:
-            contents = {name: to_int8(content) for name, content in contents.items()}
-        path = Path(arguments.output_dir, "offline_int8" if int8 else "offline")
-        agreement = compare_whisper(trained, contents)
-        print(judge(f"{path}/{', '.join(contents)}", agreement, trained.limits(int8), tokenizer.detokenize))
-        for name, content in contents.items():
-            with written_aside(path / name) as file:
-                file.write(content)
-        with written_aside(path / "tokens.txt", "w") as file:
-            file.write(whisper_tokens_file(tokenizer, model.eos))
-    print(f"only for sherpa-onnx: {NO_WENET}")
+        write(path, contents, tokens_file(trained.tokenizer, model.blank) if "sherpa" in arguments.runtimes else None)
 
 
 def check(

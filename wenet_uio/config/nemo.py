@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from wenet_uio.cli import warn_once
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo_loader import data_of, without_null
-from wenet_uio.config.wenet import warn_once
 from wenet_uio.config.yaml_file import read_yaml
 
 LOADERS = ("train_ds", "validation_ds", "test_ds")

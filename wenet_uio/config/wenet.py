@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from wenet_uio.cli import warn_once
 from wenet_uio.config.base import ConfigError
 
 if TYPE_CHECKING:
@@ -186,12 +186,6 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
             _merge(values[key], value)
         else:
             values[key] = value
-
-
-@cache
-def warn_once(message: str) -> None:
-    """Log a message; commands read a yaml more than once."""
-    log.warning("%s", message)
 
 
 def _has_keys_of_2021(values: Mapping[str, Any]) -> bool:

@@ -185,6 +185,31 @@ def compare(
     return Agreement(len(references), tuple(differences), largest, tokens)
 
 
+def agreement_of(
+    examples: Iterable[tuple[str, torch.Tensor]],
+    limit: int,
+    compare_one: Callable[[str, torch.Tensor], tuple[float, int, Difference | None]],
+) -> Agreement:
+    """Compare the first `limit` examples (key, feats (1, T, F)), one by one.
+
+    Args:
+        compare_one: returns the largest difference of scores, the number of tokens, and a difference of tokens.
+
+    Raises:
+        ValueError: there is no example.
+    """
+    largest, tokens, checked = 0.0, 0, 0
+    differences: list[Difference] = []
+    for key, feats in islice(examples, limit):
+        difference, count, other = compare_one(key, feats)
+        largest = largest if difference <= largest else difference  # keeps a NaN
+        tokens, checked = tokens + count, checked + 1
+        differences += [other] if other else []
+    if not checked:
+        raise ValueError("no utterance to check the exported model with: give another --check_data")
+    return Agreement(checked, tuple(differences), largest, tokens)
+
+
 def judge(path: str, agreement: Agreement, limits: Limits, detokenize: Callable[[Tokens], str]) -> str:
     """Describe in one line how far the exported model agrees with the checkpoint.
 

@@ -11,7 +11,6 @@ import torch
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.loader import Loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.export.onnx_graphs import Chunks
 from wenet_uio.models import ASRModel, build_model
@@ -97,12 +96,9 @@ class Trained:
 
     def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Key and features (1, T, F) of the utterances of --check_data."""
-        return utterances(self.loader())
-
-    def loader(self) -> Loader:
-        """The utterances of --check_data."""
         arguments = self.arguments
-        return build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
+        loader = build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
+        return utterances(loader)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:

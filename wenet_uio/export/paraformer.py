@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import islice
 
 import torch
 from torch import nn
 
 from wenet_uio.config.dataset import FbankConf
-from wenet_uio.export.check import Agreement, Difference, Tokens
+from wenet_uio.export.check import Agreement, Difference, Tokens, agreement_of
 from wenet_uio.export.exported import OnnxModel
 from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.export.onnx_modules import traceable
@@ -113,12 +112,9 @@ def compare_paraformer(
     Raises:
         ValueError: there is no example.
     """
-    chosen = list(islice(examples, limit))
-    if not chosen:
-        raise ValueError("no utterance to check the exported model with: give another --check_data")
-    graph, largest, tokens = OnnxModel(content), 0.0, 0
-    differences: list[Difference] = []
-    for key, feats in chosen:
+    graph = OnnxModel(content)
+
+    def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
         lengths = torch.tensor([feats.size(1)])
         expected = decode(model, feats, lengths, [GREEDY], DecodeOptions())[GREEDY][0][0].tokens
         log_probs, predicted = model.predict(*model.encode(feats, lengths))
@@ -127,12 +123,10 @@ def compare_paraformer(
         if int(numbers[0]) == int(predicted.counts[0]):
             inside = slice(int(numbers[0]))
             difference = (log_probs[0, inside] - found[0, inside]).abs().amax().item() if int(numbers[0]) else 0.0
-        largest = largest if difference <= largest else difference  # keeps a NaN
-        tokens += len(expected)
         others = _until(found[0].argmax(dim=1).tolist(), model.eos)
-        if others != expected:
-            differences.append(Difference(key, GREEDY, expected, others))
-    return Agreement(len(chosen), tuple(differences), largest, tokens)
+        return difference, len(expected), Difference(key, GREEDY, expected, others) if others != expected else None
+
+    return agreement_of(examples, limit, compare_one)
 
 
 def _until(tokens: list[int], eos: int) -> Tokens:

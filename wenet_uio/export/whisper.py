@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from wenet_uio.config.dataset import DatasetConf, LogMelSpectrogramConf
-from wenet_uio.export.check import Agreement, Difference, utterances
+from wenet_uio.export.check import Agreement, Difference, agreement_of
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.export.onnx_modules import traceable
@@ -26,8 +25,6 @@ from wenet_uio.text.whisper import TOKENS, WhisperSplitter
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
-
-    from wenet_uio.export.command import Trained
 
 FILES = ("whisper-encoder.onnx", "whisper-decoder.onnx")
 NO_WENET = "WeNet's runtime starts the decoder with sos alone, not with the prompt of a whisper"
@@ -208,27 +205,27 @@ def whisper_feature_differences(conf: DatasetConf) -> list[str]:
 
 
 @torch.inference_mode()
-def compare_whisper(trained: Trained, contents: Mapping[str, bytes]) -> Agreement:
+def compare_whisper(
+    contents: Mapping[str, bytes], model: Whisper, examples: Iterable[tuple[str, torch.Tensor]], limit: int
+) -> Agreement:
     """Compare the scores of exported and trained model for the texts that the trained model recognises.
 
     As sherpa-onnx does, features end with TAIL frames of zeros, and the prompt comes before the text.
+
+    Raises:
+        ValueError: there is no example.
     """
-    model, limit = trained.model, trained.arguments.num_check
-    assert isinstance(model, Whisper)
     encoder, decoder = (open_session(contents[name]) for name in FILES)
-    differences: list[Difference] = []
-    largest, count, checked = 0.0, 0, 0
-    for key, feats in islice(utterances(trained.loader()), limit):
+
+    def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
         expected, found = _both_scores(model, encoder, decoder, nn.functional.pad(feats, (0, 0, 0, TAIL)))
         difference = (found - expected).abs().max().item()
-        largest = largest if difference <= largest else difference  # keeps a NaN
+        if torch.equal(expected.argmax(1), found.argmax(1)):
+            return difference, len(expected), None
         answers = [_text(scores, model.eos) for scores in (expected, found)]
-        count, checked = count + len(expected), checked + 1
-        if not torch.equal(expected.argmax(1), found.argmax(1)):
-            differences.append(Difference(key, "attention", *answers))
-    if not checked:
-        raise ValueError("no utterance to check the exported model with: give a --check_data with utterances")
-    return Agreement(checked, tuple(differences), largest, count)
+        return difference, len(expected), Difference(key, "attention", *answers)
+
+    return agreement_of(examples, limit, compare_one)
 
 
 def _both_scores(

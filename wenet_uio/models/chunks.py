@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 
+from wenet_uio.cli import warn_once
+
 if TYPE_CHECKING:
     from wenet_uio.models.encoder import Encoder
-
-log = logging.getLogger(__name__)
 
 Caches = tuple[torch.Tensor, torch.Tensor]
 """att_cache and cnn_cache of a stream, see Encoder.forward_chunk."""
@@ -107,16 +105,10 @@ def _check_unit(encoder: Encoder, chunk_size: int) -> None:
             f"divide the frame rate: use a multiple of {unit}"
         )
     if chunk_size % unit:
-        _warn_once(
+        warn_once(
             f"decoding_chunk_size {chunk_size} is not a multiple of {unit}: the attention of this encoder joins "
             "frames across chunks, so streaming gives other values than one pass with a chunk mask"
         )
-
-
-@cache
-def _warn_once(message: str) -> None:
-    """Log a message; each stream of a server is checked."""
-    log.warning("%s", message)
 
 
 def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
