@@ -176,13 +176,17 @@ def compare(
             found_differences.append(abs(reference.decoder_score - score))
             recognised[RESCORING] = _rescored(exported, encoder_out, found, options)
         for difference in found_differences:
-            largest = largest if difference <= largest else difference  # keeps a NaN
+            largest = _larger(largest, difference)
         for mode in modes:
             expected, others = reference.tokens[mode], recognised[mode]
             tokens += len(expected)
             if expected != others:
                 differences.append(Difference(reference.key, mode, expected, others))
     return Agreement(len(references), tuple(differences), largest, tokens)
+
+
+def _larger(left: float, right: float) -> float:
+    return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
 
 
 def agreement_of(
@@ -202,7 +206,7 @@ def agreement_of(
     differences: list[Difference] = []
     for key, feats in islice(examples, limit):
         difference, count, other = compare_one(key, feats)
-        largest = largest if difference <= largest else difference  # keeps a NaN
+        largest = _larger(largest, difference)
         tokens, checked = tokens + count, checked + 1
         differences += [other] if other else []
     if not checked:
