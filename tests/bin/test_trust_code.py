@@ -100,6 +100,7 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
     }
     of_training = ("compute_cmvn_stats", "check_data", "plan_report", "profile_data", "estimate_duration_bins")
     assert readers == {
+        "wenet_uio/bin/average_model.py",  # reads lora_conf only
         "wenet_uio/config/__init__.py",
         "wenet_uio/search/recogniser.py",
         "wenet_uio/train/model_card.py",  # shows the config; it never builds the chain that runs operators
