@@ -88,10 +88,12 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
     for folder, each in sets.items():
         count = len(chosen_of(scanned, each))
         used += count
-        print(f"{folder}: {count} entries in {each.num_shards} tars", file=sys.stderr)
+        unread: list[Failure] = []
         if not args.dry_run:
             made = make_nemo_tars(scanned, args.manifest_path, folder, each, executor, overwrite=args.overwrite)
-            bad += made[len(scanned.bad) :]
+            unread = made[len(scanned.bad) :]
+        print(f"{folder}: {count - len(unread)} entries in {each.num_shards} tars", file=sys.stderr)
+        bad += unread
     print(f"{args.manifest_path}: {len(scanned) - used} entries are outside of the durations", file=sys.stderr)
     return bad
 

@@ -91,3 +91,9 @@ def test_the_error_of_a_file_that_is_not_yaml_is_one_line(tmp_path):
     path.write_text(yaml.safe_dump(["a"]))
     with pytest.raises(ConfigError, match="found list"):
         load_config(path)
+
+
+def test_blanks_are_left_out_only_where_ctc_is_trained() -> None:
+    conf = {"apply_non_blank_embedding": True, "ctc_weight": 0.0}
+    with pytest.raises(ConfigError, match=r"a.yaml: model_conf: .*CTC finds the blanks, so ctc_weight must be above 0"):
+        parse_config({"model_conf": conf}, "a.yaml")

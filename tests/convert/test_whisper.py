@@ -142,3 +142,29 @@ def test_our_languages_have_the_order_of_transformers() -> None:
     from transformers.models.whisper.tokenization_whisper import LANGUAGES as NAMES
 
     assert tuple(NAMES) == LANGUAGES
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"dims": [1]}, "dims: expected sizes by name, found list"),
+        ({"model_state_dict": [1]}, "expected a state dict, found list"),
+        ({"model_state_dict": {"a": 1}}, "expected tensors by name, found int under 'a'"),
+        ({"model_state_dict": {3: torch.ones(1)}}, "expected tensors by name, found Tensor under 3"),
+        ({"model_state_dict": {"a": torch.tensor([torch.nan])}}, "a has values that are infinite or NaN"),
+    ],
+)
+def test_another_content_of_a_file_is_one_line(content: dict[str, Any], message: str, tmp_path: Path) -> None:
+    torch.save({"dims": {}, "model_state_dict": {}} | content, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=message) as caught:
+        convert(tmp_path / "a.pt", "openai")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_vocabulary_of_the_other_kind_is_refused(theirs: Any, tmp_path: Path) -> None:
+    lines = write_full_vocabulary(tmp_path / "multilingual.tiktoken").read_text().splitlines()
+    (tmp_path / "gpt2.tiktoken").write_text("\n".join(lines[:-1]))
+    source = save_openai(theirs, tmp_path / "tiny.pt")
+    convert(source, vocabulary=tmp_path / "multilingual.tiktoken")
+    with pytest.raises(ValueError, match="the vocabulary of a model that is English only; this model is multilingual"):
+        convert(source, vocabulary=tmp_path / "gpt2.tiktoken")

@@ -158,3 +158,8 @@ def test_what_is_left_out_is_counted_and_named(tmp_path, capsys):
         "files without a text: 1 left out (/b.txt)",
     ]
     assert told.out.startswith(f"{tmp_path}: a file with the text beside each audio file (--form pairs); 1 utterances")
+
+
+def test_both_sides_of_a_call_may_begin_at_once(tmp_path):
+    lines = read_transcripts(write(tmp_path, {"a.wav": "", "x.ctm": "a A 0 1 one\na B 0 1 two\n"}), ReadOptions())
+    assert [(line.key, line.text) for line in lines] == [("a_0000000_A", "one"), ("a_0000000_B", "two")]

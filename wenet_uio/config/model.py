@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from wenet_uio.config.base import Section
 from wenet_uio.config.encoder import AttentionConf, DropoutRate, FeedForwardConf, NotNegative, Positive, Probability
@@ -115,6 +115,12 @@ class ModelConf(WhisperConf):
 
     apply_non_blank_embedding: bool = False
     """The decoder sees only encoder frames whose best CTC label is not blank, in training and rescoring."""
+
+    @model_validator(mode="after")
+    def _has_ctc_for_its_blanks(self) -> ModelConf:
+        if self.apply_non_blank_embedding and self.ctc_weight == 0:
+            raise ValueError("apply_non_blank_embedding: CTC finds the blanks, so ctc_weight must be above 0")
+        return self
 
 
 DECODER_CONFS: dict[str, type[DecoderConf]] = {

@@ -40,7 +40,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: no JSON ({error})") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected a JSON object, found {type(values).__name__}")
@@ -77,6 +77,16 @@ def _parts(index: Path) -> dict[str, str]:
 
 def _tensors(path: Path, read: Callable[[Path], Any]) -> dict[str, torch.Tensor]:
     weights = read(path) if read is read_safetensors else read_checkpoint(path)
-    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
-        raise ValueError(f"{path}: expected a state dict, found {type(weights).__name__}")
+    check_state_dict(path, weights)
     return weights
+
+
+def check_state_dict(path: Path, weights: object) -> None:
+    """Raise a ValueError if `weights`, which stood in the file `path`, are no tensors by name, or not all finite."""
+    if not isinstance(weights, dict):
+        raise ValueError(f"{path}: expected a state dict, found {type(weights).__name__}")
+    for name, weight in weights.items():
+        if not isinstance(name, str) or not isinstance(weight, torch.Tensor):
+            raise ValueError(f"{path}: expected tensors by name, found {type(weight).__name__} under {name!r}")
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise ValueError(f"{path}: {name} has values that are infinite or NaN; download the model again")

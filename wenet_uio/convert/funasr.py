@@ -111,7 +111,7 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
 def _check_parts(theirs: Mapping[str, Any]) -> str:
     """Our name of the predictor; refuse a model with parts that do not exist here."""
     for key, known in (("model", MODELS), ("encoder", ENCODERS), ("decoder", DECODERS), ("predictor", PREDICTORS)):
-        if theirs.get(key) not in known:
+        if theirs.get(key) not in tuple(known):
             raise ValueError(f"config.yaml: {key} {theirs.get(key)}: only {' or '.join(known)} can be converted")
     conf = _section(theirs, "predictor_conf")
     kind = PREDICTORS[theirs["predictor"]]

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from wenet_uio.convert.converted import Converted, renamed
-from wenet_uio.convert.files import read_checkpoint, read_folder_weights, read_json
+from wenet_uio.convert.files import check_state_dict, read_checkpoint, read_folder_weights, read_json
 from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
-from wenet_uio.text.whisper import installed_vocabulary
+from wenet_uio.text.whisper import installed_vocabulary, read_ranks
 from wenet_uio.text.whisper_tokens import ENGLISH_TEXT_TOKENS, TEXT_TOKENS, special_tokens
 
 DIMS = (
@@ -185,6 +185,9 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
     if not isinstance(content, dict) or not {"dims", "model_state_dict"} <= content.keys():
         raise ValueError(f"{path}: expected dims and model_state_dict, as a Whisper of OpenAI has them")
     dims, weights = content["dims"], content["model_state_dict"]
+    if not isinstance(dims, dict):
+        raise ValueError(f"{path}: dims: expected sizes by name, found {type(dims).__name__}")
+    check_state_dict(path, weights)
     if lacking := [name for name in DIMS if not isinstance(dims.get(name), int)]:
         raise ValueError(f"{path}: dims lacks {', '.join(lacking)}")
     hidden = {"audio_hidden": 4 * dims["n_audio_state"], "text_hidden": 4 * dims["n_text_state"]}
@@ -246,4 +249,14 @@ def _converted(sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, voc
             found = Path(installed_vocabulary(multilingual=sizes.n_vocab != min(LANGUAGES_OF)))
         except ValueError as error:
             notes.append(f"no vocabulary: {error}")
+    else:
+        _check_vocabulary(found, multilingual=sizes.n_vocab != min(LANGUAGES_OF))
     return Converted(sizes.train_yaml(found), weights, ("ctc.",), tuple(notes))
+
+
+def _check_vocabulary(path: Path, *, multilingual: bool) -> None:
+    """Raise a ValueError if the file is no vocabulary of byte pairs, or that of the other kind of Whisper."""
+    kinds = {TEXT_TOKENS: "multilingual", ENGLISH_TEXT_TOKENS: "English only"}
+    expected, count = TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS, len(read_ranks(path))
+    if count in kinds and count != expected:
+        raise ValueError(f"{path}: the vocabulary of a model that is {kinds[count]}; this model is {kinds[expected]}")

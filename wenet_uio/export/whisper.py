@@ -235,7 +235,7 @@ def _both_scores(
     lengths = torch.tensor([feats.size(1)])
     ((best, *_),) = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))["attention"]
     prompt = model.tokens.prompt(best.language or "en")
-    tokens = torch.tensor([[*prompt, *best.tokens]])
+    tokens = torch.tensor([[*prompt, *best.tokens]])[:, : model.decoder.max_tokens]
     encoder_out, _ = model.encode(feats, lengths)
     expected, _ = model.forward_attention_decoder(tokens, torch.tensor([tokens.size(1)]), encoder_out)
     cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})

@@ -157,9 +157,9 @@ def _read_timed(
 
 def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
     start, end = round(said.start, 3), round(said.end, 3)
-    return RawLine(
-        key_of_part(with_suffix_of_audio(wav), start), wav, said.text, start, end, extra, is_named_by_audio=True
-    )
+    key = key_of_part(with_suffix_of_audio(wav), start)
+    key += f"_{extra['channel']}" if "channel" in extra else ""  # both sides of a call may begin at once
+    return RawLine(key, wav, said.text, start, end, extra, is_named_by_audio=True)
 
 
 def _tier_of(file: Path, text_field: str | None) -> Tier:

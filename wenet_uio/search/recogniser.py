@@ -58,6 +58,8 @@ def load_model_config(path: str | Path, overrides: Iterable[str] = (), *, trust_
         ConfigError: the yaml is wrong, or names an operator of evaluation without `trust_code`.
     """
     config = load_config(path, overrides, of_model=True)
+    if getattr(config.encoder_conf, "input_layer", None) == "embed":
+        raise ConfigError(f"{path}: encoder_conf.input_layer: embed takes label ids, so this model recognises no audio")
     named = operators_of_decoding(config)
     if named and not trust_code:
         raise ConfigError(

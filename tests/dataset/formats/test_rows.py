@@ -141,6 +141,15 @@ def test_rows_without_audio_or_text_are_named_and_the_others_are_read(tmp_path):
     assert "no text in a column text or txt or sentence" in corpus.bad[1][1]
 
 
+@pytest.mark.parametrize("said", ["two", None, ""])
+def test_the_column_of_the_text_is_that_of_the_whole_table(said, tmp_path):
+    rows = [
+        {"audio": audio(path=f"{key}.wav"), "text": text, "sentence": "S"} for key, text in (("a", "one"), ("b", said))
+    ]
+    write_table(tmp_path / "t.parquet", rows, 2)
+    assert "S" not in [each.text for each in everything(opened(tmp_path))]
+
+
 @pytest.mark.parametrize("rows", [[{"audio": {"array": [0.0], "sampling_rate": 8000}, "text": "x"}], [{"text": "x"}]])
 def test_a_table_without_encoded_audio_is_refused_with_its_columns(rows, tmp_path):
     write_table(tmp_path / "t.parquet", rows, 1, typed=False)

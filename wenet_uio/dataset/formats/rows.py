@@ -97,8 +97,8 @@ def line_of_row(name: str, audio: str | None, values: Mapping[str, Any], text_fi
         ListError: there is no text.
     """
     wanted = (text_field,) if text_field else TEXT_COLUMNS
-    text_column = next((column for column in wanted if isinstance(values.get(column), str)), None)
-    if text_column is None:
+    text_column = next((column for column in wanted if column in values), None)
+    if text_column is None or not isinstance(values[text_column], str):
         raise ListError(f"no text in a column {' or '.join(wanted)} (columns: {', '.join(values)})")
     key_column = next((column for column in KEY_COLUMNS if _is_filled(values.get(column))), None)
     wav = _path_of_audio(values, audio) or name
