@@ -162,4 +162,4 @@ def test_what_is_left_out_is_counted_and_named(tmp_path, capsys):
 
 def test_both_sides_of_a_call_may_begin_at_once(tmp_path):
     lines = read_transcripts(write(tmp_path, {"a.wav": "", "x.ctm": "a A 0 1 one\na B 0 1 two\n"}), ReadOptions())
-    assert [(line.key, line.text) for line in lines] == [("a_0000000_A", "one"), ("a_0000000_B", "two")]
+    assert [(line.key, line.text) for line in lines] == [("a_0000000_0", "one"), ("a_0000000_1", "two")]
