@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from torch.utils.tensorboard import SummaryWriter
 
 from tests.support import preloaded
 from tests.train.support.training_corpus import write_corpus
@@ -103,3 +104,11 @@ def test_the_first_and_the_latest_starts_of_a_run_are_shown(tmp_path: Path) -> N
     (tmp_path / "environment.yaml").write_text(yaml.safe_dump([{"torch": "2.11"}] * 5))
     page = write_run_report(tmp_path).read_text()
     assert re.findall(r"<th>(start[^<]*?)(?=[<\n])", page) == ["start 1 of 5", "start 4 of 5", "start 5 of 5"]
+
+
+def test_a_curve_whose_points_a_restart_took_back_is_left_out(run: Path, tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path)) as writer:  # a killed run that came as far as step 100
+        writer.add_scalar("data/utterances", 7, 100)
+    with SummaryWriter(str(tmp_path), purge_step=5, filename_suffix=".later") as writer:
+        writer.add_scalar("cv/loss", 1.5, 5)
+    assert write_run_report(run / "exp", tmp_path).exists()

@@ -70,7 +70,8 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         raise ValueError(f"{folder}: no run here, the folder has no train.yaml")
     events = _events(Path(tensorboard_dir or folder / "tensorboard"))
     tags = events.Tags()
-    series = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in sorted(tags["scalars"])}
+    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in sorted(tags["scalars"])}
+    series = {tag: points for tag, points in found.items() if points}  # a restart may leave a name without points
     bad = read_lines(folder / LEDGER)
     page = render(
         "run",
@@ -78,9 +79,15 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         summary=_summary(folder, series),
         results=error_rates(folder),
         curves=data_uri(_curves(series), "image/png") if series else None,
-        observed_texts=[_observed_text(events, tag) for tag in tags["tensors"] if tag == "dev/text/text_summary"],
+        observed_texts=[
+            _observed_text(events, tag)
+            for tag in tags["tensors"]
+            if tag == "dev/text/text_summary" and events.Tensors(tag)
+        ],
         observed_pictures=[
-            (tag, data_uri(events.Images(tag)[-1].encoded_image_string, "image/png")) for tag in tags["images"]
+            (tag, data_uri(events.Images(tag)[-1].encoded_image_string, "image/png"))
+            for tag in tags["images"]
+            if events.Images(tag)
         ],
         epochs=_epochs(series),
         account=_account(series),
