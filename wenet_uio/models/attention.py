@@ -154,13 +154,17 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         """
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
-        query = self.linear_q(x)
+        query = self.project_query(x)
         scores = torch.matmul(self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3))
-        shifted = self.shift(scores, padded) * self.head_dim**-0.5
+        shifted = self.shift(scores, padded)[:, :, :, : key.size(2)] * self.head_dim**-0.5
         if bias is not None:
             shifted = shifted + bias
         query = self.split_heads(query + self.pos_bias_u.flatten())
         return self.attend(query, self.spread(key), self.spread(value), shifted), present
+
+    def project_query(self, x: torch.Tensor) -> torch.Tensor:
+        """Project x (B, T, D) to the queries of all heads (B, T, H * d)."""
+        return self.linear_q(x)
 
     def shift(self, scores: torch.Tensor, padded: torch.Tensor | None = None) -> torch.Tensor:
         """Shift each row of scores (B, H, Q, K) one place further to the left than the row below (Dai et al. 2019)."""
@@ -176,34 +180,23 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
 
 
 class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
-    """Relative attention over distances in both directions, with a normalisation each for queries, keys and values."""
+    """Relative attention over distances in both directions, with a normalisation each for queries, keys and values.
+
+    pos_emb (1, 2 K - 1, D) has the distances K - 1 .. 1 - K.
+    """
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
         super().__init__(dim, dropout_rate, conf)
         self.layer_norm_q = nn.LayerNorm(dim)
         self.layer_norm_k = nn.LayerNorm(dim)
         self.layer_norm_v = nn.LayerNorm(dim)
+        self.masks_padding = False  # distances do not depend on the end of an utterance
 
     def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See MultiHeadedAttention.project_memory."""
         key, value = self.linear_k(self.layer_norm_k(memory)), self.linear_v(self.layer_norm_v(memory))
         return self.split_heads(key), self.split_heads(value)
 
-    def forward(
-        self,
-        x: torch.Tensor,
-        bias: torch.Tensor | None,
-        pos_emb: torch.Tensor,
-        past: torch.Tensor | None = None,
-        padded: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward; pos_emb (1, 2 K - 1, D) has the distances K - 1 .. 1 - K."""
-        key, value, present = self.remember(x, past)
-        position = self.split_heads(self.linear_pos(pos_emb))
-        query = self.linear_q(self.layer_norm_q(x))
-        scores = torch.matmul(self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3))
-        shifted = self.shift(scores)[:, :, :, : key.size(2)] * self.head_dim**-0.5
-        if bias is not None:
-            shifted = shifted + bias
-        query = self.split_heads(query + self.pos_bias_u.flatten())
-        return self.attend(query, self.spread(key), self.spread(value), shifted), present
+    def project_query(self, x: torch.Tensor) -> torch.Tensor:
+        """See ShiftedRelPositionMultiHeadedAttention.project_query."""
+        return self.linear_q(self.layer_norm_q(x))
