@@ -31,7 +31,7 @@ def test_the_json_has_every_kind_and_its_keys():
                 "duplicate_key",
             ),
             *("empty_text", "stale_index", "silent", "clipped", "other_rate", "duration", "characters_per_second"),
-            *("space_to_unknown", "unknown_unit"),
+            *("unknown_language", "space_to_unknown", "unknown_unit"),
         ],
         0,
     )

@@ -18,6 +18,7 @@ LOSSES = {
     "changed_length": "audio whose length differs from its header or from the data list",
     "duplicate_key": "keys that occur more than once; results hold one utterance per key",
     "empty_text": "audio with an empty text",
+    "unknown_language": "texts whose language is not stated, or has no tokenizer in tokenizer_conf.languages",
 }
 """Kinds of findings that cost training a sample or a shard, with their meaning."""
 SUSPECTS = {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.dataset.corpus.base import Texts
 from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.line_file import LineFile
@@ -65,9 +66,10 @@ class ConversationCorpus(LineCorpus):
         extra = {**found.extra, "roles": [turn.role for turn in found.turns]}
         return Utterance(found.key, None, found.text(self._tag), extra=extra, turns=turns)
 
-    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+    def texts(self, ref: SampleRef) -> Texts:
         """The texts of the turns."""
-        return tuple(turn.text for turn in self._conversation(ref).turns if turn.text is not None)
+        found = self._conversation(ref)
+        return Texts(tuple(turn.text for turn in found.turns if turn.text is not None), found.extra)
 
     def audio_tokens(self, ref: SampleRef) -> int:
         """Tokens that the audio of a conversation counts."""
