@@ -14,6 +14,10 @@ import yaml
 
 from tests.train.support.training_corpus import CONFIG, write_corpus
 from wenet_uio.config import load_config
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.formats.data_list import parse_raw_line
+from wenet_uio.prepare.list_making import make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.text.tokenizer import build_tokenizer
 
 UNITS = {"en": "abc", "xx": "cba"}
@@ -97,3 +101,19 @@ def test_tokens_are_counted_by_the_tokenizer_of_the_language_that_a_source_state
     torch.manual_seed(0)
     assert call("train", "--config", "train.yaml", "--cv_data", "cv.list", "--device", "cpu", "--model_dir", "exp") == 0
     assert not Path("exp/bad_samples.jsonl").exists() or not Path("exp/bad_samples.jsonl").read_text()
+
+
+def test_shards_keep_the_language_of_every_utterance(home):
+    lines = [parse_raw_line(line) for line in Path("cv.list").read_text().splitlines()]
+    assert make_shard_list(lines, "shards", "shard.list", ShardOptions(per_shard=2)) == []
+    config = load_config("train.yaml")
+    tokenizer = build_tokenizer(config)
+    labels = {}
+    for kind, path in (("raw", "cv.list"), ("shard", "shard.list")):
+        loader = build_loader(path, kind, config, tokenizer, training=False)
+        labels[kind] = {
+            key: row.tolist() for batch in loader for key, row in zip(batch.keys, batch.target, strict=True)
+        }
+    assert labels["raw"] == labels["shard"]
+    assert labels["raw"]["cv0"] == [3, 3]
+    assert labels["raw"]["cv1"] == [6 + 4, 6 + 4]

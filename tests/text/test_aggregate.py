@@ -95,7 +95,9 @@ def test_a_text_without_a_known_language_is_refused(files, fields, said):
 
 def test_an_unknown_token_becomes_the_unk_of_its_language(files):
     tokenizer = aggregate(files)
-    assert tokenizer.of({"lang": "zh"}).tokenize("你x")[0] == ["⟨zh⟩你", "⟨zh⟩<unk>"]
+    tokens, ids = tokenizer.of({"lang": "zh"}).tokenize("你x")
+    assert tokens == ["⟨zh⟩你", "⟨zh⟩x"]
+    assert ids == [tokenizer.symbols["⟨zh⟩你"], tokenizer.symbols["⟨zh⟩<unk>"]]
 
 
 def test_a_context_phrase_is_spelled_in_every_language_that_has_its_units(files):

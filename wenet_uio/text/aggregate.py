@@ -42,13 +42,8 @@ class LanguageSplitter:
     exact_length = False
 
     def __call__(self, text: str) -> list[str]:
-        """Cut a text into tokens. A token that is no unit of the language becomes its <unk>, if it has one."""
-        part = self.all.parts[self.language]
-        other = UNKNOWN if UNKNOWN in part.symbols else None
-        return [
-            unit_name(self.language, token if token in part.symbols else other or token)
-            for token in part.splitter(text)
-        ]
+        """Cut a text into tokens."""
+        return [unit_name(self.language, token) for token in self.all.parts[self.language].splitter(text)]
 
     def starts_word(self, previous: str, token: str) -> bool:
         """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
@@ -169,4 +164,7 @@ class AggregateTokenizer(Tokenizer):
 
     @cached_property
     def _of_language(self) -> dict[str, Tokenizer]:
-        return {name: Tokenizer(LanguageSplitter(name, self.splitter), self.symbols) for name in self.splitter.parts}
+        return {
+            name: Tokenizer(LanguageSplitter(name, self.splitter), self.symbols, unknown=unit_name(name, UNKNOWN))
+            for name in self.splitter.parts
+        }

@@ -47,11 +47,11 @@ class Splitter(Protocol):
 class Tokenizer:
     """Converts text to label ids, and label ids to text."""
 
-    def __init__(self, splitter: Splitter, symbols: dict[str, int]) -> None:
+    def __init__(self, splitter: Splitter, symbols: dict[str, int], unknown: str = UNKNOWN) -> None:
         self.splitter = splitter
         self.symbols = symbols
         self.vocab_size = max(symbols.values()) + 1
-        self._unknown = symbols.get(UNKNOWN, _NO_ID)
+        self._unknown = symbols.get(unknown, _NO_ID)
         self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
 
     @property
