@@ -21,7 +21,7 @@ def test_samples_without_a_known_language_are_named_and_others_use_the_units_of_
         lines.append({"key": key, "wav": f"{tmp_path}/{key}.wav", "txt": "ab", **fields})
     (tmp_path / "x.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     parts = {
-        name: Tokenizer(CharSplitter(), {"<unk>": 0, "a": 1, letter: 2}) for name, letter in zip(("en", "xx"), "bz")
+        name: Tokenizer(CharSplitter(), {"<unk>": 0, "a": 1, last: 2}) for name, last in (("en", "b"), ("xx", "z"))
     }
     reading = Reading(tokenizer=AggregateTokenizer(parts))
     with opened_for_check(str(tmp_path / "x.list"), "raw") as (corpus, not_indexed):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from wenet_uio.audio.completeness import why_past_the_end
 from wenet_uio.audio.read import INT16_SCALE, OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
@@ -19,7 +20,7 @@ from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filt
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.dataset.types import SampleRef, SkipSample
+from wenet_uio.dataset.types import SampleRef, SkipSample, Utterance
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.text.aggregate import UnknownLanguageError
@@ -141,10 +142,14 @@ class Checker:
         """Check the audio of a sample if audio is checked, and return the text and the other fields."""
         if not self.audio:
             return self._text(ref)
-        example = reader.example(ref, 0, partial(self.corpus.read, ref))
+        utterances: list[Utterance] = []
+        example = reader.example(ref, 0, partial(self._read, utterances, ref))
         if example.waveform is None:
             return example.text, example.extra
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
+        utterance = utterances[0]
+        if reason := why_past_the_end(utterance.start, utterance.end, len(example.waveform) / rate):
+            part.findings.append(Finding("past_the_end", key, reason, place))
         samples = np.abs(example.waveform.numpy()) / INT16_SCALE
         level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
         clipped = float(np.mean(samples >= FULL_SCALE))
@@ -158,6 +163,11 @@ class Checker:
         if clipped > CLIPPED:
             part.findings.append(Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place))
         return example.text, example.extra
+
+    def _read(self, utterances: list[Utterance], ref: SampleRef) -> Utterance:
+        """Read a sample, and keep it in the list."""
+        utterances.append(self.corpus.read(ref))
+        return utterances[0]
 
     def _text(self, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
         try:

@@ -21,7 +21,7 @@ def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
         ValueError: the name of the blank is not one that sherpa-onnx accepts, or the tokenizer is an aggregate.
     """
     if isinstance(tokenizer, AggregateTokenizer):
-        raise ValueError("tokens.txt of sherpa-onnx has one text for a unit, so it cannot hold the units of an aggregate")
+        raise ValueError("tokens.txt of sherpa-onnx cannot hold the units of an aggregate tokenizer")
     symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
     name = next((symbol for symbol, unit in symbols if unit == blank), None)
     if name not in BLANKS:
