@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -31,6 +32,13 @@ class AudioTurn(NamedTuple):
     """Seconds."""
     end: float | None = None
     """Seconds; None reads to the end of the audio."""
+    seconds_of_token: float = 0.08
+    """Seconds of audio that count as one token."""
+
+
+def tokens_of_audio(seconds: float, seconds_of_token: float) -> int:
+    """Tokens that audio in a conversation counts: rounded up, at least 1."""
+    return max(1, math.ceil(round(seconds / seconds_of_token, 6)))
 
 
 @dataclass(frozen=True)

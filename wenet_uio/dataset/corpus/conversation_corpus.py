@@ -7,7 +7,6 @@ the plan treats it as text. The index is beside the file, with the duration in i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +25,7 @@ from wenet_uio.dataset.formats.conversations import Conversation, Turn, parse_co
 from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
-from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance
+from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance, tokens_of_audio
 from wenet_uio.files import digest_of, locked
 
 if TYPE_CHECKING:
@@ -86,7 +85,8 @@ class ConversationCorpus(LineCorpus):
             return turn.text
         path = locate(turn.audio, self.data_list)
         end = None if turn.seconds is None else turn.start + turn.seconds
-        return AudioTurn(path if objects.is_plain(path) else objects.read_bytes(path), turn.start, end)
+        audio = path if objects.is_plain(path) else objects.read_bytes(path)
+        return AudioTurn(audio, turn.start, end, self._seconds_of_token)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ConversationCorpus, (self.data_list, self._seconds_of_token, self._tag)
@@ -99,7 +99,7 @@ def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
         wav = locate(turn.audio, path)
         info = audio_info(wav if objects.is_plain(wav) else objects.read_bytes(wav))
         seconds = info.samples_between(turn.start, None) / info.sample_rate
-    return max(1, math.ceil(round(seconds / seconds_of_token, 6)))
+    return tokens_of_audio(seconds, seconds_of_token)
 
 
 def _read_or_build(path: str, seconds_of_token: float) -> tuple[Columns, dict]:

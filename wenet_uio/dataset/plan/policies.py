@@ -55,6 +55,8 @@ class Policy(ABC):
     higher share would split more batches."""
     needs_tokens: bool = False
     """Whether `units` reads the number of tokens."""
+    has_batches_of_text: bool = False
+    """Whether the policy says how to batch text without audio."""
 
     @abstractmethod
     def units(self, lengths: Lengths) -> np.ndarray:
@@ -71,10 +73,11 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class StaticPolicy(Policy):
-    """A fixed number of utterances."""
+    """A fixed number of utterances, texts or conversations."""
 
     batch_size: int
     fill = 0.99
+    has_batches_of_text = True
 
     @property
     def bound(self) -> int:
@@ -84,6 +87,10 @@ class StaticPolicy(Policy):
     def units(self, lengths: Lengths) -> np.ndarray:
         """One unit per utterance."""
         return np.ones(len(lengths.frames), np.int64)
+
+    def buckets(self, lengths: Lengths) -> np.ndarray:
+        """One bucket for all text."""
+        return np.where(lengths.text_only, TEXT_BUCKET, NO_BUCKET)
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
         """The number of samples."""
@@ -202,6 +209,7 @@ class TextPolicy(Policy):
     quadratic: int | None = None
     """Tokens at which the quadratic term equals the linear term."""
     needs_tokens = True
+    has_batches_of_text = True
 
     @property
     def bound(self) -> int:
