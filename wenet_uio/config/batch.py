@@ -18,7 +18,8 @@ class BatchConf(Section):
 
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
     batch_size: Positive | None = None
-    """static: utterances of a batch, 16 by default, or texts without audio, or conversations. dynamic with `batch_duration`: largest number of utterances."""
+    """static: utterances, texts without audio or conversations of a batch, 16 by default. dynamic with
+    `batch_duration`: largest number of utterances."""
     max_frames_in_batch: Positive = 12000
     """dynamic: padded frames of a batch, which are its longest utterance times its number of utterances."""
     batch_duration: Seconds | None = None

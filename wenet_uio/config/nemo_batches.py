@@ -135,9 +135,7 @@ def _max_tps_by_duration(given: list[float], bins: list[Any], where: str, notes:
 
 
 def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """Text is batched by padded tokens, or by a number of texts. Buckets of tokens with sizes become the smallest padded
-    batch among them.
-    """
+    """Batches of tokens or of a number of texts. Buckets of tokens become the smallest padded batch among them."""
     if "batch_tokens" in section:
         if "batch_size" in section:
             notes.append(f"{where}.batch_size: not needed here, because batch_tokens bounds the batches")
