@@ -11,7 +11,7 @@ from wenet_uio.config.model import WhisperConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.text.whisper_tokens import WhisperTokens, language_of
+from wenet_uio.text.whisper_tokens import WhisperTokens, language_of, prompted
 
 
 class Whisper(ASRModel):
@@ -38,13 +38,14 @@ class Whisper(ASRModel):
 
         Args:
             texts: their transcripts.
-            fields: other fields of the list: `lang` such as `en`, and `task` (transcribe or translate).
+            fields: other fields of the list: `lang` such as `en`, and `task`; see `prompted` for other names.
 
         Raises:
             ValueError: the model does not know a language or a task.
         """
+        asked = [prompted(each, self.tokens.languages) for each in fields]
         rows = [
-            self.tokens.prompt(each.get("lang") or language_of(text, self.languages), each.get("task") or "transcribe")
-            for text, each in zip(texts, fields, strict=True)
+            self.tokens.prompt(language or language_of(text, self.languages), task)
+            for text, (language, task) in zip(texts, asked, strict=True)
         ]
         return torch.tensor(rows, device=self.ctc.ctc_lo.weight.device)
