@@ -5,8 +5,8 @@
 https://github.com/rhasspy/dataset-voice-kathleen, dataset-voice-kerstin, dataset-voice-nathalie
 
 Layouts:
-- the folders kathleen/, kerstin/, nathalie/: the repositories. Texts are in a `.txt` file beside each recording, or in a
-  `metadata.csv` with lines `name|text`. A hash of the sentence selects the part, so no sentence of a part is in another.
+- the folders kathleen/, kerstin/, nathalie/: the repositories. Texts are in a `.txt` file beside each recording, or in
+  a `metadata.csv` with lines `name|text`. A hash of the sentence selects the part, so that no sentence is in two parts.
 - `transcripts.tsv` and `audio/`: an excerpt with the columns key, wav, txt, lang, part.
 """
 
