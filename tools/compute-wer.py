@@ -31,6 +31,22 @@ def switch(value: str) -> bool:
     return value.lower() in ("1", "true")
 
 
+def add_page_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the web page."""
+    parser.add_argument("--html", metavar="FILE", help="write a web page with the errors in colour")
+    parser.add_argument(
+        "--html_utterances",
+        type=int,
+        default=100,
+        metavar="N",
+        help="utterances on the page: those with most errors (default: %(default)s)",
+    )
+    parser.add_argument("--data_list", metavar="FILE", help="data list whose audio the page can play")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+    )
+
+
 def parse_options() -> argparse.Namespace:
     """Read the command line; options that contradict each other are an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -74,18 +90,7 @@ def parse_options() -> argparse.Namespace:
         help="resamples for intervals (default: %(default)s; 0: no interval)",
     )
     parser.add_argument("--compare", metavar="HYP", help="hypotheses of a second system, to compare with the first")
-    parser.add_argument("--html", metavar="FILE", help="write a web page with the errors in colour")
-    parser.add_argument(
-        "--html_utterances",
-        type=int,
-        default=100,
-        metavar="N",
-        help="utterances on the page: those with most errors (default: %(default)s)",
-    )
-    parser.add_argument("--data_list", metavar="FILE", help="data list whose audio the page can play")
-    parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
-    )
+    add_page_options(parser)
     parser.add_argument("ref", help="references, `key text` per line")
     parser.add_argument("hyp", help="hypotheses, `key text` per line")
     options = parser.parse_args()

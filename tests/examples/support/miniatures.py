@@ -6,23 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import soundfile
-
-Texts = dict[str, dict[str, str]]
-"""part -> key -> text"""
-
-
-def noise(path: Path, rate: int = 16000, seconds: float = 0.4, channels: int = 1, **format_: str) -> None:
-    """Write white noise; each channel has its own loudness, so that channels differ."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    samples = np.random.default_rng(0).normal(0, 0.05, (int(rate * seconds), channels))
-    soundfile.write(path, samples * (1 + np.arange(channels)), rate, **format_)
-
-
-def lines(path: Path, *rows: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+from tests.examples.support.files import Texts, lines, noise
+from tests.examples.support.voices import voices as voices
 
 
 def yesno(root: Path) -> Texts:
@@ -75,34 +60,6 @@ def speechocean762(root: Path) -> Texts:
         lines(root / folder / "wav.scp", *(f"{key}\tWAVE/SPEAKER{speaker}/{key}.WAV" for key, speaker, _ in rows))
         lines(root / folder / "text", *(f"{key}\t{text}" for key, _, text in rows))
         lines(root / folder / "utt2spk", *(f"{key}\t{speaker}" for key, speaker, _ in rows))
-    return expected
-
-
-def voices(root: Path) -> Texts:
-    """Texts beside the recordings or in metadata.csv; the hash of a sentence selects the part; a text without audio."""
-    expected: Texts = {
-        "train": {
-            "kathleen-arctic_a0001_15": "not at this time",
-            "kathleen-arctic_a0002_16": "he's gone",
-            "kerstin-de-0004": "guten tag jürgen",
-            "nathalie-nl_1": "één kat",
-        },
-        "dev": {"kerstin-de-0007": "warum nicht", "nathalie-nl_2": "ik was moe"},
-        "test": {"kathleen-arctic_a0002_15": "ach so", "nathalie-nl_3": "wie o wie", "nathalie-nl_4": "na apen"},
-    }
-    for name, text in (("0001_15", "Not at this time."), ("0002_15", "Ach so"), ("0002_16", "He’s gone!")):
-        noise(root / "kathleen/data" / f"arctic_a{name}.wav", rate=48000)
-        lines(root / "kathleen/data" / f"arctic_a{name}.txt", text)
-    lines(root / "kerstin/metadata.csv", "de-0004|Guten-Tag, Jürgen!", "de-0007|Warum nicht?", "de-0009|Ohne Ton")
-    for name in (
-        "kerstin/verified/de-0004",
-        "kerstin/verified/de-0007",
-        *(f"nathalie/verified/nl_{n}" for n in "1234"),
-    ):
-        noise(root / f"{name}.flac", rate=48000)
-        (root / f"{name}.webm").touch()
-    rows = ("nl_1|één kat", "nl_2|ik was moe", "nl_3|wie o wie", "nl_4|na-apen")
-    lines(root / "nathalie/verified/metadata.csv", *rows)
     return expected
 
 
