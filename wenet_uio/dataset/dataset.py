@@ -21,6 +21,7 @@ from wenet_uio.dataset.chain.deferred import Defer
 from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.chain.user import user_operator
+from wenet_uio.dataset.chain.views import TwoViews
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
@@ -122,7 +123,10 @@ def build_chain(
     for own in conf.operators:
         if training or own.evaluation:
             chain[own.after] += (user_operator(own),)
-    return tuple(operator for place in chain.values() for operator in place)
+    if not training or defer_features or conf.views.number == 1:
+        return tuple(operator for place in chain.values() for operator in place)
+    augmenting = TwoViews(chain.pop("spec_aug") + chain.pop("spec_sub") + chain.pop("spec_trim"))
+    return (*(operator for place in chain.values() for operator in place), augmenting)
 
 
 def build_text_chain(conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool) -> tuple[Operator, ...]:
