@@ -157,7 +157,7 @@ class ASRModel(nn.Module):
         target_lengths: torch.Tensor,
         views: int,
     ) -> tuple[torch.Tensor, Losses]:
-        """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, of two views also `loss_cr`."""
+        """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and `loss_cr` of two views."""
         loss = encoder_out.new_zeros((), dtype=torch.float32)
         losses: Losses = {"loss_ctc": None, "loss_cr": None} if self.cr_weight else {"loss_ctc": None}
         if self.ctc_weight > 0.0 and views == 1:

@@ -76,8 +76,6 @@ class Unsplit(SizeLimit):
 def train_on(config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool) -> None:
     """Train STEPS steps on a batch without padding; `with_ddp` allocates DDP's gradient buckets as well.
 
-    With two views of each utterance, `utterances` counts the views, as the batch sizes of the config do.
-
     Raises:
         MemoryError: the batch does not fit.
     """
@@ -89,9 +87,8 @@ def train_on(config: Config, world: World, shape: Shape, utterances: int, *, wit
     engine.connect()
     assert config.input_dim is not None, "read_config sets both sizes"
     assert config.vocab_size is not None
-    views = config.dataset_conf.views.number
-    batch = batch_of(shape, max(1, utterances // views), config.feature_dim, config.vocab_size)
-    if views == 2:
+    batch = batch_of(shape, utterances, config.feature_dim, config.vocab_size)
+    if config.dataset_conf.views.number == 2:
         batch.other_feats = torch.randn_like(batch.feats)
     for number in range(1, STEPS + 1):
         engine.step([batch], number, {})

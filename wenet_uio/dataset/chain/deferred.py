@@ -133,7 +133,9 @@ class PaddedWaveforms:
 
     @torch.no_grad()
     def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
-        """Features (B, frames, dim) of each view, 0 beyond `feats_lengths` (B,). The call does not wait for the device.
+        """Features (B, frames, dim) of each view, 0 beyond `feats_lengths` (B,).
+
+        The call does not wait for the device.
         """
         waveforms = self.waveforms.float()
         if self.settings.dither:
