@@ -105,4 +105,5 @@ def test_a_step_from_a_state_and_a_validation_do_not_depend_on_engine_ranks_and_
             for key, value in memory.items():
                 torch.testing.assert_close(dealt["state"]["optimizer"][name][key], value, rtol=1e-4, atol=1e-6)
         for name, value in expected["state"]["model"].items():
-            torch.testing.assert_close(dealt["state"]["model"][name], value, rtol=1e-4, atol=1e-4)
+            for found in (dealt["state"]["model"], dealt["average"]):
+                torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-4)

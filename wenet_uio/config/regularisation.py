@@ -1,4 +1,4 @@
-"""Keys of a train.yaml for losses beside the usual ones; all are off by default.
+"""Keys of a train.yaml for losses beside the usual ones, and for the running average of weights; all off by default.
 
 They are at the top level of the yaml, because WeNet passes every key of model_conf to its model.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from wenet_uio.config.base import ConfigError, Section
 from wenet_uio.config.dataset import ViewsConf
@@ -16,8 +16,26 @@ if TYPE_CHECKING:
     from wenet_uio.config.config import Config
 
 
+class ModelAvgConf(Section):
+    """Running average of the weights, updated while the run trains."""
+
+    interval: Annotated[int, Field(gt=0)] = 100
+    """Optimizer steps between two updates."""
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The average is exponential: each update multiplies it by `decay` and adds 1 - decay of the weights. Null: all
+    updates have equal weight, so that `average_model.py` can average ranges of epochs."""
+    since: Annotated[int, Field(ge=0)] = 0
+    """Optimizer step after which weights count."""
+
+    @model_validator(mode="after")
+    def _decay_needs_no_start(self) -> ModelAvgConf:
+        if self.decay is not None and self.since:
+            raise ValueError("give decay or since, not both: an exponential average forgets its start")
+        return self
+
+
 class RegularisationKeys(Section):
-    """Consistency of two views (CR-CTC)."""
+    """Consistency of two views (CR-CTC), and the running average."""
 
     cr_loss_scale: float = Field(default=0.0, ge=0)
     """Weight of `loss_cr` in the loss: the divergence between the CTC posteriors of two augmented views of each
@@ -27,6 +45,8 @@ class RegularisationKeys(Section):
     """Optimizer steps in which the weight of `loss_cr` rises linearly to `cr_loss_scale`."""
     cr_time_mask_ratio: float = Field(default=2.5, gt=0)
     """With two views, spec_aug has this many times `num_t_mask` masks of time."""
+    model_avg: ModelAvgConf | None = None
+    """Running average of the weights, saved as running_N.pt beside epoch_N.pt; null: none."""
 
 
 def refuse_derived(values: dict[str, Any], where: str) -> None:

@@ -17,11 +17,13 @@ from typing import Any
 import torch
 
 from tests.train.support.tiny import TinyModel, part, small_config, tiny_batch, tiny_config, two_views
+from wenet_uio.config.regularisation import ModelAvgConf
 from wenet_uio.models import build_model
 from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.optimizer import whole
+from wenet_uio.train.running_average import RunningAverage
 
 LENGTHS = (90, 70, 50, 50, 40, 20, 10)
 
@@ -55,7 +57,11 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     if engine.config.train_engine != "deepspeed":  # it has only flat shares of gradients
         engine.optimizer.register_step_pre_hook(remember)
     outcome = engine.step(mine, 1, {"wait": 1.0})
+    average = RunningAverage(ModelAvgConf())
+    weights = engine.weights()
+    average.add(weights)
     return {
+        "average": average.weights(weights) if engine.world.rank == 0 else {},
         "gradient": gradient,
         "grad_norm": outcome.grad_norm,
         "state": engine.state_dict(),
