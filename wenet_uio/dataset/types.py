@@ -88,8 +88,8 @@ class DeferredFeatures(Protocol):
         """A copy with other tensors."""
         ...
 
-    def compute(self, feats_lengths: torch.Tensor, frames: int) -> torch.Tensor:
-        """Features (B, frames, dim) on the device of the tensors."""
+    def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
+        """Features (B, frames, dim) of each view, on the device of the tensors."""
         ...
 
 
@@ -110,6 +110,10 @@ class Example:
     speed: float = 1.0
     feats: torch.Tensor | None = None
     """(frames, bins) float32."""
+    view: int = 0
+    """Number of the augmented view that `feats` is, or becomes."""
+    other_feats: torch.Tensor | None = None
+    """(frames, bins) float32: a second augmented view, if training compares two."""
     tokens: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
     source: str | None = None
@@ -203,6 +207,8 @@ class Batch:
     """(B, S) int64, padded with -1: labels of the first texts of pairs."""
     source_lengths: torch.Tensor | None = None
     """(B,) int64."""
+    other_feats: torch.Tensor | None = None
+    """(B, T, F) float32: a second augmented view of each utterance, as long as the first; None: there is one view."""
     deferred: DeferredFeatures | None = None
     """Waveforms from which `to` computes the features on its device; None if `feats` holds them."""
     collated: Any = None
@@ -225,16 +231,17 @@ class Batch:
         if moved.deferred is None:
             return moved
         if len(moved):
-            feats = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
+            feats, *others = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
         else:  # all utterances were removed after padding
-            feats = moved.feats.new_zeros(0, 0, moved.deferred.dim)
-        return replace(moved, feats=feats, deferred=None)
+            feats, others = moved.feats.new_zeros(0, 0, moved.deferred.dim), ()
+        return replace(moved, feats=feats, other_feats=others[0] if others else None, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
         """A batch of some of the utterances, padded to the longest of them."""
         tensors = {name: tensor[rows] for name, tensor in self._tensors().items()}
-        for name in {"feats", "target", "source"} & tensors.keys():
-            tensors[name] = tensors[name][:, : int(tensors[f"{name}_lengths"].max())]
+        for name in {"feats", "other_feats", "target", "source"} & tensors.keys():
+            lengths = tensors[f"{name.removeprefix('other_')}_lengths"]
+            tensors[name] = tensors[name][:, : int(lengths.max())]
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
         return replace(
@@ -253,7 +260,7 @@ class Batch:
         return _from_pickle, (self._with(dict.fromkeys(tensors)).__dict__, *to_buffers(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        names = ("feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
+        names = ("feats", "other_feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
         found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.deferred is not None:
             found.update((f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items())
