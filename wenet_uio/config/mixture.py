@@ -104,7 +104,8 @@ class SourceConf(Section):
     """tts_text: files of speakers, separated by blanks or line ends. Each text gets one of them in each epoch as its
     field `speaker`, unless its line states a `speaker`."""
     seconds_per_character: Annotated[float, Field(gt=0)] = 0.15
-    """tts_text: longest speech that the plan counts for a character, unless a line states its `duration`."""
+    """tts_text: seconds of the longest speech of a character. The plan counts them, and 0.5 s for each text, unless a
+    line states its `duration`."""
     text_field: str | None = None
     """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
     audio_field: str | None = None

@@ -42,10 +42,10 @@ fi
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: expected en or zh"
 words=(--split_with_space)
-seconds_per_character=0.12 # longest speech; batches are planned by it
+seconds_per_character=0.1 # longest speech; batches are planned by it
 if [[ $lang == zh ]]; then
   words=()
-  seconds_per_character=0.45
+  seconds_per_character=0.35
   char=${char:-1}
   override="tokenizer_conf.split_with_space=false $override"
 fi

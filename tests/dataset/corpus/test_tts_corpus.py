@@ -59,7 +59,7 @@ def test_the_planned_length_is_stated_or_estimated_from_the_text_that_is_spoken(
     path = write(tmp_path / "a.json", {**NEMO, "duration": 2.5004}, NEMO, {"text": "日本語"})
     corpus = TtsTextCorpus(path, 0.25)
     rows = corpus.rows(0)
-    assert rows.seconds.tolist() == [2.501, 3.0, 0.75]
+    assert rows.seconds.tolist() == [2.501, 0.5 + 3.0, 0.5 + 0.75]
     assert rows.text_length.tolist() == [11, 11, 3]
     assert (rows.sample_rate != TEXT_ONLY).all()
     assert not corpus.has_text_only

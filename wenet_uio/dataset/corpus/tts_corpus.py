@@ -1,7 +1,7 @@
 """Texts that an operator speaks, as a corpus: every line is a sample with the length that the plan counts for it.
 
-The length is the `duration` that a line states, or else `seconds_per_character` for each character that is spoken. It
-bounds the speech: the reader leaves out speech that is longer. The plan treats the samples as audio.
+The length is the `duration` that a line states, or else SECONDS_OF_TEXT and `seconds_per_character` for each character
+that is spoken. It bounds the speech: the reader leaves out speech that is longer. The plan treats the samples as audio.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from wenet_uio.dataset.types import SampleRef, Utterance
 PLANNED_RATE = 1000
 """Hz; the sample rate in the index. Lengths are planned in milliseconds."""
 
+SECONDS_OF_TEXT = 0.5
+"""Seconds that are planned for any text: a single letter takes as long as several letters of a word."""
+
 
 class TtsTextCorpus(LineCorpus):
     """The texts of a manifest or of a plain text file."""
@@ -35,7 +38,7 @@ class TtsTextCorpus(LineCorpus):
 
         Args:
             path: JSON lines, or plain text with one text a line; its first line tells which.
-            seconds_per_character: longest speech that is planned for a character.
+            seconds_per_character: longest speech that is planned for a character, besides SECONDS_OF_TEXT.
             speakers: of texts that do not name a speaker.
 
         Raises:
@@ -98,7 +101,8 @@ def _entries(path: str, manifest: bool, seconds_per_character: float, bad: list[
             continue
         try:
             found = parse_tts_text(line, manifest=manifest)
-            milliseconds = math.ceil(PLANNED_RATE * (found.seconds or seconds_per_character * len(found.to_speak)))
+            seconds = found.seconds or SECONDS_OF_TEXT + seconds_per_character * len(found.to_speak)
+            milliseconds = math.ceil(PLANNED_RATE * seconds)
             if milliseconds > MOST_SAMPLES:
                 raise ListError(f"speech of {milliseconds / PLANNED_RATE:g} s is too long; split the text")
         except ListError as error:

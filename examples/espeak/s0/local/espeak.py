@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import espeakng_loader
@@ -50,7 +51,7 @@ def speak(text: str, setting: Setting) -> np.ndarray:
         return 0
 
     with _fresh_library() as library:
-        if library.espeak_SetVoiceByName(setting.voice.encode()) != 0:
+        if not _has_variant(setting.voice) or library.espeak_SetVoiceByName(setting.voice.encode()) != 0:
             raise ValueError(f"eSpeak NG has no voice {setting.voice}")
         library.espeak_SetParameter(RATE, setting.words_per_minute, 0)
         library.espeak_SetParameter(PITCH, setting.pitch, 0)
@@ -61,6 +62,12 @@ def speak(text: str, setting: Setting) -> np.ndarray:
     if len(samples) < SHORTEST:
         raise NoSpeechError(f"eSpeak NG gave no speech for {text!r} with the voice {setting.voice}")
     return samples
+
+
+def _has_variant(voice: str) -> bool:
+    """Whether the variant of a voice exists; eSpeak NG ignores an unknown variant."""
+    variant = voice.partition("+")[2]
+    return Path(espeakng_loader.get_data_path(), "voices/!v", variant).exists()
 
 
 @contextmanager
