@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.dataset.support.loading import TOKENIZER, FakeConfig, same
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.dataset.chain.user import OperatorError
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.options import LoaderOptions
@@ -151,7 +150,7 @@ def test_a_stated_duration_bounds_the_speech_too(tmp_path):
 
 
 def test_a_text_that_no_operator_speaks_stops_the_run_and_is_named(tmp_path):
-    with pytest.raises(OperatorError, match="t0: no operator after `decode` spoke its text"):
+    with pytest.raises(ValueError, match="t0: no operator after `decode` spoke its text"):
         list(loader(sources(tmp_path, ["abc"]), speaking(silent="abc")))
 
 

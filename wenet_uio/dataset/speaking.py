@@ -7,10 +7,9 @@ from random import Random
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import OperatorConf
-from wenet_uio.dataset.chain.user import OperatorError, UserOperator
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.types import Example, Operator, SkipSample, ToSpeak, Utterance
+from wenet_uio.dataset.types import Example, Operator, SkipSample, ToSpeak, Utterance, waveform_of
 
 
 def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, training: bool) -> None:
@@ -46,19 +45,13 @@ def spoken(example: Example, operators: Iterator[Operator]) -> Example:
 
     Raises:
         SkipSample: the speech is longer than planned, or an operator leaves the sample out.
-        OperatorError: no operator speaks.
+        ValueError: no operator speaks.
     """
     to_speak = example.to_speak
     assert to_speak is not None
-    while example.waveform is None:
-        operator = next(operators, None)
-        if not isinstance(operator, UserOperator):
-            raise OperatorError(
-                f"{example.key}: no operator after `decode` spoke its text; an operator must set waveform and "
-                "sample_rate of an example that has to_speak"
-            )
+    while example.waveform is None and (operator := next(operators, None)) is not None:
         example = operator(example)
-    seconds = example.waveform.numel() / example.sample_rate
+    seconds = waveform_of(example).numel() / example.sample_rate
     if seconds > to_speak.seconds:
         raise SkipSample(
             "longer_than_planned",
