@@ -60,7 +60,7 @@ def scan_manifest(path: str) -> Scanned:
             continue
         try:
             line = parse_raw_line(text)
-            if reason := reason_to_skip(line):
+            if reason := reason_to_skip(line.extra):
                 raise ListError(reason)
             row = (offset, len(text), _seconds(line, path), _hash(line.key), _hash(line.wav))
         except (ListError, AudioError) as error:
