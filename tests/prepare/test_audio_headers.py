@@ -24,7 +24,9 @@ def test_an_utterance_that_ends_after_its_audio_is_cut_by_half_a_second_at_most_
     ]
     told = capsys.readouterr().err
     assert "own: utterances that end after their audio: 4 left out (1.9-2.3 from 1.9 s to 2.3 s of " in told
-    with pytest.raises(ListError, match=r"own: no utterance is inside its audio: 3.0-4.0 from 3 s to 4 s of .* has 2 s;"):
+    with pytest.raises(
+        ListError, match=r"own: no utterance is inside its audio: 3.0-4.0 from 3 s to 4 s of .* has 2 s;"
+    ):
         inside_audio(lines[5:6], "own", Executor())
 
 

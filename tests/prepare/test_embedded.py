@@ -51,7 +51,12 @@ def test_rows_that_state_equal_paths_get_the_names_of_their_rows_as_keys(tmp_pat
     row = {"audio": {"bytes": wav(0.1), "path": "audio.wav"}, "text": "x"}
     for name in ("0.parquet", "1.PARQUET"):
         write_table(tmp_path / name, [row, row], 1)
-    assert [line.key for line in read_parquet(str(tmp_path))] == ["0_0_000000", "0_1_000000", "1_0_000000", "1_1_000000"]
+    assert [line.key for line in read_parquet(str(tmp_path))] == [
+        "0_0_000000",
+        "0_1_000000",
+        "1_0_000000",
+        "1_1_000000",
+    ]
     for folder in ("a", "b"):
         (tmp_path / "set" / folder).mkdir(parents=True)
         write_table(tmp_path / "set" / folder / "0.parquet", [row], 1)

@@ -92,7 +92,11 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
         ({"a.wav": "", "a.srt": "hello"}, {}, "a.srt:1: expected the number or the times of a cue, found 'hello'"),
         ({"a.wav": "", "a.srt": ""}, {}, "a.srt: no subtitle in it, such as 00:00:01,000 --> "),
         ({"a.wav": "", "a.srt": CUE.replace("02,", "00,")}, {}, "a.srt:2: a cue starts at 1.0 s and ends at 0.0 s"),
-        ({"a.wav": "", "a.srt": CUE.replace("-->", "->")}, {}, "a.srt:2: expected times as 00:00:01,000 --> 00:00:02,500"),
+        (
+            {"a.wav": "", "a.srt": CUE.replace("-->", "->")},
+            {},
+            "a.srt:2: expected times as 00:00:01,000 --> 00:00:02,500",
+        ),
         ({"a.wav": "", "a.vtt": f"WEBVTT\n\n{CUE}".replace("00:00:02,", "2,")}, {}, "a.vtt:4: expected times as 00"),
         ({"a.wav": "", "a.srt": CUE.replace("02,", "01,")}, {}, "no utterance in it"),
         ({"a.wav": "", "a.flac": "", "a.txt": "one"}, {}, "a.txt: its audio may be a.flac or a.wav; move one of them"),

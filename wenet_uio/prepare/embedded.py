@@ -109,10 +109,8 @@ def _part(file: Path, folder: Path) -> str | None:
     return next(filter(None, (PARTS.get(word[0]) for word in words if word)), None)
 
 
-def _lines_of_file(
-    file: Path, text_field: str | None, bad: list[str], columns: set[str]
-) -> list[tuple[str, RawLine]]:
-    """Place of the audio and line of each row with a text; problems of other rows and columns go to `bad`, `columns`."""
+def _lines_of_file(file: Path, text_field: str | None, bad: list[str], columns: set[str]) -> list[tuple[str, RawLine]]:
+    """Place of the audio and line of each row with a text; `bad` gets the reasons of other rows."""
     found = []
     with file.open("rb") as opened:
         try:
@@ -189,7 +187,9 @@ def with_audio(parts: Mapping[str, Sequence[Recording]], folder: Path) -> dict[s
     found = {}
     for part, recordings in parts.items():
         written = write_audio([(str(each.wav), each.key) for each in recordings], (folder / part).absolute())
-        found[part] = [each._replace(wav=Path(written[str(each.wav)])) for each in recordings if str(each.wav) in written]
+        found[part] = [
+            each._replace(wav=Path(written[str(each.wav)])) for each in recordings if str(each.wav) in written
+        ]
     return found
 
 

@@ -85,7 +85,7 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
 
 
 def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[tuple[float, float, list[str]]]:
-    """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT; texts of SRT may have blank lines."""
+    """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but is part of a text of SRT."""
     cues: list[tuple[float, float, list[str]]] = []
     is_inside = False
     for number, line in enumerate(lines, 1):
