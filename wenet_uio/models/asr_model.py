@@ -110,8 +110,10 @@ class ASRModel(nn.Module):
         encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
         return self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
 
-    def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor | None:
-        """The tokens with which the decoder starts, of utterances with these texts and fields; None: sos."""
+    def prompts(
+        self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
+    ) -> torch.Tensor | None:
+        """The tokens with which the decoder starts, of utterances with these texts, fields and keys; None: sos."""
         return None
 
     def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
