@@ -18,9 +18,11 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.remote_manifest import local_manifest
 from wenet_uio.dataset.corpus.sources import expanded, lists_of
 from wenet_uio.dataset.corpus.text_corpus import TextCorpus, questions_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
+from wenet_uio.dataset.corpus.tts_corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
 from wenet_uio.text.tokenizer import AnyTokenizer, Tokenizer, build_tokenizer, makes_one_token_a_character
@@ -230,6 +232,10 @@ def open_source(conf: SourceConf) -> list[Corpus]:
         return [ConversationCorpus(path, seconds, tag) for path in expanded(conf.files("manifest_filepath"))]
     if conf.type == "txt_pair":
         return _open_pairs(conf)
+    if conf.type == "tts_text":
+        speakers = speakers_of(expanded(conf.speakers_filepath)) if conf.speakers_filepath else ()
+        paths = map(local_manifest, expanded(conf.files("manifest_filepath")))
+        return [TtsTextCorpus(path, conf.seconds_per_character, speakers) for path in paths]
     return [open_list(*found) for found in lists_of(conf)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from wenet_uio.cli import warn_once
 from wenet_uio.config.model import WhisperConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.decoder import TransformerDecoder
@@ -33,19 +34,34 @@ class Whisper(ASRModel):
         self.tokens = tokens
         self.languages = languages if tokens.multilingual else tokens.languages
 
-    def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    def prompts(
+        self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
+    ) -> torch.Tensor:
         """The prompts of training utterances (B, P).
 
         Args:
             texts: their transcripts.
             fields: other fields of the list: `lang` such as `en`, and `task`; see `prompted` for other names.
+            keys: their keys, for errors.
 
         Raises:
             ValueError: the model does not know a language or a task.
         """
-        asked = [prompted(each, self.tokens.languages) for each in fields]
-        rows = [
-            self.tokens.prompt(language or language_of(text, self.languages), task)
-            for text, (language, task) in zip(texts, asked, strict=True)
-        ]
+        rows = []
+        for number, (text, each) in enumerate(zip(texts, fields, strict=True)):
+            language, task = prompted(each, self.tokens.languages)
+            try:
+                rows.append(self.tokens.prompt(language or self._language_of(text), task))
+            except ValueError as error:
+                raise ValueError(f"{keys[number]}: {error}" if keys else str(error)) from None
         return torch.tensor(rows, device=self.ctc.ctc_lo.weight.device)
+
+    def _language_of(self, text: str) -> str:
+        """The language that `language_of` finds."""
+        language = language_of(text, self.languages)
+        if len(self.languages) > 1 and text:  # a batch of silence stands for an empty one
+            warn_once(
+                "utterances without a field `lang` are learned as zh if their text has Chinese characters, else as en; "
+                "state `lang` in the data list, or name their language in dataset_conf.language_conf.limited_langs"
+            )
+        return language

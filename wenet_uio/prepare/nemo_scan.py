@@ -64,7 +64,7 @@ def scan_manifest(path: str) -> Scanned:
             key = _hash(line.key)
             if line.is_named_by_audio:
                 named.append(key)
-            if reason := reason_to_skip(line):
+            if reason := reason_to_skip(line.extra):
                 raise ListError(reason)
             row = (offset, len(text), _seconds(line, path), key, _hash(line.wav))
         except (ListError, AudioError) as error:

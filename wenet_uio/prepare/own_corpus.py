@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.keys import Audio
+from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_search import find_audio
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
@@ -81,7 +83,7 @@ def read_corpus(
     test: Path | None = None,
     text: str = "keep",
 ) -> dict[str, list[Recording]]:
-    """Read the utterances of a corpus by part.
+    """Read the utterances of a corpus by part. Those that are not inside their audio are left out: see `inside_audio`.
 
     Args:
         transcripts: the utterances of train, or of all parts that have no file of their own.
@@ -90,8 +92,8 @@ def read_corpus(
         text: a key of TEXTS.
 
     Raises:
-        ListError: an utterance names another part than its file; also the errors of `read_transcripts` and
-            `into_parts`.
+        ListError: an utterance names another part than its file; also the errors of `read_transcripts`, `inside_audio`
+            and `into_parts`.
     """
     lines = read_transcripts(transcripts, options)
     if (dev or test) and not any(part_of(line) for line in lines):
@@ -99,7 +101,7 @@ def read_corpus(
     for part, path in (("dev", dev), ("test", test)):
         if path:
             lines += _of_part(part, read_transcripts(path, options), path)
-    return into_parts(lines, text)
+    return into_parts(inside_audio(lines, str(transcripts), THREADS), text)
 
 
 def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:

@@ -41,7 +41,7 @@ class TokenCounted(Corpus):
         digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
-        self.has_conversations = corpus.has_conversations
+        self.has_conversations, self.has_tts_text = corpus.has_conversations, corpus.has_tts_text
 
     @property
     def identity(self) -> str:

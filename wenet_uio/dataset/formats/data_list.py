@@ -124,7 +124,7 @@ def _hint(values: dict[str, Any]) -> str:
     if "conversations" in values:
         return "; conversations are a source of type multimodal_conversation"
     if "tts_text" in values:
-        return "; for text without audio write a file with one text a line, and a source of type txt"
+        return "; text that is to be spoken is a source of type tts_text"
     return ""
 
 
@@ -186,9 +186,9 @@ def _check_times(start: float, end: float | None, duration: float | None) -> Non
         raise ValueError(f"found {start}, {end} and {duration}")
 
 
-def reason_to_skip(line: RawLine) -> str | None:
-    """The reason why a valid line is to be left out (`_skipme`); None if the line is to be used."""
-    mark = line.extra.get(SKIP)
+def reason_to_skip(fields: dict[str, Any]) -> str | None:
+    """The reason why a valid line with these fields is to be left out (`_skipme`); None if the line is to be used."""
+    mark = fields.get(SKIP)
     return mark if isinstance(mark, str) else f"left out: {SKIP} is set" if mark else None
 
 
