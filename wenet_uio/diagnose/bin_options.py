@@ -91,7 +91,8 @@ def config_of(options: argparse.Namespace) -> Config:
     ]
     config = load_config(options.config, overrides) if options.config else _defaults(options)
     if not options.tokenizer:
-        return config
+        own_field = {"lang_field": options.lang_field} if options.lang_field else {}
+        return config.model_copy(update={"tokenizer_conf": config.tokenizer_conf.model_copy(update=own_field)})
     own = parse_config(_tokenizer_keys(options), "--tokenizer")
     return config.model_copy(
         update={

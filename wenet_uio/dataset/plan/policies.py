@@ -22,7 +22,7 @@ DEFAULT_BATCH_SIZE = 16
 ANY_TOKENS = int(np.iinfo(np.int64).max)
 """End of a bucket that any number of tokens fits."""
 NO_BUCKET = -1
-"""Bucket of samples that may share a batch with any other sample."""
+"""Bucket of samples that may share a batch with any other sample that has audio."""
 TEXT_BUCKET = 1 << 20
 """Bucket of text without audio."""
 
@@ -63,8 +63,8 @@ class Policy(ABC):
         """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all."""
-        return np.full(len(lengths.frames), NO_BUCKET)
+        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all audio."""
+        return np.where(lengths.text_only, TEXT_BUCKET, NO_BUCKET)
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
         """Units of whole shards from their totals; None if the units of each sample must be added up."""
@@ -88,10 +88,6 @@ class StaticPolicy(Policy):
         """One unit per utterance."""
         return np.ones(len(lengths.frames), np.int64)
 
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        """One bucket for all text."""
-        return np.where(lengths.text_only, TEXT_BUCKET, NO_BUCKET)
-
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
         """The number of samples."""
         return samples.astype(np.float64)
@@ -114,9 +110,7 @@ class FramesPolicy(Policy):
 
 @dataclass(frozen=True)
 class DurationPolicy(Policy):
-    """A bound on padded milliseconds (`batch_duration` of NeMo), optionally with a quadratic term and a limit of
-    utterances.
-    """
+    """A bound on padded milliseconds (NeMo's `batch_duration`), perhaps with a quadratic term, and of utterances."""
 
     bound: int
     quadratic: int | None = None
