@@ -26,7 +26,7 @@ num_dev=100               # utterances of the development part
 num_test=200              # utterances of the test part
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500    # utterances of a tar archive
-config=                   # default: conf/train_conformer.yaml, with --hybrid true conf/train_conformer_hybrid.yaml
+config=conf/train_conformer.yaml # with --hybrid true: conf/train_conformer_hybrid.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>_<lang>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
@@ -34,10 +34,9 @@ decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_resco
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 prepared=$lang
-if [[ $hybrid == true ]]; then prepared+=" --hybrid true"; fi
-if [[ -z $config ]]; then
-  config=conf/train_conformer.yaml
-  if [[ $hybrid == true ]]; then config=conf/train_conformer_hybrid.yaml; fi
+if [[ $hybrid == true ]]; then
+  prepared+=" --hybrid true"
+  if [[ $RECIPE_GIVEN != *" config "* ]]; then config=conf/train_conformer_hybrid.yaml; fi
 fi
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: expected en or zh"
