@@ -80,6 +80,7 @@ fi
 
 if stage 3 "data lists ($data_type)"; then
   with_options make_lists.sh --parts "data/train data/dev data/test"
+  rm -f data/mixture.yaml
   if [[ $hybrid == true ]]; then
     cat >data/mixture.yaml <<EOF
 - {type: $data_type, data_list: data/train/data.list}
@@ -93,7 +94,11 @@ fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/dict/units.txt
-  if [[ $hybrid == true ]]; then require data/mixture.yaml; fi
+  if [[ $hybrid == true ]]; then
+    require data/mixture.yaml
+    grep -q '^data: *data/mixture.yaml' "$config" ||
+      die "--hybrid true: $config would learn the audio half alone; add data and operators as in conf/train_conformer_hybrid.yaml"
+  fi
   with_options train.sh
 fi
 
