@@ -156,7 +156,8 @@ def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer |
     if conf.type == "group":
         leaves = _leaves(conf.members(), tags, tokenizer)
     else:
-        corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
+        own = tokenizer and tokenizer.with_tags(tags)
+        corpora = [_counted(corpus, own) for corpus in open_source(conf)]
         total = sum(corpus.num_samples for corpus in corpora)
         leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags) for corpus in corpora]
     return [replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from wenet_uio.audio.completeness import LENGTH_TOLERANCE
 from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
@@ -23,8 +24,6 @@ from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped
 
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
-LENGTH_TOLERANCE = 0.1
-"""Seconds by which audio may differ from its index before it counts as changed."""
 
 
 class BatchReader(Dataset[Batch]):

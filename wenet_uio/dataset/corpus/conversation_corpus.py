@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.dataset.corpus.base import Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
@@ -58,9 +59,10 @@ class ConversationCorpus(LineCorpus):
         extra = {**found.extra, "roles": [turn.role for turn in found.turns]}
         return Utterance(found.key, None, found.text(self._tag), extra=extra, turns=turns)
 
-    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+    def texts(self, ref: SampleRef) -> Texts:
         """The texts of the turns."""
-        return tuple(turn.text for turn in self._conversation(ref).turns if turn.text is not None)
+        found = self._conversation(ref)
+        return Texts(tuple(turn.text for turn in found.turns if turn.text is not None), found.extra)
 
     def audio_tokens(self, ref: SampleRef) -> int:
         """Tokens that the audio of a conversation counts."""
