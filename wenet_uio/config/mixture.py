@@ -151,10 +151,14 @@ class SourceConf(Section):
             raise ValueError(f"a source of type {self.type} needs {' and '.join(missing)}")
         if strange := sorted(name for name in ALL_KEYS - set(needed) if getattr(self, name)):
             raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
-        if self.speakers_filepath and self.type != "tts_text":
-            raise ValueError(f"a source of type {self.type} has no speakers_filepath; tts_text has")
         if self.weight is not None and self.repeat != 1:
             raise ValueError("weight and repeat exclude one another")
+        return self
+
+    @model_validator(mode="after")
+    def _is_spoken_if_it_has_speakers(self) -> SourceConf:
+        if self.speakers_filepath and self.type != "tts_text":
+            raise ValueError(f"a source of type {self.type} has no speakers_filepath; tts_text has")
         return self
 
     @model_validator(mode="after")

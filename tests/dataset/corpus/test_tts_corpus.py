@@ -64,7 +64,7 @@ def test_the_planned_length_is_stated_or_estimated_from_the_text_that_is_spoken(
     assert (rows.sample_rate != TEXT_ONLY).all()
     assert not corpus.has_text_only
     assert corpus.has_tts_text
-    assert corpus.texts(SampleRef(0, 2)) == ("日本語",)
+    assert corpus.texts(SampleRef(0, 2)).texts == ("日本語",)
 
 
 def test_lines_that_cannot_be_used_are_named_and_the_others_are_read(tmp_path):
