@@ -107,6 +107,11 @@ def test_missing_files_are_named(tmp_path):
         speakers_of([str(tmp_path / "empty")])
 
 
+def test_other_types_of_sources_have_no_speakers(tmp_path):
+    with pytest.raises(ValueError, match="a source of type txt has no speakers_filepath; tts_text has"):
+        SourceConf(type="txt", paths="a.txt", speakers_filepath="s.txt")
+
+
 def test_other_words_lengths_or_speakers_are_other_data(tmp_path):
     path = write(tmp_path / "a.txt", "ab", "cd")
     digests = [TtsTextCorpus(path, *conf).digest for conf in ((0.1,), (0.2,), (0.1, ("x",)), (0.1, ("y",)))]
