@@ -65,7 +65,20 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({}, {}, "no form of corpus is recognized: 0 audio files"),
+        ({}, {}, "no form of corpus is recognized: it has no file; name a file of transcripts, or give --form raw, "),
+        (
+            {"clips/a.mp3": "", "train.tsv": ""},
+            {},
+            "name a file of transcripts, such as train.tsv, or give",
+        ),
+        (
+            {"a.wav": "", "metadata.csv": "path,text\ra.wav,one\r"},
+            {},
+            "csv:1: a carriage return inside a line; ",
+        ),
+        ({"a.wav": "", "metadata.csv": "a|one\rb|two\r"}, {}, "metadata.csv:1: a carriage return inside a line; make"),
+        ({"a.wav": "", "a.txt": "o\0n\0"}, {}, "a.txt: holds NUL characters; convert the file with iconv if it is "),
+        ({"a.wav": "", "metadata.csv": "p\0a\0t\0h\0"}, {}, "metadata.csv:1: holds NUL characters; convert the file"),
         (
             {"a.wav": "", "b.txt": "one"},
             {},
@@ -114,6 +127,14 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
         ),
         ({"a.wav": "", "x.ctm": "a 1 0\n"}, {}, "x.ctm:1: expected recording channel start duration word, found 'a 1"),
         ({"a.wav": "", "x.ctm": "b 1 0 1 one\n"}, {}, "audio b is not in "),
+        ({"a.wav": "", "x.ctm": "a 1 nan 1 one\n"}, {}, "x.ctm:1: starts at nan s and lasts 1.0 s"),
+        ({"a.wav": "", "metadata.tsv": "path\ttext\tText\na.wav\t1\t2\n"}, {}, "tsv:1: two columns are named as text"),
+        ({"a.wav": "", "metadata.tsv": "path\ttext\tstart\na.wav\t1\tinf\n"}, {}, "start: expected a number, found"),
+        (
+            {"a.wav": "", "a.TextGrid": GRID.format("x", "x")},
+            {},
+            "2 tiers with texts are named x; rename one of them",
+        ),
         (
             {"a.wav": "", "metadata.csv": "a|one\nb|two|2\n"},
             {"form": "ljspeech"},
@@ -127,7 +148,7 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
     ],
 )
 def test_an_unclear_corpus_is_refused_with_one_line(files, options, message, tmp_path):
-    with pytest.raises(ListError, match=message) as error:
+    with pytest.raises(ValueError, match=message) as error:
         read_transcripts(write(tmp_path, files), ReadOptions(**options))
     assert "\n" not in str(error.value)
 
@@ -194,6 +215,11 @@ def test_utterances_of_zero_length_are_left_out_counted_and_named(tmp_path, caps
     (line,) = read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": f"{CUE}\n{zero}"}))
     assert line.text == "one"
     assert f"{tmp_path}: utterances of zero length: 1 left out (a_0005000: lost)" in capsys.readouterr().err
+
+
+def test_subtitles_that_begin_at_once_are_utterances_with_keys_of_their_own(tmp_path):
+    lines = read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": f"{CUE}\n{CUE.replace('one', 'two')}"}))
+    assert [(line.key, line.text) for line in lines] == [("a_0001000", "one"), ("a_0001000-2", "two")]
 
 
 def test_both_sides_of_a_call_may_begin_at_once(tmp_path):

@@ -5,7 +5,9 @@ The file of text has the name of the audio and a field: `a.wav` has `a.txt` (fie
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,10 +166,19 @@ def _read_timed(
 
 
 def _with_length(path: str, lines: Sequence[RawLine]) -> list[RawLine]:
-    """The utterances that last at least a millisecond; the others are counted and named."""
+    """The utterances that last at least a millisecond; the others are counted and named.
+
+    Of utterances that begin at once, as those of two speakers do, the second has a key that ends in `-2`, and so on.
+    """
     without = [f"{line.key}: {line.text}" for line in lines if line.end is not None and line.start >= line.end]
     tell_left_out(f"{path}: utterances of zero length", without)
-    return [line for line in lines if line.end is None or line.start < line.end]
+    counts: Counter[tuple[str, str]] = Counter()
+    found = []
+    for line in (line for line in lines if line.end is None or line.start < line.end):
+        counts[line.wav, line.key] += 1
+        number = counts[line.wav, line.key]
+        found.append(replace(line, key=f"{line.key}-{number}") if number > 1 else line)
+    return found
 
 
 def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
@@ -183,6 +194,10 @@ def _tier_of(file: Path, text_field: str | None) -> Tier:
     chosen = [tier for tier in tiers if text_field in (None, tier.name)]
     if not chosen:
         raise ListError(f"{file}: no tier {text_field or 'with a text'}; its tiers with texts: {names}")
+    if len(chosen) > 1 and len({tier.name for tier in chosen}) == 1:
+        raise ListError(
+            f"{file}: {len(chosen)} tiers with texts are named {chosen[0].name}; rename one of them in Praat"
+        )
     if len(chosen) > 1:
         raise ListError(f"{file}: several tiers have texts ({names}); name one of them: --text_field {tiers[0].name}")
     return chosen[0]

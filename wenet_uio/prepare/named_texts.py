@@ -10,8 +10,7 @@ from pathlib import Path
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.prepare.audio_search import find_audio, key_of_name
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
-from wenet_uio.prepare.separated import names_of_columns, read_separated
-from wenet_uio.text.table import numbered_lines
+from wenet_uio.prepare.separated import lines_of_table, names_of_columns, read_separated
 
 BAR = "|"
 TEXT_COLUMNS = {"raw": 1, "normalized": 2}
@@ -39,7 +38,7 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
     Raises:
         ListError: a row has more columns than the others, no row has a text, or there is no such column.
     """
-    rows = [(number, line.split(BAR)) for number, line in numbered_lines(path) if line.strip()]
+    rows = [(number, line.split(BAR)) for number, line in lines_of_table(path) if line.strip()]
     if not rows:
         raise ListError(f"{path}: empty")
     if names_of_columns(rows[0][1]):
@@ -92,7 +91,7 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
 
 
 def _named_texts(path: Path) -> list[NamedText]:
-    rows = [(number, line.strip()) for number, line in numbered_lines(path) if line.strip()]
+    rows = [(number, line.strip()) for number, line in lines_of_table(path) if line.strip()]
     separator = next((mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)), None)
     found = []
     for number, line in rows:

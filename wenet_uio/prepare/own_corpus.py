@@ -197,7 +197,8 @@ def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
     lines = with_distinct_keys(lines)
     wav_of: dict[str, str] = {}
     for line in lines:
-        if line.key in wav_of:
-            raise ListError(f"{line.key}: two utterances have this key, of {wav_of[line.key]} and {line.wav}")
+        if other := wav_of.get(line.key):
+            both = f"both of {line.wav}" if other == line.wav else f"of {other} and {line.wav}"
+            raise ListError(f"{line.key}: two utterances have this key, {both}")
         wav_of[line.key] = line.wav
     return lines

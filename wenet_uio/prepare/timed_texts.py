@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from html import unescape
 from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.text.table import HAS_NUL
 
 PAUSE = 0.5
 """Seconds. Words of a CTM or of a tier of words become one utterance up to a pause of this length."""
@@ -59,15 +61,18 @@ def text_of_file(path: str | Path) -> str:
     """The text of a whole file in UTF-8, or in UTF-16 with a byte order mark, as Praat writes it.
 
     Raises:
-        ListError: the file has another encoding.
+        ListError: the file has another encoding, or NUL characters.
     """
     data = Path(path).read_bytes()
     encoding = "utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         place = data[: error.start].count(b"\n") + 1
         raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
+    if "\0" in text:
+        raise ListError(f"{path}: {HAS_NUL}")
+    return text
 
 
 def read_subtitles(path: str | Path) -> list[TimedText]:
@@ -176,7 +181,7 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
             raise ListError(
                 f"{path}:{number}: expected recording channel start duration word, found {line!r}"
             ) from None
-        if start < 0 or duration < 0:
+        if not (0 <= start < math.inf and 0 <= duration < math.inf):
             raise ListError(f"{path}:{number}: starts at {start} s and lasts {duration} s")
         of_recording = words.setdefault((recording, channel), [])
         if word.lower() not in SILENCES:
