@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sherpa_onnx
 import soundfile
@@ -16,7 +17,8 @@ import yaml
 from tests.support.digit_whisper import digit_whisper, write_vocabulary
 from tests.support.digits import WORDS
 from wenet_uio.bin import export_jit, export_onnx
-from wenet_uio.config import save_config
+from wenet_uio.config import Config, save_config
+from wenet_uio.dataset.chain.fbank import log_mel_spectrogram
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.export.whisper import TAIL
 from wenet_uio.models import build_model
@@ -26,6 +28,8 @@ from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.recogniser import load_recogniser
 from wenet_uio.train.run_config import read_config
 
+HOP = 160
+"""Samples of 16 kHz between two frames."""
 CONFIG = digit_whisper(
     num_blocks=2,
     dataset_conf={
@@ -74,17 +78,20 @@ def export(monkeypatch: pytest.MonkeyPatch, tool: Any, *options: str) -> None:
     tool.main()
 
 
-def texts_of_checkpoint(home: Path, audio: list[Path]) -> list[str]:
-    """Texts from features that end as those of sherpa-onnx."""
-    from wenet_uio.dataset.chain.fbank import log_mel_spectrogram
+def features_of_sherpa(samples: np.ndarray, config: Config) -> torch.Tensor:
+    """Features (T, F) as sherpa-onnx frames them: half a hop later, mirrored at the ends, and with TAIL zeros."""
+    frames = (len(samples) + HOP // 2) // HOP
+    mirrored = torch.from_numpy(np.pad(samples, (3 * HOP // 2, 4 * HOP), mode="symmetric")) * 32768
+    feats = log_mel_spectrogram(mirrored, 100 * HOP, config.dataset_conf.log_mel_spectrogram_conf)
+    return torch.nn.functional.pad(feats[2 : 2 + frames], (0, 0, 0, TAIL))
 
+
+def texts_of_checkpoint(home: Path, audio: list[Path]) -> list[str]:
     recogniser = load_recogniser(home)
+    options = DecodeOptions(beam_size=1, language="de")
     found = []
     for path in audio:
-        samples = torch.from_numpy(soundfile.read(path, dtype="float32")[0]) * 32768
-        feats = log_mel_spectrogram(samples, 16000, recogniser.config.dataset_conf.log_mel_spectrogram_conf)
-        feats = torch.nn.functional.pad(feats, (0, 0, 0, TAIL)).unsqueeze(0)
-        options = DecodeOptions(beam_size=1, language="de")
+        feats = features_of_sherpa(soundfile.read(path, dtype="float32")[0], recogniser.config).unsqueeze(0)
         nbests = decode(recogniser.model.eval(), feats, torch.tensor([feats.size(1)]), ["attention"], options)
         found.append(recogniser.tokenizer.detokenize(nbests["attention"][0][0].tokens))
     return found
