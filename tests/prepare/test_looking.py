@@ -7,7 +7,7 @@ import pytest
 from tests.prepare.support.transcripts import with_audio
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.prepare.looking import form_of
-from wenet_uio.prepare.own_corpus import ReadOptions, read_transcripts
+from wenet_uio.prepare.own_corpus import ReadOptions, into_parts, read_transcripts
 
 CUE = "1\n00:00:01,000 --> 00:00:02,000\none\n"
 GRID = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n9\n<exists>\n2\n'
@@ -217,9 +217,11 @@ def test_utterances_of_zero_length_are_left_out_counted_and_named(tmp_path, caps
     assert f"{tmp_path}: utterances of zero length: 1 left out (a_0005000: lost)" in capsys.readouterr().err
 
 
-def test_subtitles_that_begin_at_once_are_utterances_with_keys_of_their_own(tmp_path):
-    lines = read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": f"{CUE}\n{CUE.replace('one', 'two')}"}))
-    assert [(line.key, line.text) for line in lines] == [("a_0001000", "one"), ("a_0001000-2", "two")]
+def test_subtitles_that_begin_at_once_are_utterances_and_those_of_equal_times_are_one(tmp_path):
+    cues = [CUE.replace("01,", "00,"), CUE, CUE, CUE.replace("one", "two"), CUE.replace("02,", "03,")]
+    parts = into_parts(read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": "\n".join(cues)})), "keep")
+    found = sorted((line.key, line.text) for of in parts.values() for line in of)
+    assert found == [("a_0000000", "one"), ("a_0001000-2", "one two"), ("a_0001000-3", "one")]
 
 
 def test_both_sides_of_a_call_may_begin_at_once(tmp_path):

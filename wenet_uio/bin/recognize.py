@@ -138,7 +138,7 @@ def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
         args.test_data,
         args.data_type,
         config,
-        tokenizer,
+        None,  # search needs no labels, so the texts of a test set may have unknown tokens and no language
         training=False,
         options=LoaderOptions(num_workers=args.num_workers, pin_memory=args.device != "cpu"),
     )

@@ -65,6 +65,7 @@ def build_model(config: Config) -> ASRModel:
     encoder = ENCODERS[config.encoder](config.encoder_input_dim, config.encoder_conf, _cmvn(config))
     model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
+    model.cr_weight = config.cr_loss_scale
     if not config.mask_padding:
         for part in model.modules():
             if "masks_padding" in vars(part):

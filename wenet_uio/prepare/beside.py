@@ -5,7 +5,6 @@ The file of text has the name of the audio and a field: `a.wav` has `a.txt` (fie
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,7 +156,7 @@ def _read_timed(
     """The utterances of the files of a form. Raises: ListError: as `_beside` and `read`."""
     lines, empty = [], []
     for wav, file in _beside(Path(path), form, text_field):
-        said = list(read(file))
+        said = _joined_spans(read(file))
         if not said:
             empty.append(str(file))
         lines += [_timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {}) for each in said]
@@ -166,19 +165,21 @@ def _read_timed(
 
 
 def _with_length(path: str, lines: Sequence[RawLine]) -> list[RawLine]:
-    """The utterances that last at least a millisecond; the others are counted and named.
-
-    Of utterances that begin at once, as those of two speakers do, the second has a key that ends in `-2`, and so on.
-    """
+    """The utterances that last at least a millisecond; the others are counted and named."""
     without = [f"{line.key}: {line.text}" for line in lines if line.end is not None and line.start >= line.end]
     tell_left_out(f"{path}: utterances of zero length", without)
-    counts: Counter[tuple[str, str]] = Counter()
-    found = []
-    for line in (line for line in lines if line.end is None or line.start < line.end):
-        counts[line.wav, line.key] += 1
-        number = counts[line.wav, line.key]
-        found.append(replace(line, key=f"{line.key}-{number}") if number > 1 else line)
-    return found
+    return [line for line in lines if line.end is None or line.start < line.end]
+
+
+def _joined_spans(said: Iterable[TimedText]) -> list[TimedText]:
+    """The texts, of which those with equal times are one: subtitles of two speakers, or a subtitle that comes twice."""
+    joined: dict[tuple[float, float], TimedText] = {}
+    for each in said:
+        span = each.start, each.end
+        other = joined.setdefault(span, each)
+        if each.text not in other.text:
+            joined[span] = replace(other, text=f"{other.text} {each.text}")
+    return list(joined.values())
 
 
 def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:

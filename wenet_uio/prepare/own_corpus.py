@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.keys import Audio
 from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_search import find_audio
 from wenet_uio.prepare.corpus_parts import Recording
@@ -193,12 +194,13 @@ def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
 
 
 def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """Lines with unique keys by the rule of `formats/keys.py`."""
-    lines = with_distinct_keys(lines)
-    wav_of: dict[str, str] = {}
-    for line in lines:
-        if other := wav_of.get(line.key):
-            both = f"both of {line.wav}" if other == line.wav else f"of {other} and {line.wav}"
-            raise ListError(f"{line.key}: two utterances have this key, {both}")
-        wav_of[line.key] = line.wav
-    return lines
+    """Lines with unique keys by the rule of `formats/keys.py`; of lines without a key, each has audio of its own."""
+    named = with_distinct_keys(lines)
+    wav_of: dict[str | Audio, str] = {}
+    for short, line in zip(lines, named, strict=True):
+        same = line.audio_of_key or line.key
+        if same in wav_of or line.key in wav_of:
+            other = wav_of.get(same) or wav_of[line.key]
+            raise ListError(f"{short.key}: two utterances have this key, of {other} and {line.wav}")
+        wav_of[same] = wav_of[line.key] = line.wav
+    return named
