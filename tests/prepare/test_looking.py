@@ -111,7 +111,6 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
             "a.srt:2: expected times as 00:00:01,000 --> 00:00:02,500",
         ),
         ({"a.wav": "", "a.vtt": f"WEBVTT\n\n{CUE}".replace("00:00:02,", "2,")}, {}, "a.vtt:4: expected times as 00"),
-        ({"a.wav": "", "a.srt": CUE.replace("02,", "01,")}, {}, "no utterance in it"),
         ({"a.wav": "", "a.flac": "", "a.txt": "one"}, {}, "a.txt: its audio may be a.flac or a.wav; move one of them"),
         ({"a.wav": "", "a.TextGrid": "x"}, {}, "a.TextGrid: not a TextGrid of Praat"),
         ({"a.wav": "", "a.TextGrid": GRID.format("A", "B")[:100]}, {}, "a.TextGrid: a TextGrid that is cut short"),
@@ -171,6 +170,9 @@ def test_a_text_in_another_encoding_is_named_with_its_line(tmp_path):
         ({"wavs/a.wav": "", "metadata.csv": "a|1|one\n"}, None, "one"),
         ({"a.wav": "", "metadata.csv": "path,text,said\na.wav,1,one\n"}, "said", "one"),
         ({"a.wav": "", "metadata.jsonl": '{"wav": "a.wav", "text": "1", "said": "one"}\n'}, "said", "one"),
+        ({"d/a.wav": "", "metadata.jsonl": '{"file_name": "d/a.wav", "transcription": "one"}\n'}, None, "one"),
+        ({"d/a.wav": "", "metadata.jsonl": '{"file_name": "d/a.wav", "text": "1", "said": "one"}\n'}, "said", "one"),
+        ({"a.wav": "", "a.txt": "one", "._a.wav": "", "._a.txt": "1", "__MACOSX/._a.wav": ""}, None, "one"),
     ],
 )
 def test_one_word_chooses_among_several_texts(files, field, text, tmp_path):
@@ -208,13 +210,6 @@ def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):
     assert told == f"{tmp_path}/a.tsv: the column text has the texts; --text_field sentence takes another column"
     assert [line.text for line in read_transcripts(tmp_path / "a.tsv", ReadOptions(text_field="sentence"))] == ["one"]
     assert "takes another column" not in capsys.readouterr().out
-
-
-def test_utterances_of_zero_length_are_left_out_counted_and_named(tmp_path, capsys):
-    zero = "2\n00:00:05,000 --> 00:00:05,000\nlost\n"
-    (line,) = read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": f"{CUE}\n{zero}"}))
-    assert line.text == "one"
-    assert f"{tmp_path}: utterances of zero length: 1 left out (a_0005000: lost)" in capsys.readouterr().err
 
 
 def test_subtitles_that_begin_at_once_are_utterances_and_those_of_equal_times_are_one(tmp_path):

@@ -147,7 +147,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
             others = sorted(channels[recording])
             extra = {"channel": others.index(channel)} if len(others) > 1 else {}
             lines += [_timed_line(recording, each, extra) for each in joined_words(said)]
-    return _with_length(path, lines)
+    return lines
 
 
 def _read_timed(
@@ -161,14 +161,7 @@ def _read_timed(
             empty.append(str(file))
         lines += [_timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {}) for each in said]
     tell_left_out(f"{path}: files without a text", empty)
-    return _with_length(path, lines)
-
-
-def _with_length(path: str, lines: Sequence[RawLine]) -> list[RawLine]:
-    """The utterances that last at least a millisecond; the others are counted and named."""
-    without = [f"{line.key}: {line.text}" for line in lines if line.end is not None and line.start >= line.end]
-    tell_left_out(f"{path}: utterances of zero length", without)
-    return [line for line in lines if line.end is None or line.start < line.end]
+    return lines
 
 
 def _joined_spans(said: Iterable[TimedText]) -> list[TimedText]:
