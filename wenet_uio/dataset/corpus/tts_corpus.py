@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from wenet_uio.audio.decoders import MOST_SAMPLES
+from wenet_uio.dataset.corpus.base import Texts
 from wenet_uio.dataset.corpus.index import Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
@@ -64,9 +65,10 @@ class TtsTextCorpus(LineCorpus):
             self.key(ref), None, line.text, extra=line.extra, to_speak=line.to_speak, speakers=self._speakers
         )
 
-    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+    def texts(self, ref: SampleRef) -> Texts:
         """The text that is learned."""
-        return (self._line(ref).text,)
+        line = self._line(ref)
+        return Texts((line.text,), line.extra)
 
     def _line(self, ref: SampleRef) -> TtsText:
         rows = self.rows(ref.shard)
