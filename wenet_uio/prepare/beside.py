@@ -67,12 +67,18 @@ class FilesOfFolder(NamedTuple):
 def files_of_corpus(path: Path) -> FilesOfFolder:
     """The files of text and of audio below a folder; or one file of text, and the audio beside it."""
     files = list(files_below(path)) if path.is_dir() else [file for file in path.parent.iterdir() if file.is_file()]
-    audio: dict[Path, list[Path]] = {}
-    for file in files:
-        if file.suffix[1:].lower() in AUDIO_SUFFIXES:
-            audio.setdefault(file.with_suffix(""), []).append(file)
+    audio = _audio_by_name(files)
     texts = [file for file in files if file.suffix[1:].lower() in FORM_OF] if path.is_dir() else [path]
     return FilesOfFolder([_text_file(file, audio) for file in texts], [file for of in audio.values() for file in of])
+
+
+def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
+    """The files of audio by their paths without suffix."""
+    found: dict[Path, list[Path]] = {}
+    for file in files:
+        if file.suffix[1:].lower() in AUDIO_SUFFIXES:
+            found.setdefault(file.with_suffix(""), []).append(file)
+    return found
 
 
 def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
@@ -184,17 +190,20 @@ def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
 
 def _tier_of(file: Path, text_field: str | None) -> Tier:
     tiers = read_tiers(file)
-    names = ", ".join(tier.name for tier in tiers) or "none"
     chosen = [tier for tier in tiers if text_field in (None, tier.name)]
-    if not chosen:
-        raise ListError(f"{file}: no tier {text_field or 'with a text'}; its tiers with texts: {names}")
-    if len(chosen) > 1 and len({tier.name for tier in chosen}) == 1:
-        raise ListError(
-            f"{file}: {len(chosen)} tiers with texts are named {chosen[0].name}; rename one of them in Praat"
-        )
-    if len(chosen) > 1:
-        raise ListError(f"{file}: several tiers have texts ({names}); name one of them: --text_field {tiers[0].name}")
+    if len(chosen) != 1:
+        raise ListError(f"{file}: {_why_not_one(tiers, chosen, text_field)}")
     return chosen[0]
+
+
+def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str | None) -> str:
+    """Why the tiers with texts do not have one that is meant, and what to do."""
+    names = ", ".join(tier.name for tier in tiers) or "none"
+    if not chosen:
+        return f"no tier {text_field or 'with a text'}; its tiers with texts: {names}"
+    if len({tier.name for tier in chosen}) == 1:
+        return f"{len(chosen)} tiers with texts are named {chosen[0].name}; rename one of them in Praat"
+    return f"several tiers have texts ({names}); name one of them: --text_field {tiers[0].name}"
 
 
 def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:

@@ -43,21 +43,26 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
         raise ListError(f"{path}: empty")
     if names_of_columns(rows[0][1]):
         return read_separated(path, BAR, text_field)
+    return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)
+
+
+def _texts_of_rows(path: str, rows: Sequence[tuple[int, list[str]]], text_field: str | None) -> list[NamedText]:
+    """Names and texts of numbered rows; those without a text are counted and named."""
     count = Counter(len(row) for _, row in rows).most_common(1)[0][0]
     column = _column(path, count, text_field)
-    texts, without = [], []
-    for number, row in rows:
-        if len(row) > count:
-            raise ListError(f"{path}:{number}: expected {count} columns separated by |, found {len(row)}")
-        text = row[column].strip() if column < len(row) else ""
-        if text:
-            texts.append((row[0].strip(), text))
-        else:
-            without.append(f"{path}:{number}")
-    if not texts:
+    texts = {number: _cell(f"{path}:{number}", row, column, count) for number, row in rows}
+    without = [f"{path}:{number}" for number, text in texts.items() if not text]
+    if len(without) == len(rows):
         raise ListError(f"{without[0]}: no text in column {column + 1}")
     tell_left_out(f"{path}: rows without a text in column {column + 1}", without)
-    return _lines(texts, Path(path).parent)
+    return [(row[0].strip(), texts[number]) for number, row in rows if texts[number]]
+
+
+def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
+    """The text of a column, empty if the row is shorter. Raises: ListError: the row has more than `count` columns."""
+    if len(row) > count:
+        raise ListError(f"{place}: expected {count} columns separated by |, found {len(row)}")
+    return row[column].strip() if column < len(row) else ""
 
 
 def _column(path: str, count: int, text_field: str | None) -> int:

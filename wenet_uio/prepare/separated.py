@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,11 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
     if not rows:
         raise ListError(f"{path}: empty")
     names = names_of_columns(rows[0][1], text_field)
-    if names:
-        tell_text_column(path, [name.strip().lower() for name in rows[0][1]], text_field)
-    if names is None and text_field:
-        raise ListError(f"{path}:{rows[0][0]}: the first row names no column {text_field} beside one of audio")
     if names is None:
-        number, first = rows[0]
-        if len(first) == 1:
-            raise ListError(f"{path}:{number}: one field, {first[0]!r}; fields are separated by {NAME_OF[delimiter]}")
-        if len(first) != 2:
-            raise ListError(f"{path}:{number}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text")
+        _check_first_row(f"{path}:{rows[0][0]}", rows[0][1], delimiter, text_field)
         names = ["wav", "text"]
     else:
+        tell_text_column(path, [name.strip().lower() for name in rows[0][1]], text_field)
         if twice := next((name for name in COLUMNS if names.count(name) > 1), None):
             raise ListError(f"{path}:{rows[0][0]}: two columns are named as {twice}; remove one of them")
         rows = rows[1:]
@@ -86,6 +79,16 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
         except ValueError as error:
             raise ListError(f"{path}:{number}: {error}") from None
     return lines
+
+
+def _check_first_row(place: str, row: Sequence[str], delimiter: str, text_field: str | None) -> None:
+    """Raises: ListError: a first row without names of columns is not one of audio and text."""
+    if text_field:
+        raise ListError(f"{place}: the first row names no column {text_field} beside one of audio")
+    if len(row) == 1:
+        raise ListError(f"{place}: one field, {row[0]!r}; fields are separated by {NAME_OF[delimiter]}")
+    if len(row) != 2:
+        raise ListError(f"{place}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text")
 
 
 def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -31,6 +31,10 @@ TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[[^\[\]]*\]|<exists>|(?<![\w.])(-?\d+(?:\
 """Texts and numbers of a TextGrid, in its long and its short form; indexes in brackets are neither."""
 
 
+Cue = tuple[float, float, list[str]]
+"""Start and end in seconds, and the lines of the text."""
+
+
 @dataclass(frozen=True)
 class TimedText:
     """A text between two times of a recording."""
@@ -89,14 +93,14 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
     return [cue for cue in found if cue.text]
 
 
-def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[tuple[float, float, list[str]]]:
+def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
     """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but is part of a text of SRT."""
-    cues: list[tuple[float, float, list[str]]] = []
+    cues: list[Cue] = []
     is_inside = False
     for number, line in enumerate(lines, 1):
         if times := TIMES.fullmatch(line):
-            if is_inside and cues[-1][2][-1:] and cues[-1][2][-1].isdecimal():  # the number of this cue
-                cues[-1][2].pop()
+            if is_inside:
+                _drop_number(cues[-1][2])
             cues.append((*_span(times.groups(), f"{path}:{number}"), []))
             is_inside = True
         elif NEARLY_TIMES.fullmatch(line):
@@ -104,9 +108,15 @@ def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[tuple[fl
         elif is_inside:
             cues[-1][2].append(line.strip())
             is_inside = bool(line) or not is_vtt
-        elif line.strip() and not is_vtt and not line.strip().isdecimal():
+        elif line.strip(" \t0123456789") and not is_vtt:
             raise ListError(f"{path}:{number}: expected the number or the times of a cue, found {line[:40]!r}")
     return cues
+
+
+def _drop_number(texts: list[str]) -> None:
+    """Remove the last line of a text, in place, if it is the number of the next cue."""
+    if texts and texts[-1].isdecimal():
+        texts.pop()
 
 
 def _span(fields: Sequence[str | None], place: str) -> tuple[float, float]:
