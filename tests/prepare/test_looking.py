@@ -126,6 +126,17 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
         ),
         ({"a.wav": "", "x.ctm": "a 1 0\n"}, {}, "x.ctm:1: expected recording channel start duration word, found 'a 1"),
         ({"a.wav": "", "x.ctm": "b 1 0 1 one\n"}, {}, "audio b is not in "),
+        (
+            {"a.wav": "", "a.tsv": "one"},
+            {"path": "a.tsv", "form": "srt"},
+            "a.tsv:1: expected the number or the times of",
+        ),
+        (
+            {"a.wav": "", "a.wrd": "a 1 0"},
+            {"path": "a.wrd", "form": "ctm"},
+            "a.wrd:1: expected recording channel start",
+        ),
+        ({"a.wav": "", "a.txt": "one"}, {"form": "ctm"}, "no file .ctm in it"),
         ({"a.wav": "", "x.ctm": "a 1 nan 1 one\n"}, {}, "x.ctm:1: starts at nan s and lasts 1.0 s"),
         ({"a.wav": "", "metadata.tsv": "path\ttext\tText\na.wav\t1\t2\n"}, {}, "tsv:1: two columns are named as text"),
         ({"a.wav": "", "metadata.tsv": "path\ttext\tstart\na.wav\t1\tinf\n"}, {}, "start: expected a number, found"),
@@ -148,7 +159,8 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
 )
 def test_an_unclear_corpus_is_refused_with_one_line(files, options, message, tmp_path):
     with pytest.raises(ValueError, match=message) as error:
-        read_transcripts(write(tmp_path, files), ReadOptions(**options))
+        chosen = {name: value for name, value in options.items() if name != "path"}
+        read_transcripts(write(tmp_path, files) / options.get("path", "."), ReadOptions(**chosen))
     assert "\n" not in str(error.value)
 
 

@@ -53,8 +53,8 @@ class TextFile(NamedTuple):
 
     @property
     def form(self) -> str:
-        """The form of a corpus of such files."""
-        return FORM_OF[self.path.suffix[1:].lower()]
+        """The form of a corpus of such files; empty if the suffix does not say it."""
+        return FORM_OF.get(self.path.suffix[1:].lower(), "")
 
 
 class FilesOfFolder(NamedTuple):
@@ -144,7 +144,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
     if text_field:
         raise ListError(f"{path}: a CTM has one text for each recording; leave --text_field out")
     lines = []
-    for file in (each for each in files_of_corpus(Path(path)).texts if each.form == "ctm"):
+    for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "ctm", None):
         words = read_ctm(file.path)
         channels: dict[str, list[str]] = {}
         for recording, channel in words:
@@ -230,11 +230,16 @@ def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]
 
 
 def _of_form(texts: Sequence[TextFile], path: Path, form: str, text_field: str | None) -> list[TextFile]:
-    """The files of a form that have the field. Raises: ListError: there is none."""
+    """The files of a form that have the field; a single file is of the form that is asked for, whatever its name.
+
+    Raises:
+        ListError: there is none.
+    """
     found = [
         file
         for file in texts
-        if file.form == form and (text_field is None or file.field in (text_field, f"{text_field}{file.path.suffix}"))
+        if (path.is_file() or file.form == form)
+        and (text_field is None or file.field in (text_field, f"{text_field}{file.path.suffix}"))
     ]
     if not found:
         wanted = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])
