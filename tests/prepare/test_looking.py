@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.prepare.support.transcripts import with_audio
@@ -137,6 +139,7 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
             "a.wrd:1: expected recording channel start",
         ),
         ({"a.wav": "", "a.txt": "one"}, {"form": "ctm"}, "no file .ctm in it"),
+        ({"d/a.wav": "", "a.csv": "path,text\nd\\a.wav,x\n"}, {"path": "a.csv"}, r"; write / in place of \\ in paths$"),
         ({"a.wav": "", "x.ctm": "a 1 nan 1 one\n"}, {}, "x.ctm:1: starts at nan s and lasts 1.0 s"),
         ({"a.wav": "", "metadata.tsv": "path\ttext\tText\na.wav\t1\t2\n"}, {}, "tsv:1: two columns are named as text"),
         ({"a.wav": "", "metadata.tsv": "path\ttext\tstart\na.wav\t1\tinf\n"}, {}, "start: expected a number, found"),
@@ -202,6 +205,16 @@ def test_what_is_left_out_is_counted_and_named(tmp_path, capsys):
         "files without a text: 1 left out (/b.txt)",
     ]
     assert told.out.startswith(f"{tmp_path}: a file with the text beside each audio file (--form pairs); 1 utterances")
+
+
+@pytest.mark.parametrize(("file", "said"), [("a\u0308", "\u00e4"), ("\u00e4", "a\u0308"), ("o\u00e4", "o\u00e4")])
+def test_accents_may_be_parts_of_letters_or_characters_of_their_own(file, said, tmp_path):
+    write(tmp_path / "pairs", {f"{file}.wav": "", f"{said}.txt": "one"})
+    write(tmp_path / "names", {f"d/{file}.wav": "", "transcripts.txt": f"{said} one\n"})
+    write(tmp_path / "table", {f"{file}.wav": "", "metadata.tsv": f"path\ttext\n{said}.wav\tone\n"})
+    for folder in ("pairs", "names", "table"):
+        (line,) = read_transcripts(tmp_path / folder)
+        assert (line.text, Path(line.wav).name) == ("one", f"{file}.wav")
 
 
 def test_rows_of_ljspeech_without_a_text_are_left_out_counted_and_named(tmp_path, capsys):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
-from wenet_uio.prepare.audio_search import key_of_name, with_suffix_of_audio
+from wenet_uio.prepare.audio_search import composed, key_of_name, with_suffix_of_audio
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
 from wenet_uio.prepare.separated import key_of_part
 from wenet_uio.prepare.timed_texts import (
@@ -77,15 +77,19 @@ def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
     found: dict[Path, list[Path]] = {}
     for file in files:
         if file.suffix[1:].lower() in AUDIO_SUFFIXES:
-            found.setdefault(file.with_suffix(""), []).append(file)
+            found.setdefault(_composed(file.with_suffix("")), []).append(file)
     return found
+
+
+def _composed(path: Path) -> Path:
+    return path.with_name(composed(path.name))
 
 
 def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
     """A file of text with the audio that has the longest part of its name, up to a dot."""
     pieces = path.name.split(".")
     for count in range(len(pieces) - 1, 0, -1):
-        found = audio.get(path.parent / ".".join(pieces[:count]))
+        found = audio.get(_composed(path.parent / ".".join(pieces[:count])))
         if found:
             return TextFile(path, found, ".".join(pieces[count:]))
     return TextFile(path, [], pieces[-1])

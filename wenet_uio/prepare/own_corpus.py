@@ -165,7 +165,7 @@ def _hint(line: RawLine, may_be_header: bool) -> str:
     """What to do about missing audio; a first row whose audio has no suffix is probably a header."""
     if may_be_header and not Path(line.wav).suffix:
         return f"columns that the first row may name are {KNOWN_COLUMNS}"
-    return "see --audio"
+    return "write / in place of \\ in paths" if "\\" in line.wav else "see --audio"
 
 
 def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]]:
