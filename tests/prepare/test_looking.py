@@ -187,6 +187,7 @@ def test_a_text_in_another_encoding_is_named_with_its_line(tmp_path):
         ({"a.wav": "", "metadata.jsonl": '{"wav": "a.wav", "text": "1", "said": "one"}\n'}, "said", "one"),
         ({"d/a.wav": "", "metadata.jsonl": '{"file_name": "d/a.wav", "transcription": "one"}\n'}, None, "one"),
         ({"d/a.wav": "", "metadata.jsonl": '{"file_name": "d/a.wav", "text": "1", "said": "one"}\n'}, "said", "one"),
+        ({"a.wav": "", "metadata.jsonl": '{"file_name": "a.wav", "sentence": "1", "text": "one"}\n'}, "text", "one"),
         ({"a.wav": "", "a.txt": "one", "._a.wav": "", "._a.txt": "1", "__MACOSX/._a.wav": ""}, None, "one"),
     ],
 )
@@ -238,10 +239,10 @@ def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):
 
 
 def test_subtitles_that_begin_at_once_are_utterances_and_those_of_equal_times_are_one(tmp_path):
-    cues = [CUE.replace("01,", "00,"), CUE, CUE, CUE.replace("one", "two"), CUE.replace("02,", "03,")]
+    cues = [CUE.replace("01,", "00,"), CUE, CUE, CUE.replace("one", "on"), CUE.replace("02,", "03,")]
     parts = into_parts(read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": "\n".join(cues)})), "keep")
     found = sorted((line.key, line.text) for of in parts.values() for line in of)
-    assert found == [("a_0000000", "one"), ("a_0001000-2", "one two"), ("a_0001000-3", "one")]
+    assert found == [("a_0000000", "one"), ("a_0001000-2", "one on"), ("a_0001000-3", "one")]
 
 
 def test_both_sides_of_a_call_may_begin_at_once(tmp_path):

@@ -176,13 +176,10 @@ def _read_timed(
 
 def _joined_spans(said: Iterable[TimedText]) -> list[TimedText]:
     """The texts, of which those with equal times are one: subtitles of two speakers, or a subtitle that comes twice."""
-    joined: dict[tuple[float, float], TimedText] = {}
+    spans: dict[tuple[float, float], dict[str, TimedText]] = {}
     for each in said:
-        span = each.start, each.end
-        other = joined.setdefault(span, each)
-        if each.text not in other.text:
-            joined[span] = replace(other, text=f"{other.text} {each.text}")
-    return list(joined.values())
+        spans.setdefault((each.start, each.end), {}).setdefault(each.text, each)
+    return [replace(next(iter(texts.values())), text=" ".join(texts)) for texts in spans.values()]
 
 
 def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:

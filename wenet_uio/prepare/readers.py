@@ -27,14 +27,16 @@ KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "langua
 """Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
 
 
-def with_names_of_lists(text: str) -> str:
+def _with_names_of_lists(text: str, text_field: str | None) -> str:
     """A line of JSON in which the audio is `wav` and the text is `txt`, by any names that tables have for them.
+
+    A text that `text_field` names keeps its name.
 
     Raises:
         ListError: not a JSON object.
     """
     values = values_of(text)
-    for ours, names in (("wav", AUDIO_COLUMNS), ("txt", TEXT_COLUMNS)):
+    for ours, names in (("wav", AUDIO_COLUMNS), ("txt", () if text_field else TEXT_COLUMNS)):
         if name := next((name for name in names if name in values), None):
             values[ours] = values.pop(name)
     return json.dumps(values)
@@ -51,7 +53,8 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
     for number, text in numbered_lines(path):
         if text.strip():
             try:
-                line = parse_raw_line(with_names_of_lists(text) if is_of_the_hub else text, text_field)
+                entry = _with_names_of_lists(text, text_field) if is_of_the_hub else text
+                line = parse_raw_line(entry, text_field)
             except ListError as error:
                 raise ListError(f"{path}:{number}: {error}") from None
             lines.append(replace(line, wav=locate(line.wav, path)))
