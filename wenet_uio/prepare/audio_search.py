@@ -22,6 +22,11 @@ def with_suffix_of_audio(name: str) -> str:
     return name if name.rpartition(".")[2].lower() in AUDIO_SUFFIXES else f"{name}.wav"
 
 
+def audio_below(folder: Path) -> list[Path]:
+    """Files below a folder that are audio by their names."""
+    return [file for file in files_below(folder) if file.suffix[1:].lower() in AUDIO_SUFFIXES]
+
+
 def composed(name: str) -> str:
     """A name in which an accent is part of its letter (NFC); names of files on macOS have accents of their own."""
     return normalize("NFC", name)
@@ -75,8 +80,7 @@ def _names_in(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]
     """Audio below a folder by relative path without suffix, and by file name without suffix."""
     by_path: dict[str, list[Path]] = {}
     by_name: dict[str, list[Path]] = {}
-    for wav in files_below(folder):
-        if wav.suffix[1:].lower() in AUDIO_SUFFIXES:
-            by_path.setdefault(composed(str(wav.relative_to(folder).with_suffix(""))), []).append(wav)
-            by_name.setdefault(composed(wav.stem), []).append(wav)
+    for wav in audio_below(folder):
+        by_path.setdefault(composed(str(wav.relative_to(folder).with_suffix(""))), []).append(wav)
+        by_name.setdefault(composed(wav.stem), []).append(wav)
     return by_path, by_name
