@@ -20,8 +20,11 @@ from wenet_uio.prepare.sharding import ShardOptions, parse_group, parse_size
 def parse_options() -> argparse.Namespace:
     """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wav_scp", help="lines `key path`")
-    parser.add_argument("text", help="lines `key transcript`")
+    parser.add_argument(
+        "wav_scp",
+        help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: 'data/{a,b}/feats.scp'",
+    )
+    parser.add_argument("text", help="lines `key transcript`; several files as a pattern: 'data/{a,b}/text'")
     parser.add_argument("shards_dir", help="folder for the shards")
     parser.add_argument("shards_list", help="list to write, one shard per line")
     parser.add_argument(

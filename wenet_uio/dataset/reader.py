@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import Dataset
 
-from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.conversations import read_conversation
@@ -18,12 +19,31 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance
+from wenet_uio.dataset.stored_features import wrong_width
+from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance, seconds_of
 
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
 LENGTH_TOLERANCE = 0.1
 """Seconds by which audio may differ from its index before it counts as changed."""
+
+
+class Chains(NamedTuple):
+    """The operators for each kind of sample."""
+
+    audio: tuple[Operator, ...] = ()
+    features: tuple[Operator, ...] = ()
+    """For stored features."""
+    text: tuple[Operator, ...] = ()
+    """For texts without audio."""
+
+    def of(self, example: Example) -> tuple[Operator, ...]:
+        """The operators for an example."""
+        if example.waveform is not None:
+            return self.audio
+        if example.turns is not None:  # its turns went through the chain already
+            return ()
+        return self.text if example.feats is None else self.features
 
 
 class BatchReader(Dataset[Batch]):
@@ -32,23 +52,21 @@ class BatchReader(Dataset[Batch]):
     def __init__(
         self,
         corpus: Corpus,
-        chain: tuple[Operator, ...],
-        text_chain: tuple[Operator, ...],
         conf: DatasetConf,
+        chains: Chains = Chains(),  # noqa: B008 - immutable
         keep_int16: bool = False,
         collate: Callable[[Sequence[Example]], Any] | None = None,
     ) -> None:
         """Read from `corpus`.
 
         Args:
-            chain: operators for samples with audio.
-            text_chain: operators for texts without audio.
+            chains: the operators; none by default, for `example` alone.
             keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
             collate: makes `Batch.collated` from the examples, instead of padded features.
         """
         self.collate = collate
         self.keep_int16 = keep_int16
-        self.corpus, self.chain, self.text_chain, self.conf = corpus, chain, text_chain, conf
+        self.corpus, self.chains, self.conf = corpus, chains, conf
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
         self._pool: ThreadPoolExecutor | None = None
 
@@ -61,12 +79,9 @@ class BatchReader(Dataset[Batch]):
         ]
         for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
-                example, duration, chain = self.example(ref, int(seed), read), 0.0, self.text_chain
-                if example.turns is not None:  # its turns went through the chain already
-                    chain = ()
-                if example.waveform is not None:
-                    duration, chain = example.waveform.numel() / example.sample_rate, self.chain
-                for operator in chain:
+                example = self.example(ref, int(seed), read)
+                duration = seconds_of(example)
+                for operator in self.chains.of(example):
                     example = operator(example)
                 examples.append(example)
                 seconds += duration
@@ -98,7 +113,7 @@ class BatchReader(Dataset[Batch]):
             utterance = read()
             if utterance.turns is not None:
                 return read_conversation(
-                    utterance, seed >> 1, ref.speed, self.chain, self.conf.singal_channel_conf.channel
+                    utterance, seed >> 1, ref.speed, self.chains.audio, self.conf.singal_channel_conf.channel
                 )
             if utterance.audio is None:
                 return Example(
@@ -111,7 +126,7 @@ class BatchReader(Dataset[Batch]):
                     extra=utterance.extra,
                 )
             channel = utterance.extra.get("channel", self.channel)
-            waveform, rate = read_audio(
+            signal, rate = read_signal(
                 utterance.audio, utterance.start, utterance.end, channel, keep_int16=self.keep_int16
             )
         except (AudioError, ListError) as error:
@@ -120,15 +135,30 @@ class BatchReader(Dataset[Batch]):
             if error.errno in OUT_OF_RESOURCES:
                 raise
             raise SkipSample("unreadable", str(error)) from None
-        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(waveform) / rate
+        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(signal) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
-        return Example(
-            utterance.key,
-            utterance.text,
-            torch.from_numpy(waveform),
-            rate,
-            seed >> 1,
-            speed=ref.speed,
-            extra=utterance.extra,
+        return self._with_signal(
+            Example(
+                utterance.key,
+                utterance.text,
+                None,
+                rate,
+                seed >> 1,
+                speed=ref.speed,
+                extra=utterance.extra,
+            ),
+            torch.from_numpy(signal),
         )
+
+    def _with_signal(self, example: Example, signal: torch.Tensor) -> Example:
+        """The example with its waveform (samples,), or with its stored features (frames, dim), which have no speed.
+
+        Raises:
+            SkipSample: the features have not the width that `dataset_conf` states.
+        """
+        if signal.dim() == 1:
+            return replace(example, waveform=signal)
+        if signal.size(1) != self.feature_dim:
+            raise SkipSample("feature_dim", wrong_width(signal.size(1), self.feature_dim))
+        return replace(example, feats=signal, speed=1.0)

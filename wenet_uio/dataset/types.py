@@ -101,10 +101,10 @@ class Example:
     text: str
     waveform: torch.Tensor | None
     """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
-    computes the features, and the config names no operators of the user. None for text without audio, and after the
-    features are computed."""
+    computes the features, and the config names no operators of the user. None for text without audio, for stored
+    features, and after the features are computed."""
     sample_rate: int
-    """Hz."""
+    """Hz; of stored features FRAME_RATE."""
     random: int
     """63-bit seed of all random draws for this sample. It depends on (seed, epoch, key) only."""
     speed: float = 1.0
@@ -142,6 +142,12 @@ def feats_of(example: Example) -> torch.Tensor:
     if example.feats is None:
         raise ValueError(f"{example.key}: no features; compute them before this operator, and in the worker")
     return example.feats
+
+
+def seconds_of(example: Example) -> float:
+    """Seconds of the waveform of an example, or of its stored features, before the chain changes them."""
+    signal = example.waveform if example.feats is None else example.feats
+    return 0.0 if signal is None else len(signal) / example.sample_rate
 
 
 Operator = Callable[[Example], Example]

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from wenet_uio.audio.decoders import FRAME_RATE
+from wenet_uio.audio.features import encoded_size
 from wenet_uio.audio.read import AudioError, audio_info
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -31,6 +32,7 @@ PILOT_UTTERANCES = 64
 MARGIN = 1.05
 """Factor on the bytes expected of a codec, so that few shards exceed their bound."""
 WAV_HEADER_BYTES = 44
+NPY_HEADER_BYTES = 128
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
@@ -156,7 +158,7 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
             count = info.samples_between(line.start, line.end)
             if not count:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
-            size = Path(line.wav).stat().st_size
+            size = encoded_size(line.wav)
             found.append(MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size))
         except AudioError as error:
             found.append(str(error))
@@ -215,6 +217,8 @@ def _sizes(
     def audio_bytes(line: RawLine, found: MeasuredLine) -> int:
         if is_copied(line, storing, found.sample_rate):
             return found.file_bytes
+        if found.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy
+            return NPY_HEADER_BYTES + 4 * found.channels * found.num_samples
         if expected is not None:
             return math.ceil(MARGIN * expected(found.num_samples * found.channels))
         rate = storing.resample_rate or found.sample_rate

@@ -65,6 +65,8 @@ class Corpus(ABC):
 
     has_conversations = False
     """Whether samples are conversations of text and audio."""
+    has_features = False
+    """Whether samples are stored features; the sample rate of these samples is FRAME_RATE."""
 
     @abstractmethod
     def rows(self, shard: int) -> Rows:

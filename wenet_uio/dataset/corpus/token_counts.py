@@ -40,7 +40,7 @@ class TokenCounted(Corpus):
         digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
-        self.has_conversations = corpus.has_conversations
+        self.has_conversations, self.has_features = corpus.has_conversations, corpus.has_features
 
     @property
     def identity(self) -> str:

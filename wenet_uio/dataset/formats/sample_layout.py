@@ -11,8 +11,9 @@ way that gives fewer incomplete samples is taken, then the last dot.
 | text | `txt`, `text`, `transcript`, then `txt`, `text` or `transcript` of a JSON object, then `cls` |
 | other fields | the other values of the JSON object, and other members of up to 4 KB that are UTF-8 text |
 
-Members with two equal fields make a sample bad. Waveforms in `.npy`, `.pth` and `.pt` are audio at 16 kHz if a sample
-has no other; a sample that states another rate in JSON is bad. `.pyd` is never opened.
+Members with two equal fields make a sample bad. Arrays in `.npy`, `.pth` and `.pt` are audio if a sample has no other:
+features (frames, features), or a waveform at 16 kHz, which is bad if JSON states another rate. Matrices of Kaldi in
+`.ark` are features. `.pyd` is never opened.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
+from wenet_uio.audio.read import AudioError, audio_info
 from wenet_uio.audio.tensors import RATE
 from wenet_uio.dataset.formats.data_list import TEXT, ListError, RawLine
 from wenet_uio.dataset.formats.keys import as_word, one_word
@@ -33,8 +35,8 @@ AUDIO_SUFFIXES = frozenset(
     ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
 )
 """Suffixes of audio members."""
-TENSOR_SUFFIXES = frozenset(("npy", "pth", "pt"))
-"""Suffixes of members that may hold a waveform as an array."""
+ARRAY_SUFFIXES = frozenset(("ark", "npy", "pth", "pt"))
+"""Suffixes of members that may hold a waveform or features as an array; `ark` is a matrix of Kaldi."""
 RATES = ("sample_rate", "sampling_rate", "sr")
 """Names of the sample rate in a JSON member."""
 TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "cls")
@@ -164,8 +166,8 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
     text, member = _text(fields, extra, layout, read)
-    rates = {extra[name] for name in RATES if isinstance(extra.get(name), int)} if _is_tensor(audio) else set()
-    if rates - {RATE}:
+    rates = {extra[name] for name in RATES if isinstance(extra.get(name), int)} if _is_array(audio) else set()
+    if rates - {RATE} and not _are_features(read(fields[audio])):
         raise ListError(
             f"{audio} is an array at {max(rates)} Hz; arrays are read at {RATE} Hz: store it as flac or wav"
         )
@@ -174,13 +176,20 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
 
 
+def _are_features(data: bytes) -> bool:
+    try:
+        return audio_info(data).is_features
+    except AudioError:  # will be among the bad samples
+        return False
+
+
 def _audio_field(fields: Fields, layout: Layout) -> str:
     """The field of the layout; else an audio field without a dot before others, and the first in the tar."""
     if layout.audio_field:
         if layout.audio_field not in fields:
             raise ListError(f"no {layout.audio_field} among its members: {', '.join(fields)}")
         return layout.audio_field
-    audio = sorted(filter(is_audio, fields), key=lambda field: (_is_tensor(field), "." in field))
+    audio = sorted(filter(is_audio, fields), key=lambda field: (_is_array(field), "." in field))
     if not audio:
         raise ListError(f"no audio among its members: {', '.join(fields)}")
     return audio[0]
@@ -237,11 +246,11 @@ def _decoded(member: Member, read: ReadMember) -> str:
 
 def is_audio(field: str) -> bool:
     """Whether a field is one of audio by its suffix, such as `wav` or `mic2.flac`."""
-    return _suffix(field) in AUDIO_SUFFIXES or _is_tensor(field)
+    return _suffix(field) in AUDIO_SUFFIXES or _is_array(field)
 
 
-def _is_tensor(field: str) -> bool:
-    return _suffix(field) in TENSOR_SUFFIXES
+def _is_array(field: str) -> bool:
+    return _suffix(field) in ARRAY_SUFFIXES
 
 
 def _suffix(field: str) -> str:
