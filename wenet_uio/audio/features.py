@@ -87,7 +87,7 @@ class FeatureDecoder:
             AudioError: the matrix is cut short, or a number in it is not finite.
         """
         first, last = excerpt.samples(self.sample_rate, self.frames)
-        matrix = np.ascontiguousarray(self.load()[first:last], np.float32)
+        matrix = np.array(self.load()[first:last], np.float32, order="C")  # a copy, which may be changed
         if not np.isfinite(matrix).all():
             raise AudioError("features that are not finite numbers: damaged")
         return matrix
@@ -262,4 +262,4 @@ def bytes_between(encoded: memoryview | BinaryIO, start: int, end: int) -> bytes
     if isinstance(encoded, memoryview):
         return encoded[start:end].tobytes()
     encoded.seek(start)
-    return encoded.read(end - start)
+    return encoded.read(max(0, end - start))
