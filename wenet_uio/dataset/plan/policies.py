@@ -56,6 +56,11 @@ class Policy(ABC):
     needs_tokens: bool = False
     """Whether `units` reads the number of tokens."""
 
+    @property
+    def target(self) -> int:
+        """Padded cost up to which batches are filled; a sample beyond the target has a batch of its own."""
+        return self.bound
+
     @abstractmethod
     def units(self, lengths: Lengths) -> np.ndarray:
         """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
@@ -107,9 +112,7 @@ class FramesPolicy(Policy):
 
 @dataclass(frozen=True)
 class DurationPolicy(Policy):
-    """A bound on padded milliseconds (`batch_duration` of NeMo), optionally with a quadratic term and a limit of
-    utterances.
-    """
+    """A bound on padded milliseconds (`batch_duration`), optionally with a quadratic term and a limit of utterances."""
 
     bound: int
     quadratic: int | None = None
@@ -194,6 +197,37 @@ class DurationBucketPolicy(Policy):
 
 
 @dataclass(frozen=True)
+class TargetPolicy(Policy):
+    """Another policy whose batches are filled up to `size`, a target below its bound, in units of the policy."""
+
+    policy: Policy
+    size: int
+
+    @property
+    def bound(self) -> int:
+        """The bound of the policy."""
+        return self.policy.bound
+
+    @property
+    def target(self) -> int:
+        """The target."""
+        return self.size
+
+    @property
+    def fill(self) -> float:
+        """The target as a share of the bound, unless that is above the fill of the policy."""
+        return min(self.policy.fill, self.size / self.bound)
+
+    def units(self, lengths: Lengths) -> np.ndarray:
+        """As the policy says."""
+        return self.policy.units(lengths)
+
+    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+        """As the policy says."""
+        return self.policy.table_units(samples, seconds, frames)
+
+
+@dataclass(frozen=True)
 class TextPolicy(Policy):
     """A bound on padded tokens for text without audio, and another policy for audio; no batch holds both."""
 
@@ -240,11 +274,17 @@ def _audio_policy_of(conf: BatchConf) -> Policy:
     if conf.batch_type == "static":
         return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
     if conf.batch_type == "dynamic":
-        if conf.batch_duration is None:
-            return FramesPolicy(conf.max_frames_in_batch)
-        quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
-        return DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size)
+        policy, unit = _dynamic_policy_of(conf)
+        return policy if conf.batch_target is None else TargetPolicy(policy, round(unit * conf.batch_target))
     return duration_bucket_policy_of(conf) or BucketPolicy(conf.bucket_boundaries, conf.bucket_batch_sizes)
+
+
+def _dynamic_policy_of(conf: BatchConf) -> tuple[Policy, int]:
+    """The policy of dynamic batches without a target, and its units per frame or second of the config."""
+    if conf.batch_duration is None:
+        return FramesPolicy(conf.max_frames_in_batch), 1
+    quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
+    return DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size), 1000
 
 
 def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
