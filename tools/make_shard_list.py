@@ -14,7 +14,7 @@ from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.sharding import ShardOptions, parse_group, parse_size
+from wenet_uio.prepare.sharding import PER_SECOND, ShardOptions, parse_group, parse_size
 
 
 def parse_options() -> argparse.Namespace:
@@ -50,8 +50,14 @@ def parse_options() -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="SHORTEST:LONGEST",
-        help="put utterances of SHORTEST to below LONGEST seconds into the folder shards_dir/SHORTEST_LONGEST; "
-        "utterances in no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 5:20",
+        help="put utterances of SHORTEST to below LONGEST into the folder shards_dir/SHORTEST_LONGEST; utterances in "
+        "no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 5:20 20:",
+    )
+    parser.add_argument(
+        "--filter_unit",
+        choices=tuple(PER_SECOND),
+        default="seconds",
+        help="unit of --filter_group; frames: of stored features, or 10 ms of audio (default: %(default)s)",
     )
     parser.add_argument(
         "--audio_format",
@@ -84,7 +90,7 @@ def main() -> int:
         prefix=args.prefix,
         per_shard=per_shard,
         max_bytes=max_bytes,
-        groups=[parse_group(text) for text in args.filter_group],
+        groups=[parse_group(text, args.filter_unit) for text in args.filter_group],
         seed=args.seed if args.shuffle else None,
         storing=Storing(args.audio_format, args.resample),
     )

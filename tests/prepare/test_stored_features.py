@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from wenet_uio.prepare.extraction import read_samples
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
+from wenet_uio.prepare.sharding import DurationGroup, ShardOptions, parse_group
 
 RANDOM = np.random.default_rng(1)
 MATRICES = {f"u{number}": RANDOM.normal(size=(20 + 10 * number, 23)).astype(np.float32) for number in range(10)}
@@ -124,3 +125,29 @@ def test_the_tool_of_statistics_takes_several_tables_with_their_segments(kaldi, 
     monkeypatch.setattr(sys, "argv", ["compute_cmvn_stats.py", *options])
     compute_cmvn_stats.main()
     assert '"frame_num": 60}' in (tmp_path / "cmvn").read_text()
+
+
+def test_groups_of_frames_are_exact_and_become_folders_for_a_pattern(kaldi):
+    groups = [parse_group(text, "frames") for text in (":29", "30:60", "60:110")]
+    matrices = {f"f{frames}": np.ones((frames, 23), np.float32) for frames in (28, 29, 30, 59, 60, 109, 110)}
+    write_ark(kaldi, matrices)
+    (kaldi / "text").write_text("".join(f"{key} text\n" for key in matrices))
+    assert make_shard_list(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(groups=groups)) == []
+    packed = {tar.parent.name: [s.key for s in read_samples(str(tar))] for tar in (kaldi / "s").glob("*/*.tar")}
+    assert packed == {"0_29": ["f28"], "30_60": ["f30", "f59"], "60_110": ["f60", "f109"]}
+    outside = json.loads((kaldi / "list.json").read_text())["outside"]
+    assert outside == [["f29", 0.29], ["f110", 1.1]]
+    (kaldi / "some.list").write_text(f"{kaldi}/s/{{0_29,60_110}}/*.tar\n")
+    assert open_corpus(str(kaldi / "some.list"), "shard").num_samples == 3
+
+
+def test_groups_of_frames_count_ten_milliseconds_of_audio(make_utterances, tmp_path):
+    lines = make_utterances(12)
+    groups = [parse_group(text, "frames") for text in ("0:60", "60:")]
+    assert make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(groups=groups)) == []
+    seconds = {tar.parent.name: [float(s.as_row().split("\t")[1]) for s in read_samples(str(tar))]
+               for tar in (tmp_path / "s").glob("*/*.tar")}  # fmt: skip
+    assert seconds.keys() == {"0_60", "60_inf"}
+    assert max(seconds["0_60"]) < 0.6 <= min(seconds["60_inf"])
+    with pytest.raises(ValueError, match="a group is SHORTEST:LONGEST in frames, such as 10:500, not '5'"):
+        parse_group("5", "frames")
