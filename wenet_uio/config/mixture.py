@@ -76,8 +76,8 @@ class SourceConf(Section):
     """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
     (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of Lhotse's Shar; parquet: files of Hugging
     Face's data sets, or folders of them; mds, litdata: shards of MosaicML's and chunks of Lightning's streaming data
-    sets, or folders of them; txt: text without audio, one
-    text a line; txt_pair: two text files that are paired line by line; group: sources with a common weight and tags."""
+    sets, or folders of them; txt: text without audio, one text a line; txt_pair: two text files that are paired line by
+    line; group: sources with a common weight and tags."""
     data_list: str | None = None
     manifest_filepath: Buckets | None = None
     tarred_audio_filepaths: Buckets | None = None
@@ -98,9 +98,13 @@ class SourceConf(Section):
     audio_locator_tag: str = "[audio]"
     """multimodal_conversation: stands for an audio turn in the text of a conversation."""
     text_field: str | None = None
-    """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
+    """Name of the text in a manifest or a JSON member, or field of the text member in a tar. `txt;cls`: the first of
+    these that a sample has."""
     audio_field: str | None = None
-    """Field of the audio member, if the samples of a WebDataset tar have several."""
+    """Field of the audio member, if the samples of a WebDataset tar have several; alternatives as in text_field."""
+    rename: dict[str, str] = Field(default_factory=dict)
+    """shard: new names of fields, as `rename` of WebDataset: {audio: flac;wav, text: txt, speaker: spk.txt}. `audio`
+    and `text` are other ways to write audio_field and text_field."""
     key_ends: Literal["auto", "first", "last"] | None = None
     """Dot at which the key of a member ends: last (ours and WeNet's), first (WebDataset's), or auto."""
     input_cfg: tuple[SourceConf, ...] | str | None = None
@@ -129,6 +133,8 @@ class SourceConf(Section):
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
+        if isinstance(rename := values.get("rename"), dict) and rename:
+            values |= _fields_of_rename(values, rename)
         if isinstance(tag := values.get("audio_locator_tag"), list):  # [audio] without quotes is a list in yaml
             values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
@@ -193,6 +199,21 @@ class SourceConf(Section):
         """`tags`, and the languages as tags."""
         names = ("language", "source_language", "target_language", "questions_language")
         return {**{name: getattr(self, name) for name in names if getattr(self, name) is not None}, **self.tags}
+
+
+def _fields_of_rename(values: dict[str, Any], rename: dict[str, str]) -> dict[str, Any]:
+    """The keys of a source that `rename` stands for.
+
+    Raises:
+        ValueError: the source has no tars, or names a field twice.
+    """
+    if values.get("type") != "shard":
+        raise ValueError("rename goes with type: shard; for other types give text_field or audio_field")
+    own = {name: f"{name}_field" for name in ("audio", "text") if name in rename}
+    if twice := [key for key in own.values() if values.get(key) is not None]:
+        raise ValueError(f"rename and {twice[0]} name the same field: give one of them")
+    others = {name: old for name, old in rename.items() if name not in own}
+    return {**{key: rename[name] for name, key in own.items()}, "rename": others}
 
 
 class MixtureConf(Section):

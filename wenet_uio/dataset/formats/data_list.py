@@ -101,7 +101,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
         ListError: not JSON, or audio or text is missing; callers add the list and the line number.
     """
     values = values_of(line)
-    text_names = (text_field,) if text_field else TEXT
+    text_names = tuple(text_field.split(";")) if text_field else TEXT
     wav, text = (_take(values, names) for names in (AUDIO, text_names))
     if not isinstance(wav, str) or not isinstance(text, str):
         needed = ((AUDIO, wav), (text_names, text))

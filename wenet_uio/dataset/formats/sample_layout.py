@@ -56,16 +56,20 @@ class Layout:
     key_ends: KeyEnds = "auto"
     """Dot in the name of a member at which the key ends: last (WeNet and this project), first (WebDataset), or auto."""
     audio_field: str | None = None
-    """Field of the audio, the part of the member's name after the key, for samples with several: `mic2.wav`."""
+    """Field of the audio, the part of the member's name after the key, for samples with several: `mic2.wav`. Several
+    alternatives are separated by semicolons, as in WebDataset: the first that a sample has."""
     text_field: str | None = None
-    """Field of the text; also the name of the text in a JSON member or a manifest."""
+    """Field of the text; also the name of the text in a JSON member or a manifest. It may have alternatives too."""
+    rename: tuple[tuple[str, str], ...] = ()
+    """New names of other fields, each with its old name or alternatives."""
 
     @property
     def suffix(self) -> str:
         """Part of the file name of an index that differs between layouts; empty for the default layout."""
         if self == DEFAULT_LAYOUT:
             return ""
-        return f".{hashlib.blake2b(repr(astuple(self)).encode(), digest_size=4).hexdigest()}"
+        options = astuple(self) if self.rename else astuple(self)[:3]  # as in versions that renamed nothing
+        return f".{hashlib.blake2b(repr(options).encode(), digest_size=4).hexdigest()}"
 
 
 DEFAULT_LAYOUT = Layout()
@@ -173,7 +177,14 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
         )
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
+    extra = _renamed(extra, layout.rename)
     return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
+
+
+def _renamed(extra: dict[str, Any], rename: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    old_of = {new: next((name for name in old.split(";") if name in extra), None) for new, old in rename}
+    kept = {name: value for name, value in extra.items() if name not in old_of.values()}
+    return kept | {new: extra[old] for new, old in old_of.items() if old is not None}
 
 
 def _are_features(data: bytes) -> bool:
@@ -186,9 +197,11 @@ def _are_features(data: bytes) -> bool:
 def _audio_field(fields: Fields, layout: Layout) -> str:
     """The field of the layout; else an audio field without a dot before others, and the first in the tar."""
     if layout.audio_field:
-        if layout.audio_field not in fields:
-            raise ListError(f"no {layout.audio_field} among its members: {', '.join(fields)}")
-        return layout.audio_field
+        wanted = layout.audio_field.split(";")
+        found = next((field for field in wanted if field in fields), None)
+        if found is None:
+            raise ListError(f"no {' or '.join(wanted)} among its members: {', '.join(fields)}")
+        return found
     audio = sorted(filter(is_audio, fields), key=lambda field: (_is_array(field), "." in field))
     if not audio:
         raise ListError(f"no audio among its members: {', '.join(fields)}")
@@ -197,12 +210,12 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
 
 def _text(fields: Fields, extra: dict[str, Any], layout: Layout, read: ReadMember) -> tuple[str | None, Member | None]:
     """The text, and its member if that contains just the text; removes the text from `extra`."""
-    wanted = layout.text_field
-    for field in [wanted] if wanted else _by_preference(fields):
+    wanted = layout.text_field.split(";") if layout.text_field else None
+    for field in wanted or _by_preference(fields):
         if field in fields and _suffix(field) != "json":
             extra.pop(field, None)
             return _decoded(fields[field], read), fields[field]
-        for name in [wanted] if wanted else JSON_TEXT:
+        for name in [field] if wanted else JSON_TEXT:
             if isinstance(extra.get(name), str):
                 return extra.pop(name), None
     return None, None
