@@ -45,20 +45,7 @@ def parse_options() -> argparse.Namespace:
         "--shuffle", action="store_true", help="shuffle the utterances before they are divided into shards"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of --shuffle (default: %(default)s)")
-    parser.add_argument(
-        "--filter_group",
-        nargs="+",
-        default=[],
-        metavar="SHORTEST:LONGEST",
-        help="put utterances of SHORTEST to below LONGEST into the folder shards_dir/SHORTEST_LONGEST; utterances in "
-        "no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 5:20 20:",
-    )
-    parser.add_argument(
-        "--filter_unit",
-        choices=tuple(PER_SECOND),
-        default="seconds",
-        help="unit of --filter_group; frames: of stored features, or 10 ms of audio (default: %(default)s)",
-    )
+    _add_groups(parser)
     parser.add_argument(
         "--audio_format",
         choices=("keep", "wav", "flac", "opus"),
@@ -78,6 +65,23 @@ def parse_options() -> argparse.Namespace:
     if args.num_utts_per_shard is not None and args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
     return args
+
+
+def _add_groups(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--filter_group",
+        nargs="+",
+        default=[],
+        metavar="SHORTEST:LONGEST",
+        help="put utterances of SHORTEST to below LONGEST into the folder shards_dir/SHORTEST_LONGEST; utterances in "
+        "no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 5:20 20:",
+    )
+    parser.add_argument(
+        "--filter_unit",
+        choices=tuple(PER_SECOND),
+        default="seconds",
+        help="unit of --filter_group; frames: of stored features, or 10 ms of audio (default: %(default)s)",
+    )
 
 
 def main() -> int:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
@@ -144,3 +146,18 @@ def test_features_of_segments_are_not_cut_again_and_features_of_recordings_are(s
     scp.write_text("a copy-feats ark:x.ark ark:- |\n")
     with pytest.raises(ListError, match="commands are not run"):
         read_audio_lines(str(scp), segments)
+
+
+def test_tables_take_about_a_kilobyte_of_memory_for_each_line(tmp_path):
+    count = 5000
+    numbers = range(count)
+    (tmp_path / "feats.scp").write_text("".join(f"speaker-utt{n:08d} /data/feats/raw.{n}.ark:{n}\n" for n in numbers))
+    (tmp_path / "text").write_text("".join(f"speaker-utt{n:08d} a sentence of some words {n}\n" for n in numbers))
+    tracemalloc.start()
+    try:
+        lines = read_utterances(str(tmp_path / "feats.scp"), str(tmp_path / "text"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(lines) == count
+    assert peak / count < 1024

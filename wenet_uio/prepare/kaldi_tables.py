@@ -104,7 +104,7 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     silent = len(lines) - len(texts)
     if silent:
         print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
-    return [replace(lines[key], text=line) for key, line in texts.items()]
+    return [replace(lines.pop(key), text=line) for key, line in texts.items()]  # pop: memory holds a line once
 
 
 def _are_cut(wavs: Mapping[str, str], spans: Mapping[str, object]) -> bool:

@@ -119,6 +119,8 @@ def _check_answer(uri: str) -> None:
 def _header_source(path: str) -> str | bytes:
     if objects.is_plain(path):
         return path
+    if place_of(path).offset is not None:
+        raise AudioError(f"{path}: archives of features in a store are not read by byte; pack them into shards")
     try:
         return objects.read_bytes(path)
     except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI

@@ -37,7 +37,7 @@ UNUSABLE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 """Escapes in JSON of NUL and of halves of surrogate pairs; two halves together are a character."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RawLine:
     """One line of a raw list."""
 
