@@ -65,7 +65,7 @@ def place_of(source: str) -> Place:
     return Place(path, int(offset) if offset else None, frames, features)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FeatureDecoder:
     """Opened features."""
 
@@ -121,7 +121,8 @@ def _part(name: str, span: Span, size: int, too_far: int) -> slice:
 
 def features_of_array(array: np.ndarray) -> FeatureDecoder:
     """Features of an array (frames, features) of floating point numbers."""
-    return FeatureDecoder(*array.shape, lambda: array)
+    frames, dim = array.shape
+    return FeatureDecoder(frames, dim, lambda: array)
 
 
 def npy_of(matrix: np.ndarray) -> bytes:
