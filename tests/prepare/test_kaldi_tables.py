@@ -161,3 +161,13 @@ def test_tables_take_about_a_kilobyte_of_memory_for_each_line(tmp_path):
         tracemalloc.stop()
     assert len(lines) == count
     assert peak / count < 1024
+
+
+def test_utt2lang_sets_the_language_of_every_utterance_and_lacks_none(tables, tmp_path):
+    paths = tables(wav_scp="a /a.wav\nb /b.wav\n", text="a x\nb y\n")
+    (tmp_path / "utt2lang").write_text("b zh\na en\nc fr\n")
+    found = read_utterances(*paths, utt2lang=str(tmp_path / "utt2lang"))
+    assert [line.extra for line in found] == [{"language": "en"}, {"language": "zh"}]
+    (tmp_path / "utt2lang").write_text("a en\n")
+    with pytest.raises(ListError, match="utt2lang: b of .*text without a language; add the lines"):
+        read_utterances(*paths, utt2lang=str(tmp_path / "utt2lang"))

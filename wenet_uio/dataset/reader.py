@@ -11,21 +11,22 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Dataset
 
+from wenet_uio.audio.completeness import LENGTH_TOLERANCE
 from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.conversations import read_conversation
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.corpus.index import TEXT_ONLY, Rows
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.frames import seconds_of
+from wenet_uio.dataset.speaking import example_to_speak, spoken
 from wenet_uio.dataset.stored_features import wrong_width
-from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance, seconds_of
+from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance
 
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
-LENGTH_TOLERANCE = 0.1
-"""Seconds by which audio may differ from its index before it counts as changed."""
 
 
 class Chains(NamedTuple):
@@ -39,7 +40,7 @@ class Chains(NamedTuple):
 
     def of(self, example: Example) -> tuple[Operator, ...]:
         """The operators for an example."""
-        if example.waveform is not None:
+        if example.waveform is not None or example.to_speak is not None:
             return self.audio
         if example.turns is not None:  # its turns went through the chain already
             return ()
@@ -80,8 +81,11 @@ class BatchReader(Dataset[Batch]):
         for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
                 example = self.example(ref, int(seed), read)
+                operators = iter(self.chains.of(example))
+                if example.to_speak is not None:
+                    example = spoken(example, operators)
                 duration = seconds_of(example)
-                for operator in self.chains.of(example):
+                for operator in operators:
                     example = operator(example)
                 examples.append(example)
                 seconds += duration
@@ -115,6 +119,8 @@ class BatchReader(Dataset[Batch]):
                 return read_conversation(
                     utterance, seed >> 1, ref.speed, self.chains.audio, self.conf.singal_channel_conf.channel
                 )
+            if utterance.to_speak is not None:
+                return example_to_speak(utterance, seed >> 1, ref.speed, _indexed_seconds(rows, ref))
             if utterance.audio is None:
                 return Example(
                     utterance.key,
@@ -135,7 +141,7 @@ class BatchReader(Dataset[Batch]):
             if error.errno in OUT_OF_RESOURCES:
                 raise
             raise SkipSample("unreadable", str(error)) from None
-        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(signal) / rate
+        indexed, found = _indexed_seconds(rows, ref), len(signal) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
         return self._with_signal(
@@ -162,3 +168,7 @@ class BatchReader(Dataset[Batch]):
         if signal.size(1) != self.feature_dim:
             raise SkipSample("feature_dim", wrong_width(signal.size(1), self.feature_dim))
         return replace(example, feats=signal, speed=1.0)
+
+
+def _indexed_seconds(rows: Rows, ref: SampleRef) -> float:
+    return int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row])

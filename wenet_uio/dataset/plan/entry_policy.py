@@ -73,15 +73,15 @@ class EntryPolicy(Policy):
         return found
 
 
-def entry_policy_of(confs: Sequence[BatchConf]) -> EntryPolicy:
-    """The policy of a mixture whose entries have these `batch_conf`.
+def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
+    """The policy of a mixture whose entries have these `batch_conf`; see `policy_of` for `views`.
 
     Raises:
         ConfigError: an entry has a `batch_target`.
     """
     if any(conf.batch_target is not None for conf in confs):
         raise ConfigError("batch_target: not where sources have a batch_conf of their own; lower the bounds instead")
-    return EntryPolicy(tuple(map(_scaled, map(policy_of, confs))))
+    return EntryPolicy(tuple(_scaled(policy_of(conf, views)) for conf in confs))
 
 
 def _scaled(policy: Policy) -> Policy:

@@ -9,69 +9,20 @@ fields, and the order of fields, must not change.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.dataset.plan.policy import ChangedPolicy, Lengths, Policy
 
 WHOLE = 1 << 30
 """Bound of policies that count utterances: the units of a sample are WHOLE divided by the batch size of its kind."""
 DEFAULT_BATCH_SIZE = 16
 ANY_TOKENS = int(np.iinfo(np.int64).max)
 """End of a bucket that any number of tokens fits."""
-NO_BUCKET = -1
-"""Bucket of samples that may share a batch with any other sample."""
 TEXT_BUCKET = 1 << 20
 """Bucket of text without audio."""
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Lengths of samples after speed perturbation; one row per sample."""
-
-    frames: np.ndarray
-    milliseconds: np.ndarray
-    tokens: np.ndarray
-    """Tokens if the index counts tokens, otherwise characters."""
-    text_only: np.ndarray
-    """bool: samples without audio. Their frames are their tokens, so that they are sorted by tokens."""
-    entries: np.ndarray | None = None
-    """Entry of a mixture that each sample belongs to; only policies by entry read them."""
-
-    def of(self, chosen: np.ndarray) -> Lengths:
-        """The lengths of some samples."""
-        return Lengths(self.frames[chosen], self.milliseconds[chosen], self.tokens[chosen], self.text_only[chosen])
-
-
-class Policy(ABC):
-    """What the planner needs to know of a policy. Subclasses are frozen dataclasses."""
-
-    bound: int
-    """Largest padded cost of a batch."""
-    fill: float = 0.94
-    """Planned fill of a batch, as a share of the bound, for groups whose batches are counted before they are cut. A
-    higher share would split more batches."""
-    needs_tokens: bool = False
-    """Whether `units` reads the number of tokens."""
-
-    @property
-    def target(self) -> int:
-        """Padded cost up to which batches are filled; a sample beyond the target has a batch of its own."""
-        return self.bound
-
-    @abstractmethod
-    def units(self, lengths: Lengths) -> np.ndarray:
-        """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
-
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all."""
-        return np.full(len(lengths.frames), NO_BUCKET)
-
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
-        """Units of whole shards from their totals; None if the units of each sample must be added up."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -197,16 +148,10 @@ class DurationBucketPolicy(Policy):
 
 
 @dataclass(frozen=True)
-class TargetPolicy(Policy):
+class TargetPolicy(ChangedPolicy):
     """Another policy whose batches are filled up to `size`, a target below its bound, in units of the policy."""
 
-    policy: Policy
     size: int
-
-    @property
-    def bound(self) -> int:
-        """The bound of the policy."""
-        return self.policy.bound
 
     @property
     def target(self) -> int:
@@ -218,13 +163,21 @@ class TargetPolicy(Policy):
         """The target as a share of the bound, unless that is above the fill of the policy."""
         return min(self.policy.fill, self.size / self.bound)
 
+
+@dataclass(frozen=True)
+class ViewsPolicy(ChangedPolicy):
+    """Another policy, for batches that hold several views of each utterance: its bound is on the views."""
+
+    views: int
+
     def units(self, lengths: Lengths) -> np.ndarray:
-        """As the policy says."""
-        return self.policy.units(lengths)
+        """The units of all views of a sample."""
+        return self.views * self.policy.units(lengths)
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
-        """As the policy says."""
-        return self.policy.table_units(samples, seconds, frames)
+        """The units of all views of whole shards."""
+        units = self.policy.table_units(samples, seconds, frames)
+        return None if units is None else self.views * units
 
 
 @dataclass(frozen=True)
@@ -263,9 +216,10 @@ class TextPolicy(Policy):
         return self.audio.table_units(samples, seconds, frames)
 
 
-def policy_of(conf: BatchConf) -> Policy:
-    """The policy that `batch_conf` describes."""
+def policy_of(conf: BatchConf, views: int = 1) -> Policy:
+    """The policy that `batch_conf` describes, for batches with this many views of each utterance with audio."""
     policy = _audio_policy_of(conf)
+    policy = policy if views == 1 else ViewsPolicy(policy, views)
     return policy if conf.batch_tokens is None else TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
 
 
