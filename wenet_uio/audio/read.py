@@ -171,10 +171,7 @@ def _decoder(source: Source) -> Iterator[Decoder]:
         else:
             place, opened = WHOLE, nullcontext(memoryview(source))
         with opened as encoded, closing(_open_at(encoded, place)) as decoder:
-            if decoder.sample_rate != FRAME_RATE and not SAMPLE_RATES[0] <= decoder.sample_rate <= SAMPLE_RATES[1]:
-                raise AudioError(
-                    f"sample rate {decoder.sample_rate} Hz is not within {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz"
-                )
+            _check_rate(decoder.sample_rate)
             yield decoder
     except AudioError as error:
         raise AudioError(f"{where}{error}") from None
@@ -184,6 +181,11 @@ def _decoder(source: Source) -> Iterator[Decoder]:
         if error.errno in OUT_OF_RESOURCES:
             raise
         raise AudioError(f"{where}{error.strerror or error}") from None
+
+
+def _check_rate(rate: int) -> None:
+    if rate != FRAME_RATE and not SAMPLE_RATES[0] <= rate <= SAMPLE_RATES[1]:
+        raise AudioError(f"sample rate {rate} Hz is not within {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz")
 
 
 def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
@@ -211,8 +213,7 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     if head.startswith(KALDI):
         return kaldi_features(encoded, 0, size)
     if is_tensor(head):
-        array = load_array(bytes_between(encoded, 0, size))
-        return features_of_array(array) if is_features(array) else _open(memoryview(wav_of_array(array)))
+        return _open_array(load_array(bytes_between(encoded, 0, size)))
     stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
     try:
         decoder = SndfileDecoder(stream, size)
@@ -228,6 +229,10 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         stream.seek(0)
         return AvDecoder(stream, container)
     raise AudioError(_with_advice(reason, head))
+
+
+def _open_array(array: np.ndarray) -> Decoder:
+    return features_of_array(array) if is_features(array) else _open(memoryview(wav_of_array(array)))
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:

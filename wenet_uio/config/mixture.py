@@ -142,8 +142,7 @@ class SourceConf(Section):
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
-        if isinstance(rename := values.get("rename"), dict) and rename:
-            values |= _fields_of_rename(values, rename)
+        values |= _fields_of_rename(values)
         if isinstance(tag := values.get("audio_locator_tag"), list):  # [audio] without quotes is a list in yaml
             values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
@@ -210,19 +209,24 @@ class SourceConf(Section):
         return {**{name: getattr(self, name) for name in names if getattr(self, name) is not None}, **self.tags}
 
 
-def _fields_of_rename(values: dict[str, Any], rename: dict[str, str]) -> dict[str, Any]:
-    """The keys of a source that `rename` stands for.
+def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a source that its `rename` stands for; none without a `rename`.
 
     Raises:
         ValueError: the source has no tars, or names a field twice.
     """
+    rename = values.get("rename")
+    if not rename or not isinstance(rename, dict):
+        return {}
     if values.get("type") != "shard":
         raise ValueError("rename goes with type: shard; for other types give text_field or audio_field")
-    own = {name: f"{name}_field" for name in ("audio", "text") if name in rename}
-    if twice := [key for key in own.values() if values.get(key) is not None]:
-        raise ValueError(f"rename and {twice[0]} name the same field: give one of them")
-    others = {name: old for name, old in rename.items() if name not in own}
-    return {**{key: rename[name] for name, key in own.items()}, "rename": others}
+    fields: dict[str, Any] = {"rename": dict(rename)}
+    for name, key in (("audio", "audio_field"), ("text", "text_field")):
+        if name in rename:
+            if values.get(key) is not None:
+                raise ValueError(f"rename and {key} name the same field: give one of them")
+            fields[key] = fields["rename"].pop(name)
+    return fields
 
 
 class MixtureConf(Section):

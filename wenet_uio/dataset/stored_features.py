@@ -29,11 +29,15 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
     for each in corpora:
         if each.has_features:
             _check_width(each, conf)
-    ignored = ["speed_perturb"] if training and conf.speed_perturb else []
-    ignored += [own.use for own in conf.operators if own.after in WAVEFORM_PLACES and (training or own.evaluation)]
-    if ignored:
-        names = ", ".join(ignored)
+    if names := ", ".join(_left_out(conf, training=training)):
         warn_once(f"{corpus.data_list}: stored features are read as they are; what needs audio is left out: {names}")
+
+
+def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
+    """Steps of the config that change waveforms; steps of training only count in training."""
+    operators = [own for own in conf.operators if training or own.evaluation]
+    speeds = ["speed_perturb"] if training and conf.speed_perturb else []
+    return speeds + [own.use for own in operators if own.after in WAVEFORM_PLACES]
 
 
 def _check_width(corpus: Corpus, conf: DatasetConf) -> None:

@@ -67,12 +67,7 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
     Raises:
         ListError: wav.scp has a command (`sox … |`), a segment has no recording, or its times are out of order.
     """
-    wavs = read_filled_table(wav_scp)
-    piped = [key for key, wav in wavs.items() if wav.endswith("|")]
-    if piped:
-        raise ListError(
-            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the audio to files first"
-        )
+    wavs = _read_files(wav_scp)
     if segments is None:
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
     spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
@@ -111,6 +106,17 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None, utt2la
     extra = {key: {"language": languages[key]} if languages is not None else {} for key in texts}
     # pop: memory holds a line once
     return [replace(lines.pop(key), text=line, extra=extra.pop(key)) for key, line in texts.items()]
+
+
+def _read_files(wav_scp: str) -> dict[str, str]:
+    """Path of each recording. Raises: ListError: a command stands for a path."""
+    wavs = read_filled_table(wav_scp)
+    piped = [key for key, wav in wavs.items() if wav.endswith("|")]
+    if piped:
+        raise ListError(
+            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the audio to files first"
+        )
+    return wavs
 
 
 def _are_cut(wavs: Mapping[str, str], spans: Mapping[str, object]) -> bool:
