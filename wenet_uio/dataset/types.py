@@ -114,8 +114,9 @@ class Example:
     key: str
     text: str
     waveform: torch.Tensor | None
-    """(samples,) float32 on the scale of int16; int16 if stored so, features are computed on the accelerator, and the
-    config has no operators of the user. None without audio, for stored features, and after features are computed."""
+    """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
+    computes the features, and the config names no operators of the user. None for text without audio, for stored
+    features, and after the features are computed."""
     sample_rate: int
     """Hz; of stored features FRAME_RATE."""
     random: int
@@ -147,10 +148,9 @@ def waveform_of(example: Example) -> torch.Tensor:
     Raises:
         ValueError: the example is text without audio, or its features are already computed.
     """
-    if example.waveform is None and example.to_speak is not None and not example.sample_rate:
-        raise ValueError(f"{example.key}: no operator after `decode` spoke its text and set waveform and sample_rate")
     if example.waveform is None:
-        raise ValueError(f"{example.key}: no waveform; it is text without audio, or its features are already computed")
+        text = "no operator after `decode` spoke its text" if example.to_speak else "it is text without audio"
+        raise ValueError(f"{example.key}: no waveform; {text}, or its features are already computed")
     return example.waveform
 
 
