@@ -255,3 +255,13 @@ def test_a_model_learns_from_features_in_shards(lists, tmp_path):
     batches = [(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths) for batch in made]
     losses = train_steps(build_model(config), batches, 15, lr=5e-3)
     assert sum(losses[-3:]) < 0.9 * sum(losses[:3])
+
+
+def test_an_archive_in_a_store_is_answered_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    line = {"key": "a", "feats": "http://127.0.0.1:9/feats.ark:5", "txt": "one"}
+    (tmp_path / "a.list").write_text(json.dumps(line) + "\n")
+    with pytest.raises(
+        ListError, match=r"feats.ark:5: archives of features in a store are not read by byte; pack them"
+    ):
+        open_corpus(str(tmp_path / "a.list"), "raw")
