@@ -117,10 +117,10 @@ class Example:
     text: str
     waveform: torch.Tensor | None
     """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
-    computes the features, and the config names no operators of the user. None for text without audio, and after the
-    features are computed."""
+    computes the features, and the config names no operators of the user. None for text without audio, for stored
+    features, and after the features are computed."""
     sample_rate: int
-    """Hz."""
+    """Hz; of stored features FRAME_RATE."""
     random: int
     """63-bit seed of all random draws for this sample. It depends on (seed, epoch, key) only."""
     speed: float = 1.0
