@@ -60,7 +60,7 @@ def _tokens(batch: Batch) -> int:
 
 OF_TRAINING = ("loss_cr",)
 """Losses that validation does not have: it has one view of each utterance."""
-OF_AUDIO = ("ctc", "cr", "rnnt", "full", "chunk", "ctl")
+OF_AUDIO = ("ctc", "interctc", "cr", "rnnt", "full", "chunk", "ctl")
 """Losses that text without audio does not have."""
 
 
