@@ -169,14 +169,13 @@ class ASRModel(nn.Module):
         """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and `loss_cr` of two views."""
         loss = encoder_out.new_zeros((), dtype=torch.float32)
         if self.ctc_weight == 0.0:
-            return loss, {"loss_ctc": None, "loss_cr": None}
-        loss_cr = None
+            return loss, {"loss_ctc": None}
+        weight = (1.0 - self.interctc_weight) * self.ctc_weight
         if views == 1:
             loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
-        else:
-            loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
-            loss = loss + self.cr_weight * loss_cr
-        loss = loss + (1.0 - self.interctc_weight) * self.ctc_weight * loss_ctc
+            return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
+        loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
+        loss = loss + weight * loss_ctc + self.cr_weight * loss_cr
         return loss, {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
 
     def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
@@ -185,8 +184,7 @@ class ASRModel(nn.Module):
         lengths = torch.ones_like(target_lengths)
         loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
         loss = self.text_weight * loss_att
-        absent: Losses = dict.fromkeys(("loss_ctc", "loss_cr", "loss_interctc"))
-        return {"loss": loss, "loss_att": loss_att, "th_accuracy": accuracy, **absent}
+        return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
 
     def _attention_loss(
         self,
