@@ -159,11 +159,12 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     assert (made / "final.zip").stat().st_size > (made / "final_quant.zip").stat().st_size > 0
 
 
-def test_espeak_data_of_another_language_is_refused(recipe, tmp_path):
+def test_espeak_data_of_another_language_or_with_all_audio_is_refused(recipe, tmp_path):
     folder = recipe("espeak")
     (folder / "data").mkdir()
     (folder / "data" / "lang").write_text("en\n")
-    result = call("bash", folder / "run.sh", "--lang", "zh", "--stage", "1", cwd=tmp_path)
-    assert result.returncode == 1
-    assert result.stderr == "error: data/ was prepared for --lang en; run stage 0 with --lang zh\n"
+    for options, needed in (("--lang zh", "--lang zh"), ("--hybrid true", "--lang en --hybrid true")):
+        result = call("bash", folder / "run.sh", *options.split(), "--stage", "1", cwd=tmp_path)
+        assert result.returncode == 1
+        assert result.stderr == f"error: data/ was prepared for --lang en; run stage 0 with {needed}\n"
     assert call("bash", folder / "run.sh", "--lang", "zh", "--stage", "99", cwd=tmp_path).returncode == 0

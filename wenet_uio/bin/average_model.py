@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--merge_lora",
         action="store_true",
-        help="merge low-rank weights into those beside them: the output is for a model without LoRA (--use_lora false)",
+        help="merge low-rank weights (LoRA) into those beside them; every command takes the output like other weights",
     )
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))

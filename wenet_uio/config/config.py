@@ -105,7 +105,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece", "paraformer"),
+    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece", "paraformer", "aggregate"),
     "dataset": ("asr",),
 }
 

@@ -29,6 +29,7 @@ from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.reader import BatchReader
+from wenet_uio.dataset.speaking import require_speaker
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.tokenizer import AnyTokenizer, CallableTokenizer, Tokenizer
 
@@ -73,6 +74,7 @@ def build_loader(
     conf = config.dataset_conf
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS)
+    require_speaker(corpus, conf.operators, training=training)
     chain = build_chain(conf, labels, training=training, defer_features=options.defer_features)
     text_chain = build_text_chain(conf, labels, training=training)
     keep_int16 = options.defer_features and not conf.operators

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -33,6 +33,16 @@ class AudioTurn(NamedTuple):
     """Seconds; None reads to the end of the audio."""
 
 
+class ToSpeak(NamedTuple):
+    """A text without audio that an operator of the user speaks, so that it is learned as audio."""
+
+    text: str
+    speaker: str | None = None
+    """The same in every reading of one epoch; None if the source names no speakers."""
+    seconds: float = 0.0
+    """Length that the plan counts. Longer speech is left out."""
+
+
 @dataclass(frozen=True)
 class Utterance:
     """A sample as stored: encoded audio and its text."""
@@ -51,6 +61,10 @@ class Utterance:
     """All other fields of the list, and other members of the tar, that belong to the sample."""
     turns: tuple[str | AudioTurn, ...] | None = None
     """The turns of a conversation: texts and audio. None: the sample is no conversation."""
+    to_speak: str | None = None
+    """What an operator is to speak; None: the sample has audio, or its text is learned as text."""
+    speakers: Sequence[str] = ()
+    """Speakers of `to_speak`, of which one is drawn for each epoch."""
 
 
 class DeferredExample(Protocol):
@@ -124,6 +138,8 @@ class Example:
     """Set instead of `feats` if the accelerator computes the features."""
     turns: tuple[Example, ...] | None = None
     """The audio turns of a conversation, with features; None: the sample is no conversation."""
+    to_speak: ToSpeak | None = None
+    """Set if an operator of the user makes the waveform from a text; None: the sample has audio, or is text alone."""
 
 
 def waveform_of(example: Example) -> torch.Tensor:
@@ -132,6 +148,11 @@ def waveform_of(example: Example) -> torch.Tensor:
     Raises:
         ValueError: the example is text without audio, or its features are already computed.
     """
+    if example.waveform is None and example.to_speak is not None and not example.sample_rate:
+        raise ValueError(
+            f"{example.key}: no operator after `decode` spoke its text; an operator must set waveform and sample_rate "
+            "of an example that has to_speak"
+        )
     if example.waveform is None:
         raise ValueError(f"{example.key}: no waveform; it is text without audio, or its features are already computed")
     return example.waveform

@@ -118,8 +118,10 @@ class ASRModel(nn.Module):
         loss = loss + self.interctc_weight * self.ctc_weight * loss_interctc
         return {**losses, "loss": loss, "loss_interctc": loss_interctc}
 
-    def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor | None:
-        """The tokens with which the decoder starts, of utterances with these texts and fields; None: sos."""
+    def prompts(
+        self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
+    ) -> torch.Tensor | None:
+        """The tokens with which the decoder starts, of utterances with these texts, fields and keys; None: sos."""
         return None
 
     def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from wenet_uio.cli import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.model import CtlConf, DecoderConf, WhisperConf
 from wenet_uio.config.sanm import (
@@ -26,13 +28,14 @@ from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.firered import FireredConformerEncoder
 from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc
-from wenet_uio.models.lora import add_lora
+from wenet_uio.models.lora import add_lora, is_lora
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.sanm_decoder import SanmDecoder
 from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
+from wenet_uio.models.weights import fill, read_weights
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.text.symbols import EOS, SOS
 from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
@@ -90,6 +93,25 @@ def _add_inter_ctc(model: ASRModel, config: Config) -> None:
         encoder.obstacle = encoder.obstacle or NO_CHUNKS
     encoder.inter_ctc = InterCtc(config.interctc_layer_idx or (), model.ctc, conditioning)
     model.interctc_weight = config.interctc_weight
+
+
+def build_trained(config: Config, checkpoint: str | Path) -> ASRModel:
+    """Build the model of a config with trained weights.
+
+    A file without low-rank weights (LoRA), as `average_model.py --merge_lora` writes it, is that of a model without
+    them, whatever `use_lora` says.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: values of the config contradict each other, or the weights are those of another model.
+    """
+    weights = read_weights(checkpoint)
+    if config.use_lora and not any(map(is_lora, weights)):
+        warn_once(f"{checkpoint} has no low-rank weights (LoRA): they are merged, or were never trained")
+        config = config.model_copy(update={"use_lora": False, "only_optimize_lora": False})
+    model = build_model(config)
+    fill(model, weights, str(checkpoint))
+    return model
 
 
 def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRModel:

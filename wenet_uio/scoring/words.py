@@ -47,13 +47,15 @@ class WordRules:
     def __call__(self, text: str) -> list[str]:
         """Cut `text` into units."""
         words = _ideographs_and_words(text) if self.unit == "auto" else text.split()
-        if not self.case_sensitive:
-            words = [word.upper() for word in words]
-        words = [word for word in words if word not in self.ignored]
-        if self.remove_tags:
-            words = [_TAG.sub("", word) for word in words]
-        words = [word for word in words if word]
+        words = [word for word in map(self._folded, words) if word not in self.ignored]
+        words = [word for word in map(self._without_tags, words) if word]
         return _characters(words) if self.unit == "char" else words
+
+    def _folded(self, word: str) -> str:
+        return word if self.case_sensitive else word.upper()
+
+    def _without_tags(self, word: str) -> str:
+        return _TAG.sub("", word) if self.remove_tags else word
 
 
 def _characters(words: list[str]) -> list[str]:

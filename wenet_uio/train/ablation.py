@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +94,18 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
     seconds = sum(sum(map(float, (run / "cpu_seconds").read_text().split())) for run in runs) / len(runs)
     lines: dict[str, Line] = {}
-    for run in runs:
-        for part in parts:
-            for text in sorted((run / part.name if len(parts) > 1 else run).glob("*/text")):
-                mode = text.parent.name
-                line = lines.setdefault(mode, Line(row.name, mode, parameters, epochs, seconds / 60))
-                for unit in UNITS:
-                    scores = score(part.references, read_table(text), WordRules(unit))
-                    found = {key: Counts.of(pairs) for key, pairs in scores.utterances.items()}
-                    line.errors.setdefault((part.name, unit), {})[run.name] = found
+    for run, part in product(runs, parts):
+        for text in sorted((run / part.name if len(parts) > 1 else run).glob("*/text")):
+            mode = text.parent.name
+            line = lines.setdefault(mode, Line(row.name, mode, parameters, epochs, seconds / 60))
+            for unit in UNITS:
+                line.errors.setdefault((part.name, unit), {})[run.name] = _errors(part, text, unit)
     return list(lines.values())
+
+
+def _errors(part: Part, text: Path, unit: Unit) -> Errors:
+    scores = score(part.references, read_table(text), WordRules(unit))
+    return {key: Counts.of(pairs) for key, pairs in scores.utterances.items()}
 
 
 def _sum(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:

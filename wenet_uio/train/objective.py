@@ -45,7 +45,7 @@ class Objective(nn.Module):
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
-            prompts = self.model.prompts(batch.texts, batch.extra)
+            prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
             tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
             if batch.other_feats is not None:
                 feats, *others = tensors
