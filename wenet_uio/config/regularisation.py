@@ -39,7 +39,7 @@ class ModelAvgConf(Section):
 
 
 class RegularisationKeys(Section):
-    """Consistency of two views (CR-CTC), intermediate CTC, and the running average."""
+    """Consistency of two views (CR-CTC), label smoothing of CTC, intermediate CTC, and the running average."""
 
     cr_loss_scale: float = Field(default=0.0, ge=0)
     """Weight of `loss_cr` in the loss: the divergence between the CTC posteriors of two augmented views of each
@@ -49,6 +49,9 @@ class RegularisationKeys(Section):
     """Optimizer steps in which the weight of `loss_cr` rises linearly to `cr_loss_scale`."""
     cr_time_mask_ratio: float = Field(default=2.5, gt=0)
     """With two views, spec_aug has this many times `num_t_mask` masks of time."""
+    ctc_label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the CTC loss that is the divergence of the posteriors of all frames from the uniform distribution (Kim
+    et al. 2018, https://arxiv.org/abs/1711.02212)."""
     interctc_layer_idx: tuple[Annotated[int, Field(gt=0)], ...] | None = None
     """Encoder blocks, from 1, that get a CTC loss of their own (Lee and Watanabe 2021,
     https://arxiv.org/abs/2102.03216), such as [6] of 12; all but the last are possible. Null: none."""

@@ -69,6 +69,7 @@ def build_model(config: Config) -> ASRModel:
     model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
     model.cr_weight = config.cr_loss_scale
+    model.ctc.smoothing = config.ctc_label_smoothing
     if config.interctc_layer_idx:
         _add_inter_ctc(model, config)
     if not config.mask_padding:
