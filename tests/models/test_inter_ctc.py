@@ -179,7 +179,10 @@ def test_training_and_validation_report_the_loss(checkpointing):
         ({"interctc_layer_idx": [2, 1]}, "expected rising numbers"),
         ({"interctc_layer_idx": [0]}, "interctc_layer_idx"),
         ({"interctc_layer_idx": [2], "model_conf": {"ctc_weight": 0.0}}, "there is no CTC loss"),
-        ({"interctc_layer_idx": [2], "model": "ctl_model"}, "model ctl_model has no CTC loss in the middle"),
+        (
+            {"interctc_layer_idx": [2], "model": "ctl_model", "conf": STREAMING},
+            "ctl_model has no CTC loss in the middle",
+        ),
         ({"interctc_conditioning": True}, "interctc_conditioning: it needs interctc_layer_idx"),
         ({"interctc_layer_idx": [2], "interctc_weight": 1.0}, "interctc_weight"),
     ],
