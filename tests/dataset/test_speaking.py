@@ -150,7 +150,7 @@ def test_a_stated_duration_bounds_the_speech_too(tmp_path):
 
 
 def test_a_text_that_no_operator_speaks_stops_the_run_and_is_named(tmp_path):
-    with pytest.raises(ValueError, match="t0: no operator after `decode` spoke its text"):
+    with pytest.raises(ValueError, match="t0: no waveform; no operator after `decode` spoke its text"):
         list(loader(sources(tmp_path, ["abc"]), speaking(silent="abc")))
 
 

@@ -168,3 +168,11 @@ def test_espeak_data_of_another_language_or_with_all_audio_is_refused(recipe, tm
         assert result.returncode == 1
         assert result.stderr == f"error: data/ was prepared for --lang en; run stage 0 with {needed}\n"
     assert call("bash", folder / "run.sh", "--lang", "zh", "--stage", "99", cwd=tmp_path).returncode == 0
+    for name in ("lang", "mixture.yaml", "train/global_cmvn", "dict/units.txt"):
+        (folder / "data" / name).parent.mkdir(exist_ok=True)
+        (folder / "data" / name).write_text("en --hybrid true\n")
+    options = ("--hybrid", "true", "--stage", "4", "--config", "conf/train_transformer.yaml")
+    result = call("bash", folder / "run.sh", *options, cwd=tmp_path)
+    assert result.stderr.splitlines()[-1].startswith(
+        "error: --hybrid true: conf/train_transformer.yaml would learn the"
+    )

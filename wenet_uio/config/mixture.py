@@ -156,6 +156,12 @@ class SourceConf(Section):
         return self
 
     @model_validator(mode="after")
+    def _is_spoken_if_it_has_speakers(self) -> SourceConf:
+        if self.speakers_filepath and self.type != "tts_text":
+            raise ValueError(f"a source of type {self.type} has no speakers_filepath; tts_text has")
+        return self
+
+    @model_validator(mode="after")
     def _has_members_that_fit(self) -> SourceConf:
         if isinstance(self.input_cfg, tuple):
             _check_weights(self.input_cfg)

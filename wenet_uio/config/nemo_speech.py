@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
@@ -40,18 +40,31 @@ def with_text_data(
         return {"sources": sources}
     _check(text, f"{where}.text_data", notes)
     source = {"type": "tts_text", **{key: text[key] for key in FILES if text.get(key)}}
-    technique, temperature, shares = (text.get(key) or section.get(key) for key in SAMPLING)
+    return _mixed(sources, source, [text.get(key) or section.get(key) for key in SAMPLING], where)
+
+
+def _mixed(
+    sources: list[dict[str, Any]], source: dict[str, Any], sampling: Sequence[Any], where: str
+) -> dict[str, Any]:
+    """Sources of audio and a source of text, mixed by the values of SAMPLING."""
+    technique, temperature, shares = sampling
     if not sources or technique is None:
         return {"sources": [*sources, source]}
     if technique == "temperature":
         return {"sources": [*sources, source], "temperature": temperature or DEFAULT_TEMPERATURE}
+    audio = {"type": "group", "input_cfg": sources}
+    weights = _weights(technique, shares, where)
+    return {"sources": [{**each, "weight": share} for each, share in zip((audio, source), weights, strict=True)]}
+
+
+def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
+    """Shares of audio and of text."""
     if technique not in ("random", "round-robin"):
         raise ConfigError(f"{where}.{SAMPLING[0]}: {technique!r} is unknown; known: random, round-robin, temperature")
     weights = [1, 1] if technique == "round-robin" else shares
     if not isinstance(weights, list) or len(weights) != 2:
         raise ConfigError(f"{where}.{SAMPLING[2]}: expected the shares of audio and of text, found {weights}")
-    audio = {"type": "group", "input_cfg": sources}
-    return {"sources": [{**each, "weight": share} for each, share in zip((audio, source), weights, strict=True)]}
+    return weights
 
 
 def _check(text: Any, where: str, notes: list[str]) -> None:

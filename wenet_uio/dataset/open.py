@@ -231,10 +231,15 @@ def open_source(conf: SourceConf) -> list[Corpus]:
     if conf.type == "txt_pair":
         return _open_pairs(conf)
     if conf.type == "tts_text":
-        speakers = speakers_of(expanded(conf.speakers_filepath)) if conf.speakers_filepath else ()
-        paths = map(local_manifest, expanded(conf.files("manifest_filepath")))
-        return [TtsTextCorpus(path, conf.seconds_per_character, speakers) for path in paths]
+        return _open_tts_text(conf)
     return [open_list(*found) for found in lists_of(conf)]
+
+
+def _open_tts_text(conf: SourceConf) -> list[Corpus]:
+    """The corpora of a source of texts to speak: one for each file."""
+    speakers = speakers_of(expanded(conf.speakers_filepath)) if conf.speakers_filepath else ()
+    paths = map(local_manifest, expanded(conf.files("manifest_filepath")))
+    return [TtsTextCorpus(path, conf.seconds_per_character, speakers) for path in paths]
 
 
 def _open_pairs(conf: SourceConf) -> list[Corpus]:

@@ -110,13 +110,9 @@ def waveform_of(example: Example) -> torch.Tensor:
     Raises:
         ValueError: the example is text without audio, or its features are already computed.
     """
-    if example.waveform is None and example.to_speak is not None and not example.sample_rate:
-        raise ValueError(
-            f"{example.key}: no operator after `decode` spoke its text; an operator must set waveform and sample_rate "
-            "of an example that has to_speak"
-        )
     if example.waveform is None:
-        raise ValueError(f"{example.key}: no waveform; it is text without audio, or its features are already computed")
+        text = "no operator after `decode` spoke its text" if example.to_speak else "it is text without audio"
+        raise ValueError(f"{example.key}: no waveform; {text}, or its features are already computed")
     return example.waveform
 
 

@@ -26,7 +26,7 @@ num_dev=100               # utterances of the development part
 num_test=200              # utterances of the test part
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500    # utterances of a tar archive
-config=                   # default: conf/train_conformer.yaml, with --hybrid true conf/train_conformer_hybrid.yaml
+config=conf/train_conformer.yaml # with --hybrid true: conf/train_conformer_hybrid.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>_<lang>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
@@ -34,10 +34,9 @@ decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_resco
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 prepared=$lang
-if [[ $hybrid == true ]]; then prepared+=" --hybrid true"; fi
-if [[ -z $config ]]; then
-  config=conf/train_conformer.yaml
-  if [[ $hybrid == true ]]; then config=conf/train_conformer_hybrid.yaml; fi
+if [[ $hybrid == true ]]; then
+  prepared+=" --hybrid true"
+  if [[ $RECIPE_GIVEN != *" config "* ]]; then config=conf/train_conformer_hybrid.yaml; fi
 fi
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: expected en or zh"
@@ -81,6 +80,7 @@ fi
 
 if stage 3 "data lists ($data_type)"; then
   with_options make_lists.sh --parts "data/train data/dev data/test"
+  rm -f data/mixture.yaml
   if [[ $hybrid == true ]]; then
     cat >data/mixture.yaml <<EOF
 - {type: $data_type, data_list: data/train/data.list}
@@ -94,7 +94,11 @@ fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/dict/units.txt
-  if [[ $hybrid == true ]]; then require data/mixture.yaml; fi
+  if [[ $hybrid == true ]]; then
+    require data/mixture.yaml
+    grep -q '^data: *data/mixture.yaml' "$config" ||
+      die "--hybrid true: $config would learn the audio half alone; add data and operators as in conf/train_conformer_hybrid.yaml"
+  fi
   with_options train.sh
 fi
 

@@ -64,7 +64,7 @@ def test_the_planned_length_is_stated_or_estimated_from_the_text_that_is_spoken(
     assert (rows.sample_rate != TEXT_ONLY).all()
     assert not corpus.has_text_only
     assert corpus.has_tts_text
-    assert corpus.texts(SampleRef(0, 2)) == ("日本語",)
+    assert corpus.texts(SampleRef(0, 2)).texts == ("日本語",)
 
 
 def test_lines_that_cannot_be_used_are_named_and_the_others_are_read(tmp_path):
@@ -103,6 +103,11 @@ def test_missing_files_are_named(tmp_path):
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(ListError, match="empty: names no speaker"):
         speakers_of([str(tmp_path / "empty")])
+
+
+def test_other_types_of_sources_have_no_speakers(tmp_path):
+    with pytest.raises(ValueError, match="a source of type txt has no speakers_filepath; tts_text has"):
+        SourceConf(type="txt", paths="a.txt", speakers_filepath="s.txt")
 
 
 def test_other_words_lengths_or_speakers_are_other_data(tmp_path):
