@@ -10,6 +10,7 @@ from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.models import build_model
+from wenet_uio.models.encoder import ConformerEncoder
 from wenet_uio.train.engine_ddp import DdpEngine
 
 WIDTH, VOCAB = 16, 7
@@ -196,3 +197,9 @@ def test_layers_of_another_width_than_the_ctc_layer_are_refused():
     conf = {**ENCODERS["squeezeformer"], "encoder_dim": 8}
     with pytest.raises(ValueError, match="the layers have the width 8 and the CTC layer 16"):
         make("squeezeformer", conf, interctc_layer_idx=[2])
+
+
+def test_an_encoder_that_computes_its_frames_in_another_way_is_refused(monkeypatch):
+    monkeypatch.setattr(ConformerEncoder, "forward", lambda self, *given: given)
+    with pytest.raises(ValueError, match="interctc_layer_idx: encoder conformer has no CTC loss in the middle"):
+        make(interctc_layer_idx=[2])

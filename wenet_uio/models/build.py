@@ -84,6 +84,8 @@ def build_model(config: Config) -> ASRModel:
 def _add_inter_ctc(model: ASRModel, config: Config) -> None:
     """Give the encoder a CTC loss after blocks in the middle."""
     encoder, conditioning = model.encoder, None
+    if type(encoder).forward is not Encoder.forward:
+        raise ValueError(f"interctc_layer_idx: encoder {config.encoder} has no CTC loss in the middle")
     if encoder.width != encoder.output_size:
         raise ValueError(
             f"interctc_layer_idx: the layers have the width {encoder.width} and the CTC layer {encoder.output_size}; "

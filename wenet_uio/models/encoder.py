@@ -47,6 +47,8 @@ class Encoder(nn.Module):
     `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
     """
 
+    inter_ctc: InterCtc | None = None
+
     def __init__(
         self,
         embed: Subsampling,
@@ -71,11 +73,9 @@ class Encoder(nn.Module):
         self.drop_rates = [0.0] * len(layers)
         self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
-        self.batches_chunks = True
-        self.masks_padding = True
+        self.batches_chunks = self.masks_padding = True
         self.reduction = self.chunk_unit = 1
         self.strides = [1] * len(layers)
-        self.inter_ctc: InterCtc | None = None
 
     @torch.jit.unused
     def forward(
