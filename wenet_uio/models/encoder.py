@@ -7,6 +7,7 @@ encoders; branchformer.py and squeezeformer.py have the others. encoder_layer.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import nn
@@ -47,7 +48,7 @@ class Encoder(nn.Module):
     `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
     """
 
-    inter_ctc: InterCtc | None = None
+    inter_ctc = cast("InterCtc | None", None)  # TorchScript reads annotations of a class
 
     def __init__(
         self,
@@ -243,12 +244,8 @@ class Encoder(nn.Module):
         for row, frames in enumerate(cached):
             seen = frames + x.size(1)
             first = longest - frames + frames_to_forget(seen, keep[row])
-            presents.append(
-                (
-                    torch.stack([past[row, :, first:] for past in att_pasts]),
-                    torch.stack([past[row : row + 1] for past in cnn_pasts]),
-                )
-            )
+            att_cache = torch.stack([past[row, :, first:] for past in att_pasts])
+            presents.append((att_cache, torch.stack([past[row : row + 1] for past in cnn_pasts])))
         return x, presents
 
     def _begin_chunk(
