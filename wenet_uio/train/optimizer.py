@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from wenet_uio.config.train import AdamConf, NoamHoldAnnealingConf, TrainKeys, WarmupLrConf
+from wenet_uio.train.schedules import tri_stage, warmup_cosine
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -28,6 +29,10 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
         members = [named.pop(name) for name in parts_of(model, [module]) if name in named]
         groups.append({"params": members, "lr": lr, "base_lr": lr})
     values = conf.model_dump(exclude={"lr", "modules"})
+    if isinstance(decays := values.get("weight_decay"), tuple):
+        values["weight_decay"] = decays[-1]
+        for group, decay in zip(groups, decays, strict=True):
+            group["weight_decay"] = decay
     return kinds[config.optim]([group for group in groups if group["params"]], fused=True, **values)
 
 
@@ -117,4 +122,9 @@ def _noam_hold_annealing(conf: NoamHoldAnnealingConf, optim_conf: AdamConf) -> S
     return multiple
 
 
-_SCHEDULES: Mapping[str, Callable[..., Schedule]] = {"warmuplr": _warmup, "NoamHoldAnnealing": _noam_hold_annealing}
+_SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
+    "warmuplr": _warmup,
+    "NoamHoldAnnealing": _noam_hold_annealing,
+    "WarmupCosine": lambda conf, optim_conf: warmup_cosine(conf, optim_conf.rates[-1]),
+    "tri_stage": lambda conf, _: tri_stage(conf),
+}
