@@ -62,6 +62,8 @@ class Engine:
     def __init__(self, model: ASRModel, config: Config, world: World, seed: int) -> None:
         self.world = world
         self.seed = seed
+        self.epoch = 0
+        """Completed epochs, as the trainer sets it; learning rates may depend on it."""
         self.config = config
         self.model = model.to(world.device)
         freeze(self.model, config)
@@ -112,7 +114,7 @@ class Engine:
 
     def lrs(self, number: int) -> list[float]:
         """Learning rates of optimizer step `number` (from 1), one for each group of weights."""
-        return [group["base_lr"] * self.schedule(number) for group in self.optimizer.param_groups]
+        return [group["base_lr"] * self.schedule(number, self.epoch) for group in self.optimizer.param_groups]
 
     def step(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> StepOutcome:
         """Run optimizer step `number` (from 1).
