@@ -1,5 +1,6 @@
 """ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230, section 3.5): Adam whose steps have the scale of the
-weights, and that learns this scale too."""
+weights, and that learns this scale too.
+"""
 
 from __future__ import annotations
 
