@@ -20,6 +20,7 @@ class Subsampling(nn.Module):
 
     `subsampling_rate`: input frames per output frame.
     `right_context`: output frame t depends on input frames rate * t .. rate * t + right_context.
+    `optional_context`: the last of these input frames, which the end of an utterance need not have.
     `obstacle`: the reason why chunks give other frames than the whole utterance; empty if they do not.
     `masks_padding`: an utterance in a batch has the frames that it has alone; False: what WeNet gives, which for some
         input layers depends on the padding.
@@ -32,6 +33,7 @@ class Subsampling(nn.Module):
         self.pos_enc = pos_enc
         self.subsampling_rate = subsampling_rate
         self.right_context = right_context
+        self.optional_context = 0
         self.masks_padding = True
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
@@ -55,7 +57,8 @@ class Subsampling(nn.Module):
             frames: output frames of the padded batch, the largest output length.
             padded: input frames of the padded batch.
         """
-        windows = torch.div(lengths - self.right_context - 1, self.subsampling_rate, rounding_mode="floor") + 1
+        least = self.right_context - self.optional_context + 1
+        windows = torch.div(lengths - least, self.subsampling_rate, rounding_mode="floor") + 1
         return windows.clamp(min=0, max=frames)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
