@@ -100,7 +100,9 @@ class ZipformerEncoderConf(Section):
                     f"encoder_unmasked_dim {stack.encoder_unmasked_dim} is above encoder_dim {stack.encoder_dim}"
                 )
             if stack.encoder_dim % 4 or stack.feedforward_dim % 4:
-                raise ValueError("encoder_dim and feedforward_dim must be multiples of 4: some modules have 3/4 of them")
+                raise ValueError(
+                    "encoder_dim and feedforward_dim must be multiples of 4: some modules have 3/4 of them"
+                )
         for size in self.chunk_size if self.causal else ():
             if size != -1 and (size < 1 or size % self.chunk_unit):
                 raise ValueError(

@@ -73,12 +73,12 @@ class ScaleGradient(nn.Module):
         self.factor = factor
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x of any shape -> x."""
+        """Return x, of any shape."""
         return self.scaled(x) if self.training else x
 
     @torch.jit.unused
     def scaled(self, x: torch.Tensor) -> torch.Tensor:
-        """x, whose gradient is scaled."""
+        """Return x, whose gradient is scaled."""
         return _ScaledGradient.apply(x, self.factor)
 
 
@@ -116,17 +116,37 @@ class _Balanced(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (x,), (channel_dim, limits, strength) = ctx.saved_tensors, ctx.settings
         others = [dim for dim in range(x.dim()) if dim != channel_dim]
-        low_mean, high_mean, low_rms, high_rms = limits
-        with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
-            x = x.detach().float().requires_grad_()
-            square, mean = x.square().mean(dim=others), x.mean(dim=others)
-            relative = mean / (square - mean.square()).clamp(min=TINY).sqrt()
-            rms = square.clamp(min=TINY).sqrt()
-            loss = (relative - relative.clamp(low_mean, high_mean)).abs()
-            loss = loss + (rms.clamp(low_rms, high_rms) / rms).log().abs()
-            (change,) = torch.autograd.grad(loss.sum(), x)
-        change *= strength / change.square().mean(dim=others, keepdim=True).sqrt().clamp(min=TINY)
-        return (grad.float() * (1.0 + grad.float().sign() * change)).to(grad.dtype), None, None, None
+        mean = x.mean(dim=others, keepdim=True, dtype=torch.float32)
+        square = x.float().square().mean(dim=others, keepdim=True)
+        shift, slope = balance(mean, square, limits)
+        if x.device.type == "cpu" and not shift.any() and not slope.any():
+            return grad, None, None, None
+        size = (shift.square() + 2.0 * shift * slope * mean + slope.square() * square).clamp(min=TINY**2).sqrt()
+        change = torch.addcmul(strength * shift / size, x.float(), strength * slope / size)
+        return torch.addcmul(grad, grad.abs(), change.to(grad.dtype)), None, None, None
+
+
+def balance(
+    mean: torch.Tensor, square: torch.Tensor, limits: tuple[float, float, float, float]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradient of a balancer's loss with respect to x is, up to its scale, shift + slope * x in each channel.
+
+    The loss of a channel is |m - m'| + |log(r' / r)|: m is its mean over its standard deviation, r its root mean
+    square, and m', r' are these within the limits.
+
+    Args:
+        mean, square: means of x and of x squared, of each channel.
+        limits: least and largest m, least and largest r.
+    """
+    low_mean, high_mean, low_rms, high_rms = limits
+    variance = (square - mean.square()).clamp(min=TINY)
+    deviation, rms = variance.sqrt(), square.clamp(min=TINY).sqrt()
+    relative = mean / deviation
+    outside = (relative > high_mean).float() - (relative < low_mean).float()
+    # dm/dx = (1 - m * (x - mean) / deviation) / deviation, and d log(r)/dx = x / r ** 2; both are over their number.
+    slope = -outside * relative / variance
+    shift = outside / deviation - slope * mean
+    return shift, slope + ((rms > high_rms).float() - (rms < low_rms).float()) / rms.square()
 
 
 def mean_of_share(positive: float) -> float:
@@ -159,12 +179,12 @@ class Balancer(Clocked):
         self.channel_dim = channel_dim
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x of any shape -> x."""
+        """Return x, of any shape."""
         return self.balanced(x) if self.training else x
 
     @torch.jit.unused
     def balanced(self, x: torch.Tensor) -> torch.Tensor:
-        """x, whose gradient may have an addition."""
+        """Return x, whose gradient may have an addition."""
         if not happens(self.probability()) or not x.requires_grad:
             return x
         least, most, low, high = (limit() for limit in self.limits)
@@ -222,12 +242,12 @@ class Whitener(Clocked):
         self.strength, self.groups = strength, groups
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x (…, C) -> x."""
+        """Return x (…, C)."""
         return self.whitened(x) if self.training else x
 
     @torch.jit.unused
     def whitened(self, x: torch.Tensor) -> torch.Tensor:
-        """x, whose gradient may have an addition."""
+        """Return x, whose gradient may have an addition."""
         if not happens(self.PROBABILITY) or not x.requires_grad:
             return x
         return _Whitened.apply(x, self.groups, self.limit(), self.strength)

@@ -80,7 +80,7 @@ class LinearNoSubsampling(Subsampling):
         return self.out(x)
 
 
-def _channels_last(module: AnyModule) -> AnyModule:
+def channels_last(module: AnyModule) -> AnyModule:
     """Store weights with channels last: about 1.3 times as fast on CPUs, and the layout that tensor cores need."""
     # The stub of Module.to lacks the overload with memory_format alone, which torch documents.
     return module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
@@ -93,7 +93,7 @@ def _convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.S
     for kernel, stride in shapes:
         layers += [nn.Conv2d(channels, output_size, kernel, stride), nn.ReLU(inplace=True)]
         channels = output_size
-    return _channels_last(nn.Sequential(*layers))
+    return channels_last(nn.Sequential(*layers))
 
 
 def _width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
@@ -267,8 +267,8 @@ class DepthwiseConv2dSubsampling4(Subsampling):
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=4, right_context=6)
         groups = output_size if dw_stride else 1
-        self.pw_conv = _channels_last(nn.Conv2d(1, output_size, 3, 2))
-        self.dw_conv = _channels_last(nn.Conv2d(output_size, output_size, 3, 2, groups=groups))
+        self.pw_conv = channels_last(nn.Conv2d(1, output_size, 3, 2))
+        self.dw_conv = channels_last(nn.Conv2d(output_size, output_size, 3, 2, groups=groups))
         width = output_size * _width_after(input_size, self.SHAPES)
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
 

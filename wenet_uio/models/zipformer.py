@@ -69,8 +69,9 @@ class ZipformerEncoder(Encoder):
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1, num_left_chunks: int = -1
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Encoder.forward. A model that is not causal ignores the chunks."""
-        if feats.size(1) <= self.embed.right_context:
-            feats = pad(feats, (0, 0, 0, self.embed.right_context + 1 - feats.size(1)))
+        least = self.embed.right_context + 1 - self.embed.optional_context
+        if feats.size(1) < least:  # shorter than one window: the lengths become 0
+            feats = pad(feats, (0, 0, 0, least - feats.size(1)))
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, _, lengths = self.embed.forward_batch(feats, feats_lengths)
@@ -125,7 +126,7 @@ class ZipformerEncoder(Encoder):
             channels = masks[i] if len(masks) > 0 else None
             cached = caches[i] if len(caches) > 0 else []
             context = self.context(i, x, lengths, blocked, chunk_size, cached, channels)
-            x, present = stack.run(x, context, cached, exact)
+            x, present = stack.run(x, context, cached, exact)  # pyright: ignore[reportCallIssue]
             outputs.append(x)
             presents.append(present)
         return self.downsample_output(self.all_channels(outputs), exact), presents

@@ -49,9 +49,7 @@ class CacheLayout(nn.Module):
             cnn += count * 2 * self.dims[i] * self.pasts[i]
         return like.new_zeros(like.size(0), 1, 0, att), like.new_zeros(like.size(0), 1, 1, cnn)
 
-    def split(
-        self, att_cache: torch.Tensor, cnn_cache: torch.Tensor
-    ) -> tuple[torch.Tensor, list[list[torch.Tensor]]]:
+    def split(self, att_cache: torch.Tensor, cnn_cache: torch.Tensor) -> tuple[torch.Tensor, list[list[torch.Tensor]]]:
         """The past of the input layer (B, channels, frames, bins), and the caches of each stack."""
         past = cnn_cache[:, 0, 0]
         channels, frames, bins = self.edge_shape

@@ -42,7 +42,7 @@ def past_of(caches: list[torch.Tensor], place: int) -> torch.Tensor | None:
 
 
 def thinned(x: torch.Tensor, kept: list[torch.Tensor], place: int) -> torch.Tensor:
-    """x, with zeros for the utterances that skip the module."""
+    """Return x, with zeros for the utterances that skip the module."""
     return x * kept[place] if len(kept) > 0 else x
 
 
@@ -86,7 +86,9 @@ class ZipformerLayer(Clocked):
         self.conv_module1 = ZipformerConvolution(clock, dim, sizes.cnn_module_kernel, conf.causal)
         self.conv_module2 = ZipformerConvolution(clock, dim, sizes.cnn_module_kernel, conf.causal)
         self.norm = BiasNorm(dim)
-        rising = (Schedule(clock, (0.0, first), (4000.0, last)) for first, last in ((0.004, 0.02), (0.0, 0.1), (0.0, 0.2)))
+        rising = (
+            Schedule(clock, (0.0, first), (4000.0, last)) for first, last in ((0.004, 0.02), (0.0, 0.1), (0.0, 0.2))
+        )
         self.balancer_na = Balancer(clock, (0.3, 0.7), (next(rising), 100.0), probability=0.05)
         self.balancer_ff2 = Balancer(clock, (0.3, 0.7), (next(rising), 2.0), probability=0.05)
         self.balancer_ff3 = Balancer(clock, (0.3, 0.7), (next(rising), 4.0), probability=0.05)
@@ -114,17 +116,13 @@ class ZipformerLayer(Clocked):
         x = x + thinned(self.balancer_na(attended), kept, 0)
         attended, values1 = self.self_attn1(x, weights, past_of(caches, 2))
         x = x + thinned(attended, kept, 0)
-        convolved, past1 = self.conv_module1(
-            x, context.padded, context.chunk_size, context.lengths, past_of(caches, 4)
-        )
+        convolved, past1 = self.conv_module1(x, context.padded, context.chunk_size, context.lengths, past_of(caches, 4))
         x = x + thinned(convolved, kept, 1)
         x = x + thinned(self.balancer_ff2(self.feed_forward2(x)), kept, 2)
         x = self.bypass_mid(before, x)
         attended, values2 = self.self_attn2(x, weights, past_of(caches, 3))
         x = x + thinned(attended, kept, 0)
-        convolved, past2 = self.conv_module2(
-            x, context.padded, context.chunk_size, context.lengths, past_of(caches, 5)
-        )
+        convolved, past2 = self.conv_module2(x, context.padded, context.chunk_size, context.lengths, past_of(caches, 5))
         x = x + thinned(convolved, kept, 3)
         x = x + thinned(self.balancer_ff3(self.feed_forward3(x)), kept, 4)
         x = self.bypass(before, self.norm(self.balancer1(x)))

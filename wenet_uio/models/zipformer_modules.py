@@ -6,6 +6,7 @@ Yao et al. 2023, https://arxiv.org/abs/2310.11230. Names of weights are icefall'
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,22 +15,52 @@ from torch.nn.functional import dropout, pad, softplus
 from wenet_uio.models.regularisers import kept_in_range, kept_rows
 from wenet_uio.models.schedules import Clock, Clocked, Schedule
 
+SLOPE = 0.08
+"""Slope of the activations far below 0, negated."""
+
+
+class _Swoosh(torch.autograd.Function):
+    """Keeps its input only, and needs fewer passes over it than autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, shift: float, offset: float) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(x)
+        ctx.shift = shift
+        return softplus(x - shift).sub_(x, alpha=SLOPE).sub_(offset)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (x,) = ctx.saved_tensors
+        return (x - ctx.shift).sigmoid_().sub_(SLOPE).mul_(grad), None, None
+
+
+@torch.jit.unused
+def _trained_swoosh(x: torch.Tensor, shift: float, offset: float) -> torch.Tensor:
+    return _Swoosh.apply(x, shift, offset)
+
+
+def swoosh(x: torch.Tensor, shift: float, offset: float) -> torch.Tensor:
+    """log(1 + exp(x - shift)) - 0.08 x - offset (section 3.3)."""
+    if x.requires_grad:
+        return _trained_swoosh(x, shift, offset)
+    return softplus(x - shift) - SLOPE * x - offset
+
 
 def swoosh_l(x: torch.Tensor) -> torch.Tensor:
-    """SwooshL (section 3.3): for layers that are normally off, with a small slope at 0."""
-    return softplus(x - 4.0) - 0.08 * x - 0.035
+    """SwooshL: for modules that are normally off, with a small slope at 0."""
+    return swoosh(x, 4.0, 0.035)
 
 
 def swoosh_r(x: torch.Tensor) -> torch.Tensor:
-    """SwooshR (section 3.3): 0 at 0."""
-    return softplus(x - 1.0) - 0.08 * x - 0.313261687
+    """SwooshR: 0 at 0."""
+    return swoosh(x, 1.0, 0.313261687)
 
 
 class SwooshR(nn.Module):
     """See `swoosh_r`."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x of any shape -> the same shape."""
+        """Any shape -> the same shape."""
         return swoosh_r(x)
 
 
@@ -54,7 +85,7 @@ class BiasNorm(nn.Module):
         self.bias = nn.Parameter(torch.randn(dim) * 1e-4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x (…, D) -> (…, D)."""
+        """(…, D) -> (…, D)."""
         log_scale = self.limited() if self.training else self.log_scale
         return x * ((x - self.bias).square().mean(dim=-1, keepdim=True).rsqrt() * log_scale.exp())
 
@@ -74,12 +105,12 @@ class ScheduledDropout(Clocked):
         self.shared_dim = shared_dim
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x of any shape -> the same shape."""
+        """Any shape -> the same shape."""
         return self.dropped(x) if self.training else x
 
     @torch.jit.unused
     def dropped(self, x: torch.Tensor) -> torch.Tensor:
-        """x with some values 0 and the others scaled up."""
+        """Return x with some values 0 and the others scaled up."""
         if self.shared_dim is None:
             return dropout(x, self.rate())
         shape = list(x.shape)
@@ -118,7 +149,7 @@ class Downsample(nn.Module):
         self.factor = factor
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
-        """x (B, T, D) -> (B, ceil(T / factor), D); `lengths` (B,): frames after them count as the last one."""
+        """Frames x (B, T, D) -> (B, ceil(T / factor), D); `lengths` (B,): frames after them count as the last one."""
         if lengths is not None:
             last = (lengths - 1).clamp(min=0).view(-1, 1, 1)
             place = torch.arange(x.size(1), device=x.device).view(1, -1, 1)

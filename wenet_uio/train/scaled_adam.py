@@ -70,7 +70,8 @@ class ScaledAdam(torch.optim.Optimizer):
                 if factor is not None:
                     grad.mul_(factor)
                 _step(stack, value, grad)
-                torch._foreach_copy_(stack.weights, list(value.unbind()))
+                for weight, new in zip(stack.weights, value.unbind(), strict=True):
+                    weight.copy_(new)
 
     def _stacked(self, group: dict[str, Any]) -> list[_Stack]:
         """Stack the weights of a group by shape, with the state that they have."""
