@@ -4,8 +4,6 @@ Balancers and whiteners do not change the forward pass: they add to the gradient
 of the CPU, which training seeds for each step.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

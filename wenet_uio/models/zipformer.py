@@ -3,8 +3,6 @@
 Names of weights are icefall's, with its `encoder_embed` as `encoder.embed`.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn.functional import pad
@@ -197,7 +195,7 @@ class ZipformerEncoder(Encoder):
         if not self.causal:
             return self.run_stacks(self.embed.project(xs), None, None, -1, [])[0], att_cache, cnn_cache
         convolved = self.embed.convolve(xs)
-        size = convolved.size(2) - CONTEXT
+        size = convolved.size(2) - self.embed.convnext.margin
         return self.encode_chunk(convolved, size, size, required_cache_size, (att_cache, cnn_cache))
 
     @torch.jit.unused
@@ -245,7 +243,7 @@ class ZipformerEncoder(Encoder):
             place = torch.arange(-att_cache.size(2) * self.chunk_unit, x.size(1), device=x.device)
             blocked = (place >= size).view(1, 1, 1, -1).expand(1, 1, x.size(1), -1)
         x, presents = self.run_stacks(x, lengths, blocked, x.size(1), split)
-        after = convolved[:, :, chunk_size : chunk_size + CONTEXT].flatten(1)
+        after = convolved[:, :, chunk_size : chunk_size + self.embed.convnext.margin].flatten(1)
         att_cache, cnn_cache = self.layout.joined(presents, after, required_cache_size)
         return x[:, : (size + 1) // 2], att_cache, cnn_cache
 

@@ -1,10 +1,7 @@
 """Attention of the Zipformer: weights that a layer computes once, and the modules that share them (section 3.1)."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
-from torch.nn.functional import dropout
 
 from wenet_uio.config.zipformer import StackConf
 from wenet_uio.models.regularisers import Balancer, Whitener, happens, limited_scores
@@ -13,7 +10,6 @@ from wenet_uio.models.zipformer_modules import scaled_linear, shifted
 
 BLOCKED = -1000.0
 """Score of a key that a query must not see; it fits in half precision, and its exp is 0."""
-POSITION_DROPOUT = 0.15
 
 
 def remembered(x: torch.Tensor, past: torch.Tensor | None) -> torch.Tensor:
@@ -34,6 +30,8 @@ class AttentionWeights(Clocked):
         # Scores do not change if a constant is added to all keys, but the optimizer could let it grow.
         self.balance_keys = Balancer(clock, (0.4, 0.6), (0.0, 100.0), probability=0.025)
         self.whiten_keys = Whitener(clock, 3.0, 6.0, strength=0.025, groups=self.heads)
+        self.position_dropout = nn.Dropout(0.15)
+        self.blocked_score = BLOCKED
         self.skip_positions = Schedule(clock, (0.0, 0.5), (4000.0, 0.0))
 
     def forward(
@@ -51,13 +49,11 @@ class AttentionWeights(Clocked):
         key = remembered(self.whiten_keys(self.balance_keys(key)), past)
         query, position = self.as_heads(query), self.as_heads(position)
         scores = torch.matmul(query, self.as_heads(key).transpose(2, 3))
-        if self.training:
-            pos_emb = dropout(pos_emb, POSITION_DROPOUT)
-        distances = self.linear_pos(pos_emb).view(-1, self.heads, self.pos_head_dim).permute(1, 2, 0)
+        distances = self.linear_pos(self.position_dropout(pos_emb)).view(-1, self.heads, self.pos_head_dim).permute(1, 2, 0)
         by_position = shifted(torch.matmul(position, distances), key.size(1))
         scores = self.drawn(scores, by_position) if self.training else scores + by_position
         if blocked is not None:
-            scores = scores.masked_fill(blocked, BLOCKED)
+            scores = scores.masked_fill(blocked, self.blocked_score)
         return scores.softmax(dim=3), key
 
     def as_heads(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """Input layer of the Zipformer: convolutions that halve the frame rate, and a ConvNeXt layer (section 3.1)."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn.functional import linear, pad
@@ -18,9 +16,9 @@ CONTEXT = 3
 """Frames after the convolutions that the ConvNeXt layer sees on each side."""
 
 
-def pointwise(conv: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
+def pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Apply a convolution with a kernel of 1 to x (…, C); as a linear layer it is faster on CPUs."""
-    return linear(x, conv.weight.flatten(1), conv.bias)
+    return linear(x, weight.flatten(1), bias)
 
 
 class ConvNext(Clocked):
@@ -38,16 +36,17 @@ class ConvNext(Clocked):
             nn.init.uniform_(self.pointwise_conv2.bias, -0.001, 0.001)
         self.out_balancer = Balancer(clock, (0.4, 0.6), (1.0, 6.0))
         self.out_whiten = Whitener(clock, 5.0, 5.0)
+        self.margin = CONTEXT
         self.skip_rate = Schedule(clock, (0.0, 0.2), (20000.0, 0.015))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, C, CONTEXT + T + CONTEXT, F) -> (B, T, F, C)."""
         seen = self.depthwise_conv(x).permute(0, 2, 3, 1)
-        hidden = self.hidden_balancer(pointwise(self.pointwise_conv1, seen))
-        out = pointwise(self.pointwise_conv2, swoosh_l(hidden))
+        hidden = self.hidden_balancer(pointwise(seen, self.pointwise_conv1.weight, self.pointwise_conv1.bias))
+        out = pointwise(swoosh_l(hidden), self.pointwise_conv2.weight, self.pointwise_conv2.bias)
         if self.training:
             out = self.thinned(out)
-        same = x[:, :, CONTEXT : x.size(2) - CONTEXT].permute(0, 2, 3, 1)
+        same = x[:, :, self.margin : x.size(2) - self.margin].permute(0, 2, 3, 1)
         return self.out_whiten(self.out_balancer(same + out))
 
     @torch.jit.unused
@@ -94,7 +93,8 @@ class ZipformerEmbed(Subsampling):
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
-        return self.finish(pad(self.convolve(x), (0, 0, CONTEXT, CONTEXT)))
+        margin = self.convnext.margin
+        return self.finish(pad(self.convolve(x), (0, 0, margin, margin)))
 
     def convolve(self, x: torch.Tensor) -> torch.Tensor:
         """Features x (B, T, F) -> (B, C, (T - 7) // 2, F')."""

@@ -1,7 +1,5 @@
 """Layers of the Zipformer, and stacks of them at one frame rate (Yao et al. 2023, sections 3.1 and 3.2)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Optional
 
 import torch
@@ -163,8 +161,9 @@ class Stack(nn.Module):
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Frames (B, T, D) -> (B, T, D), and the caches of all layers; see ZipformerLayer.forward."""
         presents: list[torch.Tensor] = []
-        if context.channels is not None:
-            x = x * context.channels
+        channels = context.channels
+        if channels is not None:
+            x = x * channels
         each = len(caches) // len(self.layers)
         for i, layer in enumerate(self.layers):
             if self.training and self.gradient_checkpointing:
@@ -172,8 +171,8 @@ class Stack(nn.Module):
             else:
                 x, present = layer(x, context, caches[i * each : (i + 1) * each])
                 presents += present
-            if context.channels is not None:
-                x = x * context.channels
+            if channels is not None:
+                x = x * channels
         return x, presents
 
     @torch.jit.unused

@@ -3,8 +3,6 @@
 Yao et al. 2023, https://arxiv.org/abs/2310.11230. Names of weights are icefall's.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -39,11 +37,11 @@ def _trained_swoosh(x: torch.Tensor, shift: float, offset: float) -> torch.Tenso
     return _Swoosh.apply(x, shift, offset)
 
 
-def swoosh(x: torch.Tensor, shift: float, offset: float) -> torch.Tensor:
+def swoosh(x: torch.Tensor, shift: float, offset: float, slope: float = SLOPE) -> torch.Tensor:
     """log(1 + exp(x - shift)) - 0.08 x - offset (section 3.3)."""
     if x.requires_grad:
         return _trained_swoosh(x, shift, offset)
-    return softplus(x - shift) - SLOPE * x - offset
+    return softplus(x - shift) - slope * x - offset
 
 
 def swoosh_l(x: torch.Tensor) -> torch.Tensor:
