@@ -43,6 +43,7 @@ class ZipformerEncoder(Encoder):
         self.layout = CacheLayout(conf, self.embed.cache_shape)
         self.factors = [stack.downsampling_factor for stack in stacks]
         self.dims = [stack.encoder_dim for stack in stacks]
+        self.head_sizes = [(stack.num_heads, stack.query_head_dim, stack.value_head_dim) for stack in stacks]
         self.unmasked_dims = [stack.encoder_unmasked_dim for stack in stacks]
         self.pos_dim = conf.pos_dim
         self.causal = conf.causal

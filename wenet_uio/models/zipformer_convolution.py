@@ -53,7 +53,7 @@ class ChunkConvolution(nn.Module):
         """Scales (B, D, size) of the frames of chunks that end after `lengths` (B,) frames."""
         left, right = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
         place = torch.arange(size, device=lengths.device)
-        scale = 1.0 + pad(left, (0, max(0, size - self.kernel)))[:, :size].unsqueeze(0)
+        scale = 1.0 + pad(left, (0, size))[:, :size].unsqueeze(0)
         place = place.unsqueeze(0) - (lengths.unsqueeze(1) - self.kernel)  # (B, size), of the right edge
         near = (place >= 0) & (place < self.kernel)
         edges = right[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
