@@ -49,9 +49,7 @@ class AttentionWeights(Clocked):
         key = remembered(self.whiten_keys(self.balance_keys(key)), past)
         query, position = self.as_heads(query), self.as_heads(position)
         scores = torch.matmul(query, self.as_heads(key).transpose(2, 3))
-        distances = (
-            self.linear_pos(self.position_dropout(pos_emb)).view(-1, self.heads, self.pos_head_dim).permute(1, 2, 0)
-        )
+        distances = self.linear_pos(self.position_dropout(pos_emb)).view(-1, self.heads, self.pos_head_dim)
         by_position = shifted(torch.matmul(position, distances.permute(1, 2, 0)), key.size(1))
         scores = self.drawn(scores, by_position) if self.training else scores + by_position
         if blocked is not None:
