@@ -91,9 +91,7 @@ def test_two_hundred_steps_teach_ten_digits(config: Config, corpora: Path, tmp_p
         for batch in load(config, write_list(tmp_path / "test.list", corpora, range(2))):
             frames, lengths = model.encode(batch.feats, batch.feats_lengths)
             found = ctc_greedy_search(model.ctc_log_probs(frames), lengths, 0)
-            right += [
-                nbest[0].tokens == (int(label),) for nbest, label in zip(found, batch.target[:, 0], strict=True)
-            ]
+            right += [nbest[0].tokens == (int(label),) for nbest, label in zip(found, batch.target[:, 0], strict=True)]
     assert sum(right) >= 14, f"{sum(right)} of {len(right)}"
 
 
