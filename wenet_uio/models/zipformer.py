@@ -32,12 +32,8 @@ class ZipformerEncoder(Encoder):
         stacks = conf.stacks
         self.global_cmvn = global_cmvn
         self.embed = ZipformerEmbed(clock, input_size, stacks[0].encoder_dim, conf.dropout_rate)
-        self.encoders = nn.ModuleList(
-            [
-                (FullRateStack if stack.downsampling_factor == 1 else LowRateStack)(clock, conf, place)
-                for place, stack in enumerate(stacks)
-            ]
-        )
+        kinds = (FullRateStack if stack.downsampling_factor == 1 else LowRateStack for stack in stacks)
+        self.encoders = nn.ModuleList([kind(clock, conf, place) for place, kind in enumerate(kinds)])
         self.downsample_output = Downsample(OUTPUT_DOWNSAMPLING)
         self._describe(conf)
         self.layout = CacheLayout(conf, self.embed.cache_shape)
