@@ -24,7 +24,7 @@ from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.text.symbols import read_symbols
-from wenet_uio.text.tokenizer import OWN_UNITS, Tokenizer, build_splitter, build_tokenizer
+from wenet_uio.text.tokenizer import AGGREGATE, OWN_UNITS, Tokenizer, build_splitter, build_tokenizer
 
 
 def parse_options() -> argparse.Namespace:
@@ -63,7 +63,7 @@ def reading_of(options: argparse.Namespace) -> Reading:
     if options.config:
         override = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
         config = load_config(options.config, override)
-        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in OWN_UNITS
+        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in (*OWN_UNITS, AGGREGATE)
         return Reading(config.dataset_conf, build_tokenizer(config) if has_units else None, filters=True)
     if not options.units:
         return Reading()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Score recognised text: word error rate, alignment of every utterance, totals by script.
+"""Score recognised text: error rate of words or characters, alignment of every utterance, totals by script.
 
-    compute-wer.py --char=1 --v=1 data/test/text exp/conformer/attention_rescoring/text
+    compute-wer.py --unit=char --v=1 data/test/text exp/conformer/attention_rescoring/text
     compute-wer.py --v=0 --compare exp/b/attention/text data/test/text exp/a/attention/text
     compute-wer.py --v=0 --html errors.html --data_list data/test/data.list data/test/text exp/a/attention/text
 
@@ -15,11 +15,12 @@ import argparse
 import io
 import sys
 from pathlib import Path
+from typing import get_args
 
 from wenet_uio.cli import run
 from wenet_uio.files import written_aside
 from wenet_uio.scoring.scores import ReportFormat, Scores, score, write_comparison, write_report
-from wenet_uio.scoring.words import WordRules
+from wenet_uio.scoring.words import Unit, WordRules
 from wenet_uio.text.table import read_table
 
 
@@ -30,15 +31,39 @@ def switch(value: str) -> bool:
     return value.lower() in ("1", "true")
 
 
+def add_page_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the web page."""
+    parser.add_argument("--html", metavar="FILE", help="write a web page with the errors in colour")
+    parser.add_argument(
+        "--html_utterances",
+        type=int,
+        default=100,
+        metavar="N",
+        help="utterances on the page: those with most errors (default: %(default)s)",
+    )
+    parser.add_argument("--data_list", metavar="FILE", help="data list whose audio the page can play")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+    )
+
+
 def parse_options() -> argparse.Namespace:
     """Read the command line; options that contradict each other are an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
+    unit = parser.add_mutually_exclusive_group()
+    unit.add_argument(
+        "--unit",
+        choices=get_args(Unit),
+        default="word",
+        help="what is counted. word (default): words between spaces (WER); char: characters, with the spaces between "
+        "words (CER); auto: each ideograph and each run of Latin characters (CER of Mandarin, mixed error rate)",
+    )
+    unit.add_argument(
         "--char",
-        type=switch,
-        default=False,
+        dest="unit",
+        type=lambda value: "auto" if switch(value) else "word",
         metavar="{0,1}",
-        help="1: each ideograph counts as a word (character error rate; mixed error rate if there are Latin words too)",
+        help="as in WeNet; 0: --unit word, 1: --unit auto",
     )
     parser.add_argument(
         "--v",
@@ -65,18 +90,7 @@ def parse_options() -> argparse.Namespace:
         help="resamples for intervals (default: %(default)s; 0: no interval)",
     )
     parser.add_argument("--compare", metavar="HYP", help="hypotheses of a second system, to compare with the first")
-    parser.add_argument("--html", metavar="FILE", help="write a web page with the errors in colour")
-    parser.add_argument(
-        "--html_utterances",
-        type=int,
-        default=100,
-        metavar="N",
-        help="utterances on the page: those with most errors (default: %(default)s)",
-    )
-    parser.add_argument("--data_list", metavar="FILE", help="data list whose audio the page can play")
-    parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
-    )
+    add_page_options(parser)
     parser.add_argument("ref", help="references, `key text` per line")
     parser.add_argument("hyp", help="hypotheses, `key text` per line")
     options = parser.parse_args()
@@ -107,7 +121,7 @@ def main() -> None:
     options = parse_options()
     ignored = Path(options.ig).read_text(encoding="utf-8").split() if options.ig else []
     rules = WordRules(
-        by_character=options.char,
+        unit=options.unit,
         case_sensitive=options.cs,
         remove_tags=options.rt,
         ignored=frozenset(ignored if options.cs else map(str.upper, ignored)),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Averages the best checkpoints of an experiment, decodes and scores the test sets, and adds the error rates to its
+# Averages the best checkpoints of an experiment or takes its running average, decodes and scores the test sets, and adds the error rates to its
 # report.html and model card.
 #
 #   decode.sh --dir exp/conformer --average_num 5 --decode_modes "ctc_greedy_search attention_rescoring"
@@ -11,6 +11,7 @@ set -euo pipefail
 dir=                      # experiment folder
 data_type=raw             # type of the data lists: raw or shard
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
+avg=best                  # best: the mean of average_num checkpoints; running: the running average (model_avg)
 decode_modes=attention_rescoring  # separated by spaces
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
@@ -34,7 +35,12 @@ config=$dir/train.yaml
 override=
 need_tokenizer
 if [[ $(config_value model) == whisper && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
-python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" --num "$average_num" --val_best
+case $avg in
+  best) chosen=(--num "$average_num" --val_best) ;;
+  running) chosen=(--running) ;;
+  *) die "--avg $avg: expected best or running" ;;
+esac
+python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" "${chosen[@]}"
 [[ -n $nproc ]] || nproc=$(num_gpus)
 for test in "${WORDS[@]}"; do
   out=${result_dir:-$dir}

@@ -60,7 +60,8 @@ def main() -> None:
     policy, shapes = worst_shapes(Passes(corpus).corpus_of(0), measure, conf.batch_conf, args.num_bins)
     memory = int(args.fraction * (args.memory or torch.cuda.mem_get_info()[1]))
     trial = (cuda_trial if args.on_gpu else cpu_trial)(config, memory, with_ddp=args.ranks > 1)
-    print(batch_conf_yaml(policy, shapes, largest_batches(policy, shapes, trial, memory)), end="")
+    found = largest_batches(policy, shapes, trial, memory)
+    print(batch_conf_yaml(policy, shapes, found, conf.views.number), end="")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the data list of each part of a corpus from wav.scp and text, and from segments if the part has this file.
+# Makes the data list of each part of a corpus from wav.scp and text, and from segments and utt2lang if the part has
+# these files.
 #
 #   make_lists.sh --data_type shard --nj 16 --parts "data/train data/dev data/test"
 
@@ -20,6 +21,7 @@ for part in "${WORDS[@]}"; do
   require "$part/wav.scp" "$part/text"
   flags=("${PREPARING[@]}" --num_utts_per_shard "$num_utts_per_shard")
   if [[ -e $part/segments ]]; then flags+=(--segments "$part/segments"); fi
+  if [[ -e $part/utt2lang ]]; then flags+=(--utt2lang "$part/utt2lang"); fi
   if [[ $data_type == shard ]]; then
     make_shard_list.py "${flags[@]}" "$part/wav.scp" "$part/text" "$part/shards" "$part/data.list"
   else

@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument(
         "--segments", help="lines `key recording start end` in seconds; the keys of wav.scp are then recordings"
     )
+    parser.add_argument("--utt2lang", help="lines `key language`; the utterances get the field `language`")
     parser.add_argument(
         "--num_utts_per_shard",
         type=int,
@@ -36,7 +37,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
-    utterances = read_utterances(args.wav_scp, args.text, args.segments)
+    utterances = read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
     bad = make_raw_list(utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS))
     return tell_outcome(args.data_list, bad, args.allow_bad)
 

@@ -27,6 +27,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--segments", help="lines `key recording start end` in seconds; the keys of wav.scp are then recordings"
     )
+    parser.add_argument("--utt2lang", help="lines `key language`; the utterances get the field `language`")
     parser.add_argument(
         "--prefix", default="shards", help="shards are named PREFIX_000000000.tar and so on (default: %(default)s)"
     )
@@ -85,7 +86,7 @@ def main() -> int:
         seed=args.seed if args.shuffle else None,
         storing=Storing(args.audio_format, args.resample),
     )
-    utterances = read_utterances(args.wav_scp, args.text, args.segments)
+    utterances = read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
     bad = make_shard_list(utterances, args.shards_dir, args.shards_list, options, executor, overwrite=args.overwrite)
     return tell_outcome(args.shards_list, bad, args.allow_bad)
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Scores the result of each decode mode (DIR/MODE/text -> DIR/MODE/wer) and prints a table of the error rates.
+# Scores the result of each decode mode and prints a table of the error rates.
 #
 #   score.sh --ref data/test/text --dir exp/conformer --modes "ctc_greedy_search attention_rescoring"
+#
+# DIR/MODE/text -> DIR/MODE/wer, with alignments; without --char 1 also DIR/MODE/cer, the error rate of characters.
 
 set -euo pipefail
 . recipe.sh
@@ -9,24 +11,39 @@ set -euo pipefail
 ref=          # text of the test set
 dir=          # result folder of recognize.py
 modes=        # decode modes, separated by spaces
-char=0        # 1: character error rate (CER); 0: word error rate (WER)
+char=0        # 1: each ideograph counts as a word (CER of Mandarin); 0: words between spaces (WER), and characters (CER)
 ignored_words=  # file of words that scoring removes from references and hypotheses
 parse_options "$@"
+
+# scored UNIT VERBOSITY FILE: scores the texts of a mode
+scored() {
+  compute-wer.py --unit="$1" --v="$2" ${ignored_words:+--ig="$ignored_words"} "$ref" "$dir/$mode/text" >"$3.part"
+  mv "$3.part" "$3"
+}
+
+# rate_of FILE: prints the rate, the number of units, substitutions, deletions, insertions
+rate_of() {
+  # Overall -> 4.63 % N=104765 C=100098 S=4522 D=145 I=181
+  sed -n 's/^Overall -> \([0-9.]*\) % N=\([0-9]*\) C=[0-9]* S=\([0-9]*\) D=\([0-9]*\) I=\([0-9]*\)$/\1 \2 \3 \4 \5/p' "$1"
+}
 
 words "$modes"
 for mode in "${WORDS[@]}"; do
   require "$ref" "$dir/$mode/text"
-  compute-wer.py --char="$char" --v=1 ${ignored_words:+--ig="$ignored_words"} "$ref" "$dir/$mode/text" >"$dir/$mode/wer.part"
-  mv "$dir/$mode/wer.part" "$dir/$mode/wer"
+  if ((char)); then
+    scored auto 1 "$dir/$mode/wer"
+    rm -f "$dir/$mode/cer" # of an earlier run without --char 1
+  else
+    scored word 1 "$dir/$mode/wer"
+    scored char 0 "$dir/$mode/cer"
+  fi
 done
 
-((char)) && rate=CER || rate=WER
-printf '\n%-28s %8s %8s %6s %6s %6s\n' "decode mode" "$rate %" tokens sub del ins
+((char)) && rates=("CER %") || rates=("WER %" "CER %")
+printf "\n%-28s$(printf ' %%8s%.0s' "${rates[@]}") %8s %6s %6s %6s\n" "decode mode" "${rates[@]}" tokens sub del ins
 for mode in "${WORDS[@]}"; do
-  # Overall -> 4.63 % N=104765 C=100098 S=4522 D=145 I=181
-  sed -n 's/^Overall -> \([0-9.]*\) % N=\([0-9]*\) C=[0-9]* S=\([0-9]*\) D=\([0-9]*\) I=\([0-9]*\)$/\1 \2 \3 \4 \5/p' \
-    "$dir/$mode/wer" | {
-    read -r percent tokens sub del ins
-    printf '%-28s %8s %8s %6s %6s %6s\n' "$mode" "$percent" "$tokens" "$sub" "$del" "$ins"
-  }
+  read -r rate tokens sub del ins < <(rate_of "$dir/$mode/wer")
+  rates=("$rate")
+  ((char)) || rates+=("$(rate_of "$dir/$mode/cer" | cut -d' ' -f1)")
+  printf "%-28s$(printf ' %%8s%.0s' "${rates[@]}") %8s %6s %6s %6s\n" "$mode" "${rates[@]}" "$tokens" "$sub" "$del" "$ins"
 done

@@ -16,6 +16,7 @@ data_type=raw             # type of the data lists: raw or shard
 checkpoint=               # initial weights (fine-tuning)
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: wenet_uio/train/ds_stage2.json
+seed=777                  # of initial weights, order and augmentation
 nproc=                    # training processes of each machine; default: one for each GPU, or one
 num_workers=1             # data workers of each training process
 prefetch=8                # batches that each data worker keeps ready
@@ -51,4 +52,4 @@ exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_p
   --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \
   --config "$config" "${OVERRIDE[@]}" ${checkpoint:+--checkpoint "$checkpoint"} \
   --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list "${changes[@]}" \
-  --num_workers "$num_workers" --prefetch "$prefetch" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"
+  --seed "$seed" --num_workers "$num_workers" --prefetch "$prefetch" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

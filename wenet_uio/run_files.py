@@ -5,6 +5,7 @@ units.txt, bpe.model, non_lang_syms.txt, global_cmvn; whisper.vocab, tokenizer.j
                       without units: copies of the files that the config of the training named
 init.pt               weights at the start of the run
 epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
+running_N.pt          running average of the weights at the end of epoch N, with `model_avg`
 state_S.pt            everything that a run needs to resume after optimizer step S; the two newest are kept
 final.pt              link to the weights of the last epoch; written when the run is complete
 environment.yaml      for each start of the run: versions, hardware, commit, lengths of the utterances
@@ -25,6 +26,8 @@ import yaml
 
 TRAIN_CONFIG = "train.yaml"
 FINAL_WEIGHTS = "final.pt"
+RUNNING = "running"
+"""The first part of the names running_N.pt."""
 ENVIRONMENT = "environment.yaml"
 MODEL_CARD = "README.md"
 LOCK = "running.lock"

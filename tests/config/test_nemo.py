@@ -45,6 +45,49 @@ def test_several_loaders_are_groups_with_batches_of_their_own(fusion, per_batch,
     assert [speech.weight, words.weight] == weights
 
 
+SPEECH = {"manifest_filepath": "t.json", "speakers_filepath": "s.txt", "max_words": 45}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "weights", "temperature"),
+    [
+        ({}, [None, None], 1),
+        ({"asr_tts_sampling_technique": "round-robin"}, [1, 1], 1),
+        ({"asr_tts_sampling_technique": "random", "asr_tts_sampling_probabilities": [0.7, 0.3]}, [0.7, 0.3], 1),
+        ({"asr_tts_sampling_technique": "temperature"}, [None, None], 5),
+        ({"asr_tts_sampling_technique": "temperature", "asr_tts_sampling_temperature": 2}, [None, None], 2),
+    ],
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_text_of_a_hybrid_model_is_a_source_that_an_operator_speaks(sampling, weights, temperature, inside):
+    keys = {"text_data": {**SPEECH, **sampling}} if inside else {"text_data": SPEECH, **sampling}
+    data = parsed(**AUDIO, **keys).data
+    assert [source.weight for source in data.sources] == weights
+    assert data.temperature == temperature
+    text = data.sources[1]
+    assert (text.type, text.manifest_filepath, text.speakers_filepath) == ("tts_text", "t.json", "s.txt")
+
+
+def test_text_of_a_hybrid_model_needs_no_audio():
+    (source,) = parsed(text_data=SPEECH, batch_duration=60, asr_tts_sampling_technique="random").data.sources
+    assert source.type == "tts_text"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"text_data": {"speakers_filepath": "s"}}, "train_ds.text_data: needs manifest_filepath"),
+        ({"text_data": {**SPEECH, "max_word": 4}}, "train_ds.text_data.max_word: unknown key; known: manifest"),
+        ({"text_data": SPEECH, "asr_tts_sampling_technique": "zip"}, "'zip' is unknown; known: random"),
+        ({"text_data": SPEECH, "asr_tts_sampling_technique": "random"}, "expected the shares of audio and of text"),
+    ],
+)
+def test_text_of_a_hybrid_model_that_cannot_be_read_is_one_line(keys, message):
+    with pytest.raises(ConfigError, match=message) as raised:
+        parsed(**AUDIO, **keys)
+    assert len(str(raised.value).splitlines()) == 1
+
+
 def test_keys_of_train_yaml_and_of_nemo_join():
     values = {"dataset_conf": {"filter_conf": {"min_duration": 1.0}, "shuffle": True}, "max_epoch": 3}
     section = {

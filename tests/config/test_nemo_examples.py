@@ -18,6 +18,7 @@ from wenet_uio.dataset.corpus.text_corpus import TextCorpus
 from wenet_uio.dataset.formats.conversations import Conversation, parse_conversation
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.formats.patterns import expand
+from wenet_uio.dataset.formats.tts_text import parse_tts_text
 from wenet_uio.prepare.nemo_shard import flat_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +71,9 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
         elif overrides := overrides_in(text):
             earlier = overrides_in((nemo_examples / FRAGMENTS[name]).read_text()) if name in FRAGMENTS else []
             found = config_of({}, earlier + overrides)
+        elif "text_only" in name:
+            spoken = [parse_tts_text(line, manifest=True).to_speak for line in text.encode().splitlines()]
+            found = f"read: {', '.join(spoken)}"
         elif path.suffix in (".json", ".jsonl"):
             found = lines_of(text, parse_conversation if path.suffix == ".jsonl" else parse_raw_line)
         elif path.suffix == ".tsv":

@@ -24,6 +24,7 @@ CORPORA = (
     "aishell",
     "aishell2",
     "librispeech",
+    "voices",
     "an4",
     "wenetspeech",
     "fisher",
@@ -106,6 +107,7 @@ def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
         ("yesno", "yesno", (40, 5, 15)),
         ("dspspeech20", "dspspeech20_zh", (624, 96, 96)),
         ("speechocean762", "speechocean762", (440, 80, 200)),
+        ("voices", "voices", (3516, 208, 396)),
     ],
 )
 def test_real_recordings_are_cut_into_parts_of_other_speakers(corpora, tmp_path, name, folder, counts):
@@ -114,7 +116,11 @@ def test_real_recordings_are_cut_into_parts_of_other_speakers(corpora, tmp_path,
     assert result.returncode == 0, result.stderr
     tables = [read_table(tmp_path / "data" / part / "text") for part in ("train", "dev", "test")]
     assert tuple(len(table) for table in tables) == counts
-    if name != "yesno":  # one speaker
+    if name == "voices":  # the same three speakers
+        texts = [set(table.values()) for table in tables]
+        assert not (texts[0] & texts[1])
+        assert not (texts[2] & (texts[0] | texts[1]))
+    elif name != "yesno":  # one speaker
         speakers = [{key.split("-")[0] if "-" in key else key[:5] for key in table} for table in tables]
         assert not speakers[0] & speakers[1]
         assert not speakers[2] & (speakers[0] | speakers[1])
@@ -153,11 +159,20 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     assert (made / "final.zip").stat().st_size > (made / "final_quant.zip").stat().st_size > 0
 
 
-def test_espeak_data_of_another_language_is_refused(recipe, tmp_path):
+def test_espeak_data_of_another_language_or_with_all_audio_is_refused(recipe, tmp_path):
     folder = recipe("espeak")
     (folder / "data").mkdir()
     (folder / "data" / "lang").write_text("en\n")
-    result = call("bash", folder / "run.sh", "--lang", "zh", "--stage", "1", cwd=tmp_path)
-    assert result.returncode == 1
-    assert result.stderr == "error: data/ was prepared for --lang en; run stage 0 with --lang zh\n"
+    for options, needed in (("--lang zh", "--lang zh"), ("--hybrid true", "--lang en --hybrid true")):
+        result = call("bash", folder / "run.sh", *options.split(), "--stage", "1", cwd=tmp_path)
+        assert result.returncode == 1
+        assert result.stderr == f"error: data/ was prepared for --lang en; run stage 0 with {needed}\n"
     assert call("bash", folder / "run.sh", "--lang", "zh", "--stage", "99", cwd=tmp_path).returncode == 0
+    for name in ("lang", "mixture.yaml", "train/global_cmvn", "dict/units.txt"):
+        (folder / "data" / name).parent.mkdir(exist_ok=True)
+        (folder / "data" / name).write_text("en --hybrid true\n")
+    options = ("--hybrid", "true", "--stage", "4", "--config", "conf/train_transformer.yaml")
+    result = call("bash", folder / "run.sh", *options, cwd=tmp_path)
+    assert result.stderr.splitlines()[-1].startswith(
+        "error: --hybrid true: conf/train_transformer.yaml would learn the"
+    )

@@ -6,6 +6,7 @@ import pytest
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf
 from wenet_uio.export.sherpa import feature_differences, tokens_file
+from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -34,3 +35,9 @@ def test_settings_that_change_features_are_listed():
     same = FbankConf(num_mel_bins=80, dither=0.1, high_freq=-400, snip_edges=False)
     assert feature_differences(DatasetConf(fbank_conf=same)) == []
     assert feature_differences(DatasetConf(feats_type="mfcc")) == ["feats_type: mfcc, fbank in sherpa-onnx"]
+
+
+def test_the_units_of_an_aggregate_are_refused():
+    aggregate = AggregateTokenizer({"en": Tokenizer(CharSplitter(), UNITS)})
+    with pytest.raises(ValueError, match="cannot hold the units of an aggregate"):
+        tokens_file(aggregate, blank=aggregate.symbols["<blank>"])

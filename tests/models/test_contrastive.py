@@ -141,7 +141,9 @@ def test_text_without_audio_trains_the_decoder_alone() -> None:
 
 
 def test_an_encoder_without_chunks_is_refused() -> None:
-    with pytest.raises(ValueError, match="ctl_model compares chunks with full context: set encoder_conf.use_dynamic_"):
+    with pytest.raises(
+        ConfigError, match="^test: encoder_conf.use_dynamic_chunk: false: ctl_model compares chunks with"
+    ):
         make({}, use_dynamic_chunk=False)
 
 

@@ -7,7 +7,10 @@ import pytest
 from tests.dataset.support.parquet import write_table
 from tests.dataset.support.tars import wav
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.prepare.embedded import read_parquet, write_audio
+from wenet_uio.executor import Executor
+from wenet_uio.prepare.corpus_parts import Recording
+from wenet_uio.prepare.embedded import read_parquet, with_audio, write_audio
+from wenet_uio.prepare.manifests import convert_manifest
 
 
 def test_audio_is_written_inside_its_folder_whatever_the_keys_are(tmp_path):
@@ -22,8 +25,50 @@ def test_audio_is_written_inside_its_folder_whatever_the_keys_are(tmp_path):
     assert [Path(written[line.wav]).read_bytes() for line in lines] == [row["audio"]["bytes"] for row in rows]
 
 
-def test_a_row_with_a_path_in_place_of_audio_is_named(tmp_path):
+def test_rows_without_audio_or_text_are_left_out_counted_and_named(tmp_path, capsys):
+    audio = {"bytes": wav(0.1), "path": "a.wav"}
+    rows = [{"audio": audio, "text": "a"}, {"audio": {"bytes": None, "path": "b.wav"}, "text": "b"}]
+    rows += [{"audio": audio | {"path": "c.wav"}, "text": " "}, {"audio": audio | {"path": "d.wav"}, "text": None}]
+    write_table(tmp_path / "t.parquet", rows, 3)
+    told = f"{tmp_path}/a.list.audio: rows without audio: 1 left out ({tmp_path}/t.parquet: b)"
+    assert convert_manifest(str(tmp_path / "t.parquet"), None, str(tmp_path / "a.list"), "raw", Executor()) == 1
+    assert told in capsys.readouterr().err
+    lines = read_parquet(str(tmp_path / "t.parquet"))
+    assert [line.key for line in lines] == ["a", "b"]
+    assert "t.parquet: rows without a text: 2 left out" in capsys.readouterr().err
+    parts = {"train": [Recording(line.key, Path(line.wav), line.text) for line in lines]}
+    assert [each.key for each in with_audio(parts, tmp_path)["train"]] == ["a"]
+
+
+def test_a_set_whose_rows_have_paths_in_place_of_audio_is_refused(tmp_path):
     write_table(tmp_path / "t.parquet", [{"audio": {"bytes": None, "path": "a.wav"}, "text": "x"}], 1)
     (line,) = read_parquet(str(tmp_path / "t.parquet"))
     with pytest.raises(ListError, match="t.parquet: a: no audio in its row, only a path; save the set with its audio"):
         write_audio([(line.wav, line.key)], tmp_path / "audio")
+
+
+def test_rows_that_state_equal_paths_get_the_names_of_their_rows_as_keys(tmp_path):
+    row = {"audio": {"bytes": wav(0.1), "path": "audio.wav"}, "text": "x"}
+    for name in ("0.parquet", "1.PARQUET"):
+        write_table(tmp_path / name, [row, row], 1)
+    assert [line.key for line in read_parquet(str(tmp_path))] == [
+        "0_0_000000",
+        "0_1_000000",
+        "1_0_000000",
+        "1_1_000000",
+    ]
+    for folder in ("a", "b"):
+        (tmp_path / "set" / folder).mkdir(parents=True)
+        write_table(tmp_path / "set" / folder / "0.parquet", [row], 1)
+    keys = [line.key for line in read_parquet(str(tmp_path / "set"))]
+    assert keys == ["a-0.parquet-0.tar-0_0_000000", "b-0.parquet-0.tar-0_0_000000"]
+
+
+def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):
+    row = {"audio": {"bytes": wav(0.1), "path": "a.wav"}, "transcription": "1", "sentence": "one"}
+    write_table(tmp_path / "t.parquet", [row], 1)
+    for field, text in ((None, "one"), ("transcription", "1")):
+        (line,) = read_parquet(str(tmp_path / "t.parquet"), field)
+        assert line.text == text
+    told = f"{tmp_path}/t.parquet: the column sentence has the texts; --text_field transcription takes another column\n"
+    assert capsys.readouterr().out == told

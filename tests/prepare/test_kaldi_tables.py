@@ -109,3 +109,13 @@ def test_a_key_with_a_control_character_is_refused_with_the_word_to_write(tmp_pa
     (tmp_path / "wav.scp").write_text("a\x1bb /a.wav\n")
     with pytest.raises(ListError, match=r"wav.scp: the key 'a\\x1bb' holds a control character; write 'a_b'"):
         read_filled_table(str(tmp_path / "wav.scp"))
+
+
+def test_utt2lang_sets_the_language_of_every_utterance_and_lacks_none(tables, tmp_path):
+    paths = tables(wav_scp="a /a.wav\nb /b.wav\n", text="a x\nb y\n")
+    (tmp_path / "utt2lang").write_text("b zh\na en\nc fr\n")
+    found = read_utterances(*paths, utt2lang=str(tmp_path / "utt2lang"))
+    assert [line.extra for line in found] == [{"language": "en"}, {"language": "zh"}]
+    (tmp_path / "utt2lang").write_text("a en\n")
+    with pytest.raises(ListError, match="utt2lang: b of .*text without a language; add the lines"):
+        read_utterances(*paths, utt2lang=str(tmp_path / "utt2lang"))

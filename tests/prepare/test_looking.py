@@ -29,6 +29,7 @@ def write(folder, files: dict[str, str]):
         ({"a.wav": "", "a.normalized.txt": "one", "a.original.txt": "1"}, "pairs"),
         ({"wavs/a.wav": "", "metadata.csv": "a|1|one\nb|2|two\n"}, "ljspeech"),
         ({"wavs/a.wav": "", "metadata.csv": "a|One, two\nb|2, and 3\n"}, "ljspeech"),
+        ({"wavs/a.wav": "", "metadata.csv": "a|1|one\nb|two\nc|3|\n"}, "ljspeech"),
         ({"a.wav": "", "metadata.csv": "file_name,transcription\na.wav,yes|no\n"}, "csv"),
         ({"a.wav": "", "metadata.csv": "a.wav,yes|no\n"}, "csv"),
         ({"a.wav": "", "metadata.jsonl": '{"file_name": "a.wav", "text": "one"}\n'}, "nemo"),
@@ -90,7 +91,15 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
         ({"a.wav": "", "a.txt": " \n"}, {}, "no utterance in it"),
         ({"a.wav": "", "a.srt": "hello"}, {}, "a.srt:1: expected the number or the times of a cue, found 'hello'"),
         ({"a.wav": "", "a.srt": ""}, {}, "a.srt: no subtitle in it, such as 00:00:01,000 --> "),
-        ({"a.wav": "", "a.srt": CUE.replace("02,", "01,")}, {}, "a.srt:2: a cue starts at 1.0 s and ends at 1.0 s"),
+        ({"a.wav": "", "a.srt": CUE.replace("02,", "00,")}, {}, "a.srt:2: a cue starts at 1.0 s and ends at 0.0 s"),
+        (
+            {"a.wav": "", "a.srt": CUE.replace("-->", "->")},
+            {},
+            "a.srt:2: expected times as 00:00:01,000 --> 00:00:02,500",
+        ),
+        ({"a.wav": "", "a.vtt": f"WEBVTT\n\n{CUE}".replace("00:00:02,", "2,")}, {}, "a.vtt:4: expected times as 00"),
+        ({"a.wav": "", "a.srt": CUE.replace("02,", "01,")}, {}, "no utterance in it"),
+        ({"a.wav": "", "a.flac": "", "a.txt": "one"}, {}, "a.txt: its audio may be a.flac or a.wav; move one of them"),
         ({"a.wav": "", "a.TextGrid": "x"}, {}, "a.TextGrid: not a TextGrid of Praat"),
         ({"a.wav": "", "a.TextGrid": GRID.format("A", "B")[:100]}, {}, "a.TextGrid: a TextGrid that is cut short"),
         (
@@ -158,6 +167,33 @@ def test_what_is_left_out_is_counted_and_named(tmp_path, capsys):
         "files without a text: 1 left out (/b.txt)",
     ]
     assert told.out.startswith(f"{tmp_path}: a file with the text beside each audio file (--form pairs); 1 utterances")
+
+
+def test_rows_of_ljspeech_without_a_text_are_left_out_counted_and_named(tmp_path, capsys):
+    write(tmp_path, {"a.wav": "", "b.wav": "", "metadata.csv": "b|2\na|1|one\nc|3|\n"})
+    assert [(line.key, line.text) for line in read_transcripts(tmp_path)] == [("a", "one")]
+    told = capsys.readouterr()
+    table = tmp_path / "metadata.csv"
+    assert told.err == f"{table}: rows without a text in column 3: 2 left out ({table}:1, {table}:3)\n"
+    assert told.out.startswith(f"{table}: the texts are the third column; --text_field raw takes the second\n")
+    (tmp_path / "c.wav").touch()
+    assert [line.text for line in read_transcripts(tmp_path, ReadOptions(text_field="raw"))] == ["2", "1", "3"]
+
+
+def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):
+    write(tmp_path, {"a.wav": "", "a.tsv": "path\tSentence\ttext\na.wav\tone\t1\n"})
+    assert [line.text for line in read_transcripts(tmp_path / "a.tsv")] == ["1"]
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told == f"{tmp_path}/a.tsv: the column text has the texts; --text_field sentence takes another column"
+    assert [line.text for line in read_transcripts(tmp_path / "a.tsv", ReadOptions(text_field="sentence"))] == ["one"]
+    assert "takes another column" not in capsys.readouterr().out
+
+
+def test_utterances_of_zero_length_are_left_out_counted_and_named(tmp_path, capsys):
+    zero = "2\n00:00:05,000 --> 00:00:05,000\nlost\n"
+    (line,) = read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": f"{CUE}\n{zero}"}))
+    assert line.text == "one"
+    assert f"{tmp_path}: utterances of zero length: 1 left out (a_0005000: lost)" in capsys.readouterr().err
 
 
 def test_both_sides_of_a_call_may_begin_at_once(tmp_path):

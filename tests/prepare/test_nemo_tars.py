@@ -199,3 +199,25 @@ def test_a_dry_run_makes_nothing(manifest, tmp_path, capsys):
     assert convert(manifest, tmp_path / "set", "--dry_run") == 0
     assert f"{COUNT} entries in {SHARDS} tars" in capsys.readouterr().err
     assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--slice_with_offset",), ("--force_codec=flac",)])
+def test_segments_past_the_end_are_listed_and_counted(tmp_path, options, capsys):
+    (tmp_path / "a.wav").write_bytes(wav(1.0))
+    (tmp_path / "b.wav").write_bytes(wav(1.0, seed=1))
+    entries = [
+        {"audio_filepath": "a.wav", "offset": 0.5, "duration": 0.5, "text": "fits"},
+        {"audio_filepath": "a.wav", "offset": 0.5, "duration": 0.55, "text": "nearly fits"},
+        {"audio_filepath": "a.wav", "offset": 0.5, "duration": 1.5, "text": "ends too late"},
+        {"audio_filepath": "a.wav", "duration": 3.0, "text": "whole, and too long"},
+        {"audio_filepath": "b.wav", "offset": 2.0, "duration": 0.5, "text": "alone, and starts after the end"},
+    ]
+    manifest = write(tmp_path / "m.json", entries)
+    assert convert(manifest, tmp_path / "set", *options, shards=1) == 1
+    assert "3 entries are left out" in capsys.readouterr().err
+    left = {each["key"]: each["reason"] for each in entries_of(tmp_path / "set/left_out.jsonl")}
+    assert left["a_0.5-2"] == "a.wav: the segment ends at 2.00 s, the audio at 1.00 s"
+    assert left["a"] == "a.wav: the segment ends at 3.00 s, the audio at 1.00 s"
+    corpus = corpus_of(tmp_path / "set", shards=1)
+    assert corpus.bad == []
+    assert [utterance.text for utterance in everything(corpus)] == ["fits", "nearly fits"]

@@ -1,12 +1,17 @@
 """Every tool gives utterances without a key the same keys."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.dataset.support.tars import everything, wav
+from tests.prepare.support.nemo_sets import convert as tarred
+from tests.prepare.support.nemo_sets import corpus_of as tarred_corpus
+from tests.prepare.support.nemo_sets import entries_of
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.data_list import with_distinct_keys
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.executor import Executor
@@ -57,3 +62,22 @@ def test_a_check_finds_no_duplicate_among_equal_file_names(manifest):
     with opened_for_check(manifest, "raw") as (corpus, findings):
         report = check_corpus(corpus, findings, Reading())
     assert report.counts["duplicate_key"] == 0
+
+
+def test_segments_at_one_start_have_keys_of_their_own_in_every_tool(tmp_path):
+    (tmp_path / "a.wav").write_bytes(wav(2.0))
+    fields = [{"offset": 0.5, "duration": 0.5}, {"offset": 0.5, "duration": 1.0}, {"offset": 0.5, "duration": 1.0}]
+    missing = {"audio_filepath": "none/b.wav", "text": "x"}
+    entries = [{"audio_filepath": "a.wav", "text": f"{n}", **each} for n, each in enumerate(fields)]
+    (tmp_path / "b.wav").write_bytes(wav(0.5))
+    entries += [missing, {"audio_filepath": "b.wav", "text": "x"}]
+    manifest = tmp_path / "nemo.json"
+    manifest.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    expected = ["a_0.5-1", "a_0.5-1.5", "a_0.5-1.5-sub1", "b"]
+    assert keys_in(manifest, "raw") == expected
+    tarred(manifest, tmp_path / "set", "--allow_bad", shards=2)
+    found = [each["key"] for each in entries_of(tmp_path / "set/tarred_audio_manifest.json")]
+    assert found == [each.key for each in everything(tarred_corpus(tmp_path / "set", shards=2))] == expected
+    lines = [replace(line, wav=str(tmp_path / "a.wav")) for line in READERS["nemo"](str(manifest))[:3]]
+    assert make_shard_list(with_distinct_keys(lines), tmp_path / "s", str(tmp_path / "shard.list")) == []
+    assert keys_in(tmp_path / "shard.list", "shard") == expected[:3]

@@ -3,7 +3,13 @@ import tarfile
 
 import pytest
 
+from tests.dataset.support.tars import wav
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
+from wenet_uio.dataset.corpus.shard_scan import scan_shard
+from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.types import SampleRef
 from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_shard, write_shard
 
 SAMPLES = [
@@ -44,3 +50,20 @@ def test_an_error_in_the_samples_leaves_no_file(tmp_path):
     with pytest.raises(ValueError, match="bad audio"):
         write_shard(tmp_path / "x.tar", samples())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_fields_are_stored_and_the_index_is_that_of_a_scan(tmp_path):
+    samples = [
+        PackedSample("a", "one", wav(0.5), "wav", 4000, 8000, {"language": "en"}),
+        PackedSample("b", "ein", wav(0.4), "wav", 3200, 8000),
+    ]
+    written = write_shard(tmp_path / "x.tar", samples)
+    assert written.size == sum(map(bytes_in_shard, samples)) + END_BYTES
+    (tmp_path / "x.list").write_text(f"{tmp_path}/x.tar\n")
+    corpus = open_corpus(str(tmp_path / "x.list"), "shard")
+    found = [corpus.read(SampleRef(0, row)) for row in range(2)]
+    assert [(each.text, each.extra) for each in found] == [("one", {"language": "en"}), ("ein", {})]
+    sidecar_of(tmp_path / "x.tar").unlink()
+    rows = scan_shard(ShardFiles(str(tmp_path / "x.tar")), DEFAULT_LAYOUT, str(tmp_path / "x.tar"))[0]
+    assert rows.digest() == written.rows.digest()
+    assert bytes(rows.records) == bytes(written.rows.records)

@@ -22,6 +22,19 @@ def test_subtitles_of_every_habit_give_texts_and_times(name, text, tmp_path):
     assert found == [TimedText(1.0, 2.5, "one two"), TimedText(60.0, 3601.0, "three")]
 
 
+def test_a_subtitle_may_have_blank_lines_in_its_text_and_times_without_fractions_or_with_microseconds(tmp_path):
+    text = "1\n100:00:01 --> 100:00:02.500000\n \none\n\ntwo\n\n2\n100:00:03,0 --> 100:00:04,0\n1984\n"
+    (tmp_path / "a.srt").write_text(text)
+    start = 360000.0
+    assert read_subtitles(tmp_path / "a.srt") == [
+        TimedText(start + 1, start + 2.5, "one two"),
+        TimedText(start + 3, start + 4, "1984"),
+    ]
+    vtt = "WEBVTT\n\n1\n00:01.000 --> 00:02.000\n \n1984\n \n00:03.000 --> 00:04.000\nx\n\nlost\n"
+    (tmp_path / "a.vtt").write_text(vtt)
+    assert read_subtitles(tmp_path / "a.vtt") == [TimedText(1.0, 2.0, "1984"), TimedText(3.0, 4.0, "x")]
+
+
 def test_a_voice_is_the_speaker_and_signs_of_inequality_stay(tmp_path):
     (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Ann B>1 &lt; 2 &amp; 3\n")
     assert read_subtitles(tmp_path / "a.vtt") == [TimedText(1.0, 2.0, "1 < 2 & 3", "Ann B")]

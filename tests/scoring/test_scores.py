@@ -6,7 +6,7 @@ import pytest
 from wenet_uio.scoring.scores import ReportFormat, score, write_comparison, write_report
 from wenet_uio.scoring.words import WordRules
 
-BY_CHARACTER = WordRules(by_character=True)
+BY_CHARACTER = WordRules("auto")
 
 
 def report(references, hypotheses, rules=BY_CHARACTER, **options):

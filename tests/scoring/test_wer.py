@@ -4,6 +4,7 @@ import jiwer
 import pytest
 
 from wenet_uio.scoring.wer import Counts, align
+from wenet_uio.scoring.words import WordRules
 
 
 def plain_alignment(reference, hypothesis):
@@ -46,6 +47,15 @@ def test_alignments_equal_those_of_the_plain_algorithm():
 def test_long_alignments_equal_those_of_the_plain_algorithm():
     for reference, hypothesis in random_pairs(20, 200, "abcdefgh"):
         assert align(reference, hypothesis) == plain_alignment(reference, hypothesis)
+
+
+def test_errors_of_characters_equal_those_of_jiwer():
+    rules = WordRules("char", case_sensitive=True)
+    pairs = [[" ".join(side) for side in pair] for pair in random_pairs(1100, 6, ["ab", "cab", "d"]) if pair[0]][:1000]
+    found = sum((Counts.of(align(rules(one), rules(other))) for one, other in pairs), Counts())
+    peer = jiwer.process_characters(*(list(side) for side in zip(*pairs, strict=True)))
+    assert found.errors == peer.substitutions + peer.deletions + peer.insertions
+    assert found.rate == pytest.approx(100 * peer.cer)
 
 
 def test_errors_equal_those_of_jiwer_on_10000_random_pairs():

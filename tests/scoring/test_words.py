@@ -8,15 +8,23 @@ def test_words_are_split_at_spaces_and_upper_cased():
     assert WordRules(case_sensitive=True)("Hello") == ["Hello"]
 
 
-def test_by_character_ideographs_are_words_and_latin_runs_stay_whole():
-    rules = WordRules(by_character=True)
+def test_automatic_units_are_ideographs_and_latin_runs():
+    rules = WordRules("auto")
     assert rules("我爱 it's ok，café。北京2008年") == ["我", "爱", "IT'S", "OK", "CAFÉ", "北", "京", "2008", "年"]
+
+
+def test_characters_are_those_of_every_script_with_the_spaces_between_words():
+    rules = WordRules("char", ignored=frozenset({"UH"}))
+    assert rules(" Hé  uh <noise> we") == ["H", "É", "▁", "W", "E"]
+    assert rules("これ は ок да") == ["こ", "れ", "は", "О", "К", "▁", "Д", "А"]
+    assert rules("我 爱 go 你") == ["我", "爱", "G", "O", "你"]
+    assert rules(" ") == []
 
 
 def test_tags_are_removed_by_default():
     assert WordRules()("<unk> a<noise>b") == ["AB"]
-    assert WordRules(by_character=True)("<unk><noise>我") == ["我"]
-    assert WordRules(by_character=True, remove_tags=False)("<unk><noise>我") == ["<UNK>", "<NOISE>", "我"]
+    assert WordRules("auto")("<unk><noise>我") == ["我"]
+    assert WordRules("auto", remove_tags=False)("<unk><noise>我") == ["<UNK>", "<NOISE>", "我"]
 
 
 def test_ignored_words_are_removed():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.search.support.tiny_whisper import tiny
+from wenet_uio.cli import warn_once
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.models.whisper import Whisper
@@ -150,6 +151,21 @@ def test_an_english_model_needs_no_language() -> None:
     (found,) = tokens_of(model, batch(40))
     assert found.language == "en"
     assert model.prompts(["x"], [{}]).tolist() == [[50257, 50362]]
+
+
+def test_a_guessed_language_is_said_once_and_a_bad_one_names_its_utterance(
+    model: Whisper, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    model.prompts(["", "x"], [{}, {"lang": "en"}])
+    assert not caplog.messages
+    for _ in range(2):
+        assert model.prompts(["x", "中"], [{}, {}])[:, 1].tolist() == [22, 23]
+    (said,) = caplog.messages
+    assert said.startswith("utterances without a field `lang` are learned as zh if their text has Chinese characters, ")
+    assert "\n" not in said
+    with pytest.raises(ValueError, match="^b: language 'xx': this model knows en, zh"):
+        model.prompts(["x", "y"], [{"lang": "en"}, {"lang": "xx"}], ["a", "b"])
 
 
 def test_a_text_without_position_in_the_decoder_names_the_key_that_leaves_it_out(model: Whisper) -> None:

@@ -67,10 +67,24 @@ def test_score_prints_a_table_of_the_modes(tmp_path):
     result = call("score.sh", "--ref", "ref", "--dir", "exp", "--modes", "good bad", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     header, good, bad = (line.split() for line in result.stdout.splitlines() if line)
-    assert header == ["decode", "mode", "WER", "%", "tokens", "sub", "del", "ins"]
-    assert good == ["good", "0.00", "4", "0", "0", "0"]
-    assert bad == ["bad", "75.00", "4", "1", "1", "1"]
+    assert header == ["decode", "mode", "WER", "%", "CER", "%", "tokens", "sub", "del", "ins"]
+    assert good == ["good", "0.00", "0.00", "4", "0", "0", "0"]
+    assert bad == ["bad", "75.00", "64.71", "4", "1", "1", "1"]
     assert "Overall -> 75.00 %" in (tmp_path / "exp" / "bad" / "wer").read_text()
+    assert "Overall -> 64.71 % N=17" in (tmp_path / "exp" / "bad" / "cer").read_text()
+
+
+def test_score_counts_ideographs_with_char_1(tmp_path):
+    (tmp_path / "ref").write_text("a 我爱 go\n", encoding="utf-8")
+    (tmp_path / "hyp").mkdir()
+    (tmp_path / "hyp" / "text").write_text("a 我 go\n", encoding="utf-8")
+    for char in ("0", "1"):
+        result = call("score.sh", "--ref", "ref", "--dir", ".", "--modes", "hyp", "--char", char, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    header, row = (line.split() for line in result.stdout.splitlines() if line)
+    assert header == ["decode", "mode", "CER", "%", "tokens", "sub", "del", "ins"]
+    assert row == ["hyp", "33.33", "3", "0", "1", "0"]
+    assert not (tmp_path / "hyp" / "cer").exists()
 
 
 def test_score_removes_ignored_words_from_references_and_hypotheses(tmp_path):
@@ -80,7 +94,7 @@ def test_score_removes_ignored_words_from_references_and_hypotheses(tmp_path):
     (tmp_path / "hesitations").write_text("UH\nUM\n")
     options = ("--ref", "ref", "--dir", ".", "--modes", "hyp", "--ignored_words", "hesitations")
     result = call("score.sh", *options, cwd=tmp_path)
-    assert result.stdout.splitlines()[-1].split() == ["hyp", "0.00", "2", "0", "0", "0"]
+    assert result.stdout.splitlines()[-1].split() == ["hyp", "0.00", "0.00", "2", "0", "0", "0"]
 
 
 @pytest.mark.parametrize("allowed", [False, True])

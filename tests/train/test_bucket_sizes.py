@@ -29,6 +29,13 @@ def test_an_empty_bucket_gets_the_batch_size_of_the_next_longer_bucket() -> None
     assert text.endswith("{batch_type: dynamic, max_frames_in_batch: 4000}\n")
 
 
+def test_batch_sizes_count_both_views_of_an_utterance() -> None:
+    found = largest_batches(POLICY, SHAPES, fits(4000), 10**9)
+    text = batch_conf_yaml(POLICY, SHAPES, found, views=2)
+    assert yaml.safe_load(text)["batch_conf"]["bucket_batch_size"] == [80, 20, 20]
+    assert text.endswith("{batch_type: dynamic, max_frames_in_batch: 8000}\n")
+
+
 def test_a_bucket_without_a_batch_that_fits_is_an_error_with_its_size() -> None:
     with pytest.raises(
         ValueError, match=r"up to 4 s: not one utterance of 400 frames and 20 tokens trains in 1\.00 GB"

@@ -22,6 +22,7 @@ KEYS = {
     "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1},
 }
 BY_TOKEN = {**KEYS, "model_conf": {**KEYS["model_conf"], "length_normalized_loss": True}}
+TWO_VIEWS = {**KEYS, "cr_loss_scale": 0.2, "cr_warmup_steps": 2}
 EVERY = list(range(7))
 ON_ONE = [
     [[EVERY]],
@@ -70,7 +71,7 @@ def same(dealt: dict[str, Any], expected: dict[str, Any], size: int, gradient: b
             torch.testing.assert_close(dealt["gradient"][name], value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("keys", [KEYS, BY_TOKEN], ids=["by utterance", "by token"])
+@pytest.mark.parametrize("keys", [KEYS, BY_TOKEN, TWO_VIEWS], ids=["by utterance", "by token", "two views"])
 @pytest.mark.parametrize("deal", ON_ONE[1:], ids=["accum_grad 2", "accum_grad 4"])
 def test_accumulation_gives_the_gradient_of_the_whole_batch(keys: dict[str, Any], deal: list[list[list[int]]]) -> None:
     same(alone(keys, deal), alone(keys), 1)
@@ -80,6 +81,7 @@ every_engine = pytest.mark.parametrize(
     ("engine", "deals", "keys"),
     [
         pytest.param("torch_ddp", ON_TWO, KEYS, id="torch_ddp on 2"),
+        pytest.param("torch_ddp", ON_TWO[2:3], TWO_VIEWS, id="torch_ddp on 2, two views"),
         pytest.param("torch_ddp", ON_FOUR, BY_TOKEN, id="torch_ddp on 4"),
         pytest.param("torch_fsdp", ON_TWO, {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"),
         pytest.param("deepspeed", ON_TWO, KEYS, id="deepspeed on 2", marks=needs_deepspeed),
@@ -103,4 +105,5 @@ def test_a_step_from_a_state_and_a_validation_do_not_depend_on_engine_ranks_and_
             for key, value in memory.items():
                 torch.testing.assert_close(dealt["state"]["optimizer"][name][key], value, rtol=1e-4, atol=1e-6)
         for name, value in expected["state"]["model"].items():
-            torch.testing.assert_close(dealt["state"]["model"][name], value, rtol=1e-4, atol=1e-4)
+            for found in (dealt["state"]["model"], dealt["average"]):
+                torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-4)

@@ -38,7 +38,7 @@ def draw_kills(seed: int) -> list[list[object]]:
 
 def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     folder.mkdir()
-    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=OBSERVED)
+    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=OBSERVED, model_avg={"interval": 2})
     for name, lost in (("train", (2, 9, 17)), ("cv", (3,))):
         open_list(str(folder / f"{name}.list"), "raw")  # indexed before it breaks
         for number in lost:
@@ -110,9 +110,10 @@ def test_eight_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path
     assert run(tmp_path / "undisturbed", []) == {"survived": 0, "complete": True}
     resumed = (tmp_path / "killed/said").read_text().count("resuming after step")
     assert resumed >= KILLS - kinds.count("rename")  # a rename may come before the log line
-    first, second = (torch.load(tmp_path / name / "exp/final.pt") for name in ("killed", "undisturbed"))
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    for weights in ("final.pt", "running_5.pt", "running_11.pt"):
+        first, second = (torch.load(tmp_path / name / "exp" / weights) for name in ("killed", "undisturbed"))
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first), weights
     points = series(tmp_path / "undisturbed")
     assert [step for step, _ in points["train/loss"]] == list(range(1, 37))
     epochs = [3 * epoch for epoch in range(1, 13)]

@@ -11,6 +11,9 @@ without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
     decoding               libsndfile decodes those flac shards and does nothing else: the upper limit of `flac`
     parquet                ours, from parquet with row groups of 500, after they were unpacked into the cache
     parquet_unpacked       the same, with an empty cache: they are unpacked during the epoch
+    mds, litdata           ours, from shards of MosaicML's Streaming and from chunks of LitData, unpacked before
+    nemo                   ours, from a tarred set of NeMo
+    tensors                ours, from shards of WebDataset whose audio is an array of 16-bit samples
     webdataset, lhotse     the other loaders
 
 Before an epoch its files are read into the page cache, or dropped from it (_cold). webdataset is the chain of WeNet's
@@ -24,7 +27,8 @@ kinds alternate; a figure is the median of its rounds.
     memory   MB: peak of the process, plus peak of its largest worker times the number of workers; shared pages count
              in each
 
-Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt
+Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt. mds and litdata need the packages
+mosaicml-streaming and litdata, to write the corpus. Without --kinds they are measured if these are installed.
 """
 
 from __future__ import annotations
@@ -41,28 +45,27 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from shutil import rmtree
 from statistics import median
 from typing import Any
 
 import soundfile
 import torch
 from corpus import MEAN, RATE, open_loader, write_audio
+from loader_formats import SHARD_SIZE, WRITERS, list_of, use_cache, write_format
 from loader_peers import lhotse_batches, webdataset_batches, write_shar
 from provenance import cpu_seconds, provenance
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.indexing import kept_folder
-from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import shard_index
-from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import ShardOptions
 
-SHARD_SIZE = 500
 COLD = "_cold"
 FOLDERS = {
     "shard": "shards",
@@ -74,6 +77,10 @@ FOLDERS = {
     "decoding": "flac",
     "parquet": "parquet",
     "parquet_unpacked": "parquet",
+    "mds": "mds",
+    "litdata": "litdata",
+    "nemo": "nemo",
+    "tensors": "tensors",
     "webdataset": "shards",
     "lhotse": "shar",
 }
@@ -81,47 +88,29 @@ FOLDERS = {
 PEERS = ("webdataset", "lhotse")
 
 
-def make_corpus(folder: Path, hours: float) -> None:
-    """Write wav files, shards of wav and of flac, their lists, and a Lhotse Shar, unless the folder has them all."""
-    if (folder / "complete").exists():
-        return
-    lines = write_audio(folder / "wav", round(3600 * hours / MEAN))
+def installed() -> list[str]:
+    """The kinds whose packages are installed."""
+    missing = {kind for kind, package in (("mds", "streaming"), ("litdata", "litdata")) if find_spec(package) is None}
+    return [kind for kind in FOLDERS if kind not in missing]
+
+
+def make_corpus(folder: Path, hours: float, kinds: Sequence[str]) -> None:
+    """Write wav files, shards of wav and of flac, their lists, a Lhotse Shar, and the other formats of `kinds`."""
+    if not (folder / "complete").exists():
+        write_parts(write_audio(folder / "wav", round(3600 * hours / MEAN)), folder)
+    for name in sorted({FOLDERS[kind] for kind in kinds} & WRITERS.keys()):
+        write_format(name, [parse_raw_line(line) for line in (folder / "wav.list").open()], folder)
+
+
+def write_parts(lines: list[RawLine], folder: Path) -> None:
+    """Write shards of wav and of flac, lists, and a Lhotse Shar."""
     make_raw_list(lines, str(folder / "wav.list"))
     make_shard_list(lines, folder / "shards", str(folder / "shards.list"), ShardOptions(per_shard=SHARD_SIZE))
     flac = ShardOptions(per_shard=SHARD_SIZE, storing=Storing("flac"))
     make_shard_list(lines, folder / "flac", str(folder / "flac.list"), flac)
     write_shar(lines, folder / "shar", SHARD_SIZE)
-    write_parquet(lines, folder)
     os.sync()
     (folder / "complete").touch()
-
-
-def write_parquet(lines: Sequence[RawLine], folder: Path) -> None:
-    """Write `parquet/train.parquet` with the lines as rows, and its list."""
-    import pyarrow.parquet
-
-    (folder / "parquet").mkdir()
-    schema = pyarrow.schema({"path": pyarrow.string(), "audio": pyarrow.binary(), "text": pyarrow.string()})
-    with pyarrow.parquet.ParquetWriter(folder / "parquet" / "train.parquet", schema) as file:
-        for first in range(0, len(lines), SHARD_SIZE):
-            rows = lines[first : first + SHARD_SIZE]
-            columns = [
-                [Path(row.wav).name for row in rows],
-                [Path(row.wav).read_bytes() for row in rows],
-                [row.text for row in rows],
-            ]
-            file.write_table(pyarrow.table(columns, schema=schema), SHARD_SIZE)
-    (folder / "parquet.list").write_text(f"{folder}/parquet/train.parquet\n")
-    use_cache(folder)
-    open_list(str(folder / "parquet.list"), "shard")
-
-
-def use_cache(folder: Path, *, empty: bool = False) -> None:
-    """Keep the unpacked row groups in the folder of the corpus; remove those that are there if `empty`."""
-    cache = folder / "parquet" / "cache"
-    os.environ["WENET_UIO_CACHE"] = str(cache)
-    if empty:
-        rmtree(cache, ignore_errors=True)
 
 
 def prepare_page_cache(folder: Path, cold: bool) -> None:
@@ -141,7 +130,7 @@ def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, 
     data_type = "raw" if kind == "raw" else "shard"
     waveforms = kind in ("waveform", "flac")
     use_cache(folder, empty=kind == "parquet_unpacked")
-    loader = open_loader(folder / f"{FOLDERS[kind]}.list", data_type, num_workers=workers, defer_features=waveforms)
+    loader = open_loader(list_of(folder, FOLDERS[kind]), data_type, num_workers=workers, defer_features=waveforms)
     for batch in loader:
         if batch.skipped:
             raise ValueError(f"{batch.skipped[0]}: the benchmark expects no skipped sample")
@@ -214,7 +203,7 @@ def measure_rounds(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure every kind with every number of workers, in rounds; return the medians of each kind and number."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
-        make_corpus(folder, args.hours)
+        make_corpus(folder, args.hours, args.kinds)
         found: dict[tuple[int, str], list[dict[str, float]]] = {}
         for _ in range(args.repeats):
             for workers in args.workers:
@@ -252,7 +241,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)")
     parser.add_argument(
-        "--kinds", nargs="+", choices=FOLDERS, default=list(FOLDERS), help="kinds to measure (default: all)"
+        "--kinds", nargs="+", choices=FOLDERS, default=installed(), help="kinds to measure (default: all)"
     )
     parser.add_argument("--folder", type=Path, help="keep the corpus here for later runs (default: a temporary folder)")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")

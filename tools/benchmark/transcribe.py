@@ -181,7 +181,7 @@ def main() -> None:
     joined = join(args.data_list, args.data_type, args.minutes * 60, args.pauses, args.noise, args.seed)
     done, short = run_tool(joined, args.model, args.transcribe)
 
-    rules = WordRules(by_character=args.char)
+    rules = WordRules("auto" if args.char else "word")
     text = " ".join(passage["text"] for passage in done.passages)
     of_joined = score({"all": " ".join(text for _, text in joined.said)}, {"all": text}, rules).overall
     torch.set_num_threads(1)

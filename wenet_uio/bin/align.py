@@ -35,8 +35,7 @@ from wenet_uio.config.command_line import (
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
-from wenet_uio.models import build_model
-from wenet_uio.models.weights import load_weights
+from wenet_uio.models import build_trained
 from wenet_uio.search.alignment import align_batches
 from wenet_uio.search.alignment_files import write_alignments, write_clean_list, write_textgrids
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, with_static_batches
@@ -90,8 +89,7 @@ def main() -> None:
     tokenizer = build_tokenizer(config)
     options = LoaderOptions(num_workers=args.num_workers)
     loader = build_loader(args.data_list, args.data_type, config, tokenizer, training=False, options=options)
-    model = build_model(config)
-    load_weights(model, args.checkpoint)
+    model = build_trained(config, args.checkpoint)
     corpus = loader.corpus
     clock = FrameClock.of(model, config.dataset_conf)
     found = align_batches(model, loader, tokenizer, clock, device=world.device, utterances=corpus.num_samples)

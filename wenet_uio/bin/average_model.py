@@ -1,4 +1,4 @@
-"""Average the weights of the best or newest epochs of a run."""
+"""Average the weights of the best or newest epochs of a run, or take its running average."""
 
 from __future__ import annotations
 
@@ -9,24 +9,44 @@ from pathlib import Path
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
+from wenet_uio.config.train import LoraConf
 from wenet_uio.run_files import TRAIN_CONFIG
-from wenet_uio.train.averaging import average_checkpoints, choose_epochs
+from wenet_uio.train.averaging import (
+    average_checkpoints,
+    choose_epochs,
+    newest_running,
+    running_weights,
+    save_average,
+)
+
+EPOCHS = 5
+"""Epochs that are averaged by default."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dst_model", required=True, help="output file")
     parser.add_argument("--src_path", required=True, help="folder of the run, with epoch_N.pt and epoch_N.yaml")
-    parser.add_argument("--num", type=int, default=5, help="number of epochs to average (default: %(default)s)")
+    parser.add_argument(
+        "--num",
+        type=int,
+        help=f"number of epochs to average (default: {EPOCHS}; with --running the whole running average)",
+    )
     parser.add_argument(
         "--val_best", action="store_true", help="take the epochs with the lowest validation loss, not the newest"
+    )
+    parser.add_argument(
+        "--running",
+        action="store_true",
+        help="take the running average (model_avg) of the newest epoch; with --num, that of the weights of the last "
+        "epochs alone",
     )
     parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that may be taken (default: %(default)s)")
     parser.add_argument("--max_epoch", type=int, help="last epoch that may be taken (default: no limit)")
     parser.add_argument(
         "--merge_lora",
         action="store_true",
-        help="merge low-rank weights into those beside them: the output is for a model without LoRA (--use_lora false)",
+        help="merge low-rank weights (LoRA) into those beside them; every command takes the output like other weights",
     )
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
@@ -37,24 +57,42 @@ def main() -> None:
     """Average the weights and print the epochs."""
     parser = _parser()
     arguments = parser.parse_args()
-    if arguments.num < 1:
+    if arguments.num is not None and arguments.num < 1:
         parser.error(f"argument --num: expected at least 1, found {arguments.num}")
+    if arguments.running and arguments.val_best:
+        parser.error("argument --running: a running average has the epochs in order; leave out --val_best")
+    (_take_running if arguments.running else _average_epochs)(arguments)
+
+
+def _take_running(arguments: argparse.Namespace) -> None:
+    last = newest_running(arguments.src_path, arguments.min_epoch, arguments.max_epoch)
+    save_average(running_weights(arguments.src_path, last, arguments.num), arguments.dst_model, _lora(arguments))
+    of = "" if arguments.num is None else f", of the last {arguments.num} epochs"
+    print(f"{arguments.dst_model}: running average at the end of epoch {last}{of}")
+
+
+def _average_epochs(arguments: argparse.Namespace) -> None:
+    num = arguments.num or EPOCHS
     epochs = choose_epochs(
         arguments.src_path,
-        arguments.num,
+        num,
         val_best=arguments.val_best,
         min_epoch=arguments.min_epoch,
         max_epoch=arguments.max_epoch,
     )
-    if len(epochs) < arguments.num:
-        print(f"warning: --num {arguments.num}, but only {len(epochs)} epochs found; averaging these", file=sys.stderr)
-    lora = (
-        load_config(Path(arguments.src_path, TRAIN_CONFIG), of_model=True).lora_conf if arguments.merge_lora else None
-    )
-    average_checkpoints(epochs, arguments.dst_model, lora)
+    if len(epochs) < num:
+        print(f"warning: --num {num}, but only {len(epochs)} epochs found; averaging these", file=sys.stderr)
+    average_checkpoints(epochs, arguments.dst_model, _lora(arguments))
     for epoch in epochs:
         print(f"epoch {epoch.number}" + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
     print(f"{arguments.dst_model}: mean of {len(epochs)}")
+
+
+def _lora(arguments: argparse.Namespace) -> LoraConf | None:
+    """The low-rank weights to merge, if --merge_lora asks for it."""
+    if not arguments.merge_lora:
+        return None
+    return load_config(Path(arguments.src_path, TRAIN_CONFIG), of_model=True).lora_conf
 
 
 if __name__ == "__main__":

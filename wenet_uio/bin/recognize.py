@@ -40,8 +40,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.executor import start_worker
 from wenet_uio.files import written_aside
-from wenet_uio.models import build_model
-from wenet_uio.models.weights import load_weights
+from wenet_uio.models import build_trained
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.decode import Search
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options, scorer_options
@@ -139,7 +138,7 @@ def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
         args.test_data,
         args.data_type,
         config,
-        tokenizer,
+        None,  # search needs no labels, so the texts of a test set may have unknown tokens and no language
         training=False,
         options=LoaderOptions(num_workers=args.num_workers, pin_memory=args.device != "cpu"),
     )
@@ -172,8 +171,7 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     use_cpu_threads(world, args.num_workers, environment)
     config, tokenizer, loader = open_test_set(args)
     scorers = build_scorers(scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0)
-    model = build_model(config)
-    load_weights(model, args.checkpoint)
+    model = build_trained(config, args.checkpoint)
     return recognize(
         Recogniser(config, tokenizer, model),
         loader if args.nproc == 1 else loader.share(rank, args.nproc),

@@ -36,6 +36,7 @@ from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
 from wenet_uio.config.nemo import from_nemo, renamed
 from wenet_uio.config.parts import check_parts, with_own_parts, with_widths
+from wenet_uio.config.regularisation import refuse_derived, with_views
 from wenet_uio.config.sanm import (
     CifPredictorConf,
     ParaformerConf,
@@ -108,7 +109,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece", "paraformer"),
+    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece", "paraformer", "aggregate"),
     "dataset": ("asr",),
 }
 
@@ -200,6 +201,7 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     """
     values = from_nemo(values, where)
     refuse_other_parts(values, where, KNOWN_NAMES)
+    refuse_derived(values, where)
     values = with_own_parts(from_wenet(values, where), where)
     fields: dict[str, Any] = {}
     for role, sections in CHOICES.items():
@@ -212,7 +214,7 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
         values = {f"{role}_conf": {}, **values}
     config = parse(create_model("Config", __base__=Config, **fields), values, where)
     check_parts(config, where)
-    return with_widths(config, where)
+    return with_views(with_widths(config, where), where)
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False) -> Config:

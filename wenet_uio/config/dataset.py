@@ -198,6 +198,14 @@ class LanguageConf(Section):
     """One language, or zh and en: the text tells which."""
 
 
+class ViewsConf(Section):
+    """Augmented views of each training utterance. It follows from the keys of CR-CTC, see regularisation.py."""
+
+    number: Literal[1, 2] = 1
+    time_mask_ratio: float = 1.0
+    """spec_aug has this many times `num_t_mask` masks of time."""
+
+
 class DatasetConf(Section):
     """From data list to batch; a step that is switched off is absent from the chain."""
 
@@ -229,6 +237,8 @@ class DatasetConf(Section):
     list_shuffle_conf: ShuffleConf = ShuffleConf()
     sort: bool = True
     sort_conf: SortConf = SortConf()
+    views: ViewsConf = Field(default=ViewsConf(), exclude=True)
+    """Not a key of the yaml: `cr_loss_scale` sets it."""
     operators: tuple[OperatorConf, ...] = ()
     """Operators of the user, in addition to those above."""
     batch_conf: BatchConf = BatchConf()

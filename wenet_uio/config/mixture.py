@@ -31,6 +31,7 @@ KEYS = {
     "txt": ("paths",),
     "txt_pair": ("source_paths", "target_paths"),
     "multimodal_conversation": ("manifest_filepath",),
+    "tts_text": ("manifest_filepath",),
     "group": ("input_cfg",),
 }
 """Required keys of each type of source. In a nemo source, `data_list` is another name of manifest_filepath."""
@@ -71,13 +72,15 @@ class SourceConf(Section):
         "txt",
         "txt_pair",
         "multimodal_conversation",
+        "tts_text",
         "group",
     ]
     """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
     (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of Lhotse's Shar; parquet: files of Hugging
     Face's data sets, or folders of them; mds, litdata: shards of MosaicML's and chunks of Lightning's streaming data
     sets, or folders of them; txt: text without audio, one
-    text a line; txt_pair: two text files that are paired line by line; group: sources with a common weight and tags."""
+    text a line; txt_pair: two text files that are paired line by line; tts_text: text that an operator of the user
+    speaks, NeMo's manifests or plain text; group: sources with a common weight and tags."""
     data_list: str | None = None
     manifest_filepath: Buckets | None = None
     tarred_audio_filepaths: Buckets | None = None
@@ -97,6 +100,12 @@ class SourceConf(Section):
     """multimodal_conversation: seconds of audio that count as one token; default 0.08."""
     audio_locator_tag: str = "[audio]"
     """multimodal_conversation: stands for an audio turn in the text of a conversation."""
+    speakers_filepath: Paths | None = None
+    """tts_text: files of speakers, separated by blanks or line ends. Each text gets one of them in each epoch as its
+    field `speaker`, unless its line states a `speaker`."""
+    seconds_per_character: Annotated[float, Field(gt=0)] = 0.15
+    """tts_text: seconds of the longest speech of a character. The plan counts them, and 0.5 s for each text, unless a
+    line states its `duration`."""
     text_field: str | None = None
     """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
     audio_field: str | None = None
@@ -144,6 +153,12 @@ class SourceConf(Section):
             raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
         if self.weight is not None and self.repeat != 1:
             raise ValueError("weight and repeat exclude one another")
+        return self
+
+    @model_validator(mode="after")
+    def _is_spoken_if_it_has_speakers(self) -> SourceConf:
+        if self.speakers_filepath and self.type != "tts_text":
+            raise ValueError(f"a source of type {self.type} has no speakers_filepath; tts_text has")
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from wenet_uio.files import written_aside
 
 if TYPE_CHECKING:
     from wenet_uio.config.config import Config
+    from wenet_uio.config.text import LanguageTokenizerConf
 
 NAMED_FILES = {
     ("tokenizer_conf", "symbol_table_path"): "units.txt",
@@ -39,19 +40,34 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
         values: content of the yaml, changed in place.
         of_model: whether the yaml belongs to a trained model.
     """
-    if of_model:
+    if of_model and values.get("tokenizer") != "aggregate":
         _name_units(values, yaml_path.parent)
-    for section, key in NAMED_FILES:
-        usual = _usual_name(values.get("tokenizer"), section, key)
-        conf = values.get(section)
-        if not isinstance(conf, dict) or not isinstance(named := conf.get(key), str) or not named:
-            continue
+    for conf, key, where, usual in _names_in(values):
+        named = conf[key]
         for place in _places(named, usual, yaml_path.parent, of_model):
             if place.is_file() or (place / usual).is_file():  # a tokenizer of Hugging Face may be named by its folder
                 if not _is_expected(place, named, yaml_path.parent):
-                    log.warning("%s: %s.%s %s: %s is taken", yaml_path, section, key, named, place)
+                    log.warning("%s: %s.%s %s: %s is taken", yaml_path, where, key, named, place)
                 conf[key] = str(place)
                 break
+
+
+def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, str]]:
+    """Each name of a file in a yaml: the section, its key, where the section is, and the usual name of a copy."""
+    parts = [(name, values.get(name), values.get("tokenizer"), "") for name in ("tokenizer_conf", "cmvn_conf")]
+    for language, part in _languages(values).items():
+        kind = part.get("tokenizer", "sentencepiece") if isinstance(part, dict) else None
+        parts.append((f"tokenizer_conf.languages.{language}", part, kind, f"{language}."))
+    for where, conf, kind, prefix in parts:
+        for section, key in NAMED_FILES:
+            if where.startswith(section) and isinstance(conf, dict) and isinstance(conf.get(key), str) and conf[key]:
+                yield conf, key, where, prefix + _usual_name(kind, section, key)
+
+
+def _languages(values: dict[str, Any]) -> dict[str, Any]:
+    conf = values.get("tokenizer_conf")
+    found = conf.get("languages") if isinstance(conf, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _name_units(values: dict[str, Any], folder: Path) -> None:
@@ -88,20 +104,39 @@ def copy_files(config: Config, folder: Path) -> Config:
     Raises:
         OSError: a file cannot be copied.
     """
-    changes: dict[str, dict[str, str]] = {}
+    changes: dict[str, dict[str, Any]] = {}
     for section, key in NAMED_FILES:
         name = _usual_name(config.tokenizer, section, key)
-        path = getattr(getattr(config, section), key)
-        if not path or not Path(path).is_file():
-            continue
-        content = Path(path).read_bytes()
-        copy = folder / name
-        if not copy.is_file() or copy.read_bytes() != content:
-            if copy.is_file():
-                log.warning("%s is replaced by %s, which has other contents", copy, path)
-            with written_aside(copy) as file:
-                file.write(content)
-        changes.setdefault(section, {})[key] = name
+        if _copy(getattr(getattr(config, section), key), folder / name):
+            changes.setdefault(section, {})[key] = name
+    if languages := config.tokenizer_conf.languages:
+        copies = {language: _copy_of_language(language, conf, folder) for language, conf in languages.items()}
+        changes.setdefault("tokenizer_conf", {})["languages"] = copies
     return config.model_copy(
         update={section: getattr(config, section).model_copy(update=keys) for section, keys in changes.items()}
     )
+
+
+def _copy_of_language(language: str, conf: LanguageTokenizerConf, folder: Path) -> LanguageTokenizerConf:
+    """The section of one language of an aggregate, with the names of the copies."""
+    names = {
+        key: f"{language}.{_usual_name(conf.tokenizer, section, key)}"
+        for section, key in NAMED_FILES
+        if section == "tokenizer_conf"
+    }
+    return conf.model_copy(
+        update={key: name for key, name in names.items() if _copy(getattr(conf, key), folder / name)}
+    )
+
+
+def _copy(path: str | None, copy: Path) -> bool:
+    """Copy a file, unless it is missing or the copy is the same; whether there is a copy."""
+    if not path or not Path(path).is_file():
+        return False
+    content = Path(path).read_bytes()
+    if not copy.is_file() or copy.read_bytes() != content:
+        if copy.is_file():
+            log.warning("%s is replaced by %s, which has other contents", copy, path)
+        with written_aside(copy) as file:
+            file.write(content)
+    return True

@@ -12,6 +12,7 @@ from typing import Any
 from wenet_uio.cli import warn_once
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo_loader import data_of, without_null
+from wenet_uio.config.nemo_tokenizer import tokenizer_keys
 from wenet_uio.config.yaml_file import read_yaml
 
 LOADERS = ("train_ds", "validation_ds", "test_ds")
@@ -47,19 +48,21 @@ def renamed(key: str) -> str:
     """The dotted key of an override of NeMo without `+` and `model.`; other keys stay as they are."""
     bare = key.lstrip("+")
     name = bare.removeprefix("model.").partition(".")[0]
-    return bare.removeprefix("model.") if name in (*LOADERS, *OTHER_NAMES) else bare
+    return bare.removeprefix("model.") if name in (*LOADERS, *OTHER_NAMES, "tokenizer") else bare
 
 
 def _without_model(values: dict[str, Any], where: str) -> dict[str, Any]:
     """The yaml with the loaders of `model` at its top, under their first names."""
     model = values.get("model")
     if isinstance(model, dict):
-        if others := sorted(set(model) - {*LOADERS, *OTHER_NAMES}):
+        if others := sorted(set(model) - {*LOADERS, *OTHER_NAMES, "tokenizer"}):
             raise ConfigError(
                 f"{where}: model: a model of NeMo ({', '.join(others)}) is not read; write `model: asr_model` with "
                 "encoder_conf, and train_ds at the top"
             )
         values = {**{key: value for key, value in values.items() if key != "model"}, **model}
+    if isinstance(values.get("tokenizer"), dict):
+        values = {**values, **tokenizer_keys(values["tokenizer"], f"{where}: tokenizer")}
     return {OTHER_NAMES.get(key, key): value for key, value in values.items()}
 
 
@@ -91,6 +94,9 @@ def _add_loader(values: dict[str, Any], section: dict[str, Any], where: str, not
     if values.get("data"):
         raise ConfigError(f"{where}: data and train_ds both name training data: give one of them")
     where = f"{where}: train_ds"
+    if values.get("tokenizer") == "aggregate" and "lang_field" in section:
+        section = dict(section)
+        values["tokenizer_conf"] = {**(values.get("tokenizer_conf") or {}), "lang_field": section.pop("lang_field")}
     data = data_of(section, where, notes)
     dataset = {**(values.get("dataset_conf") or {}), **_dataset_keys(section, where)}
     for name in ("filter_conf", "batch_conf"):

@@ -9,6 +9,7 @@ from typing import Any
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo_batches import BATCHES, FILTERS, batch_conf_of, filters_of
 from wenet_uio.config.nemo_sources import SOURCES, is_text, sources_of
+from wenet_uio.config.nemo_speech import SPEECH, with_text_data
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
 """{sampler_fusion of NeMo: per_batch}."""
@@ -49,7 +50,7 @@ OTHERS = (
     "sampler_fusion",
     "sampler_weights",
 )
-KNOWN = (*SOURCES, *FILTERS, *BATCHES, *NOT_NEEDED, *OTHERS)
+KNOWN = (*SOURCES, *SPEECH, *FILTERS, *BATCHES, *NOT_NEEDED, *OTHERS)
 
 
 def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
@@ -77,7 +78,11 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     _check_keys(section, where, notes)
     sources = sources_of(section, where)
     batch = batch_conf_of(section, where, notes, text_only=is_text(sources))
-    found = {"sources": sources, "filter_conf": filters_of(section, where), "batch_conf": batch}
+    found = {
+        **with_text_data(sources, section, where, notes),
+        "filter_conf": filters_of(section, where),
+        "batch_conf": batch,
+    }
     if any("batch_conf" in source for source in sources):
         found["per_batch"] = True
     return found
@@ -124,6 +129,8 @@ def _group(found: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The group of one loader of several."""
     if found.get("per_batch"):
         raise ConfigError(f"{where}.bucketing_batch_size: write bucket_duration_bins and bucket_batch_size instead")
+    if "temperature" in found:
+        raise ConfigError(f"{where}.asr_tts_sampling_technique: temperature applies to a whole run; write random")
     if not found["sources"]:
         raise ConfigError(f"{where}: names no data; write input_cfg or manifest_filepath")
     return {"type": "group", "input_cfg": found["sources"], "batch_conf": found["batch_conf"]}

@@ -58,6 +58,18 @@ def check_parts(config: Config, where: str) -> None:
         raise ConfigError(f"{where}: decoder: sanm_decoder: only model paraformer has this decoder")
     if config.decoder is None and config.model != "sensevoice_small":
         raise ConfigError(f"{where}: decoder: null: model {config.model} needs a decoder")
+    if config.model == "ctl_model":
+        _check_chunks(config, where)
+
+
+def _check_chunks(config: Config, where: str) -> None:
+    """Raises: ConfigError: the encoder of a model that compares chunks with full context has no chunks."""
+    chunks: Any = config.encoder_conf
+    if not (chunks.use_dynamic_chunk or chunks.static_chunk_size):
+        raise ConfigError(
+            f"{where}: encoder_conf.use_dynamic_chunk: false: "
+            "ctl_model compares chunks with full context; set it to true"
+        )
 
 
 def with_widths(config: Config, where: str) -> Config:

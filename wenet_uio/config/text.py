@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
 from wenet_uio.config.base import Section
 
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+"""Name of a language; it is a part of file names."""
 
-class TokenizerConf(Section):
-    """Keys of all tokenizers."""
+
+class PartConf(Section):
+    """Keys of the tokenizer of one language, or of all."""
 
     symbol_table_path: str | None = None
     """char, bpe: units file with lines `symbol id`."""
@@ -29,5 +32,28 @@ class TokenizerConf(Section):
     """whisper: false for a model that knows English only."""
     num_languages: Annotated[int, Field(gt=0)] = 1
     """whisper: number of languages that have a token: 99, or 100 since large-v3."""
+
+
+class LanguageTokenizerConf(PartConf):
+    """The tokenizer of one language of an aggregate."""
+
+    tokenizer: Literal["char", "bpe", "huggingface", "sentencepiece"] = "sentencepiece"
+
+
+class TokenizerConf(PartConf):
+    """Keys of all tokenizers."""
+
+    languages: dict[Language, LanguageTokenizerConf] | None = None
+    """aggregate: the tokenizer of each language, in the order of their ids. Languages may share a file; each has ids of
+    its own."""
+    lang_field: str = "lang"
+    """aggregate: field of a sample, or tag of its source, that says the language of the text. Without this field it is
+    `target_language` (of a pair of texts) or `language`; that of the first text of a pair is `source_language`."""
     special_tokens: dict[str, Annotated[int, Field(ge=0)]] | None = None
     """Ids of <blank>, <unk>, <sos>, <eos>. Default of <sos> and <eos>: the unit <sos/eos>, else the last id."""
+
+    @model_validator(mode="after")
+    def _has_languages(self) -> TokenizerConf:
+        if self.languages is not None and not self.languages:
+            raise ValueError("languages is empty: write `en: {model_path: en.model}` for each language")
+        return self

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from wenet_uio.config.base import Section
 from wenet_uio.config.names import known_name
+from wenet_uio.config.regularisation import RegularisationKeys
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -160,7 +161,7 @@ SCHEDULER_CONFS: dict[str, type[Section]] = {
 ENGINES = ("torch_ddp", "torch_fsdp", "deepspeed")
 
 
-class TrainKeys(Section):
+class TrainKeys(RegularisationKeys):
     """The keys of training, at the top level of the yaml.
 
     `optim` selects the class of `optim_conf`, and `scheduler` the class of `scheduler_conf`.

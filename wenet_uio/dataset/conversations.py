@@ -36,7 +36,8 @@ def read_conversation(
     assert utterance.turns is not None
     for number, turn in enumerate(utterance.turns):
         if isinstance(turn, str):
-            labels += [unit for tokenize in tokenizers for unit in tokenize.tokenizer.tokenize(turn)[1]]
+            for tokenize in tokenizers:
+                labels += tokenize(Example(utterance.key, turn, None, TEXT_ONLY, 0, extra=utterance.extra)).labels
             continue
         labels.append(AUDIO_TURN)
         decoded = _decoded(turn, f"{utterance.key}/{number}", channel)

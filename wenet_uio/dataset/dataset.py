@@ -21,6 +21,7 @@ from wenet_uio.dataset.chain.deferred import Defer
 from wenet_uio.dataset.chain.features import feature_operators
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.chain.user import user_operator
+from wenet_uio.dataset.chain.views import TwoViews
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
@@ -28,6 +29,7 @@ from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.reader import BatchReader
+from wenet_uio.dataset.speaking import require_speaker
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.tokenizer import AnyTokenizer, CallableTokenizer, Tokenizer
 
@@ -72,6 +74,7 @@ def build_loader(
     conf = config.dataset_conf
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS)
+    require_speaker(corpus, conf.operators, training=training)
     chain = build_chain(conf, labels, training=training, defer_features=options.defer_features)
     text_chain = build_text_chain(conf, labels, training=training)
     keep_int16 = options.defer_features and not conf.operators
@@ -106,7 +109,8 @@ def build_chain(
     Raises:
         ConfigError: an operator of the user cannot be loaded.
     """
-    augment = augmentations(conf, training=training and not defer_features)
+    augments = training and not defer_features
+    augment = augmentations(conf, training=augments)
     features = (Defer.of(conf, training=training),) if defer_features else feature_operators(conf, training=training)
     chain: dict[Place, tuple[Operator, ...]] = {
         "decode": (),
@@ -122,7 +126,15 @@ def build_chain(
     for own in conf.operators:
         if training or own.evaluation:
             chain[own.after] += (user_operator(own),)
-    return tuple(operator for place in chain.values() for operator in place)
+    return _joined(chain, two_views=augments and conf.views.number == 2)
+
+
+def _joined(chain: dict[Place, tuple[Operator, ...]], *, two_views: bool) -> tuple[Operator, ...]:
+    """The operators in order; with two views, those from spec_aug on run twice."""
+    places: list[Place] = ["spec_aug", "spec_sub", "spec_trim"] if two_views else []
+    twice = tuple(operator for place in places for operator in chain.pop(place))
+    once = tuple(operator for place in chain.values() for operator in place)
+    return (*once, TwoViews(twice)) if two_views else once
 
 
 def build_text_chain(conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool) -> tuple[Operator, ...]:

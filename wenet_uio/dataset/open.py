@@ -18,9 +18,11 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.remote_manifest import local_manifest
 from wenet_uio.dataset.corpus.sources import expanded, lists_of
 from wenet_uio.dataset.corpus.text_corpus import TextCorpus, questions_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
+from wenet_uio.dataset.corpus.tts_corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
 from wenet_uio.dataset.plan.policies import TextPolicy
@@ -154,7 +156,8 @@ def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer |
     if conf.type == "group":
         leaves = _leaves(conf.members(), tags, tokenizer)
     else:
-        corpora = [_counted(corpus, tokenizer) for corpus in open_source(conf)]
+        own = tokenizer and tokenizer.with_tags(tags)
+        corpora = [_counted(corpus, own) for corpus in open_source(conf)]
         total = sum(corpus.num_samples for corpus in corpora)
         leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags) for corpus in corpora]
     return [replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves]
@@ -227,7 +230,16 @@ def open_source(conf: SourceConf) -> list[Corpus]:
         return [ConversationCorpus(path, seconds, tag) for path in expanded(conf.files("manifest_filepath"))]
     if conf.type == "txt_pair":
         return _open_pairs(conf)
+    if conf.type == "tts_text":
+        return _open_tts_text(conf)
     return [open_list(*found) for found in lists_of(conf)]
+
+
+def _open_tts_text(conf: SourceConf) -> list[Corpus]:
+    """The corpora of a source of texts to speak: one for each file."""
+    speakers = speakers_of(expanded(conf.speakers_filepath)) if conf.speakers_filepath else ()
+    paths = map(local_manifest, expanded(conf.files("manifest_filepath")))
+    return [TtsTextCorpus(path, conf.seconds_per_character, speakers) for path in paths]
 
 
 def _open_pairs(conf: SourceConf) -> list[Corpus]:

@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from wenet_uio.audio.completeness import LENGTH_TOLERANCE
 from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.conversations import read_conversation
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.corpus.index import TEXT_ONLY, Rows
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.speaking import example_to_speak, spoken
 from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance
 
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
-LENGTH_TOLERANCE = 0.1
-"""Seconds by which audio may differ from its index before it counts as changed."""
 
 
 class BatchReader(Dataset[Batch]):
@@ -61,12 +61,13 @@ class BatchReader(Dataset[Batch]):
         ]
         for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
-                example, duration, chain = self.example(ref, int(seed), read), 0.0, self.text_chain
-                if example.turns is not None:  # its turns went through the chain already
-                    chain = ()
+                example, duration = self.example(ref, int(seed), read), 0.0
+                operators = iter(self._chain_of(example))
+                if example.to_speak is not None:
+                    example = spoken(example, operators)
                 if example.waveform is not None:
-                    duration, chain = example.waveform.numel() / example.sample_rate, self.chain
-                for operator in chain:
+                    duration = example.waveform.numel() / example.sample_rate
+                for operator in operators:
                     example = operator(example)
                 examples.append(example)
                 seconds += duration
@@ -78,6 +79,11 @@ class BatchReader(Dataset[Batch]):
         batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
         return batch
+
+    def _chain_of(self, example: Example) -> tuple[Operator, ...]:
+        if example.turns is not None:  # its turns went through the chain already
+            return ()
+        return self.text_chain if example.waveform is None and example.to_speak is None else self.chain
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
         """A function for each sample that reads it. Remote samples are being fetched when this returns."""
@@ -100,6 +106,8 @@ class BatchReader(Dataset[Batch]):
                 return read_conversation(
                     utterance, seed >> 1, ref.speed, self.chain, self.conf.singal_channel_conf.channel
                 )
+            if utterance.to_speak is not None:
+                return example_to_speak(utterance, seed >> 1, ref.speed, _indexed_seconds(rows, ref))
             if utterance.audio is None:
                 return Example(
                     utterance.key,
@@ -120,7 +128,7 @@ class BatchReader(Dataset[Batch]):
             if error.errno in OUT_OF_RESOURCES:
                 raise
             raise SkipSample("unreadable", str(error)) from None
-        indexed, found = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row]), len(waveform) / rate
+        indexed, found = _indexed_seconds(rows, ref), len(waveform) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
         return Example(
@@ -132,3 +140,7 @@ class BatchReader(Dataset[Batch]):
             speed=ref.speed,
             extra=utterance.extra,
         )
+
+
+def _indexed_seconds(rows: Rows, ref: SampleRef) -> float:
+    return int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row])

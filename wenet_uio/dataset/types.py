@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -33,6 +33,16 @@ class AudioTurn(NamedTuple):
     """Seconds; None reads to the end of the audio."""
 
 
+class ToSpeak(NamedTuple):
+    """A text without audio that an operator of the user speaks, so that it is learned as audio."""
+
+    text: str
+    speaker: str | None = None
+    """The same in every reading of one epoch; None if the source names no speakers."""
+    seconds: float = 0.0
+    """Length that the plan counts. Longer speech is left out."""
+
+
 @dataclass(frozen=True)
 class Utterance:
     """A sample as stored: encoded audio and its text."""
@@ -51,6 +61,10 @@ class Utterance:
     """All other fields of the list, and other members of the tar, that belong to the sample."""
     turns: tuple[str | AudioTurn, ...] | None = None
     """The turns of a conversation: texts and audio. None: the sample is no conversation."""
+    to_speak: str | None = None
+    """What an operator is to speak; None: the sample has audio, or its text is learned as text."""
+    speakers: Sequence[str] = ()
+    """Speakers of `to_speak`, of which one is drawn for each epoch."""
 
 
 class DeferredExample(Protocol):
@@ -88,8 +102,8 @@ class DeferredFeatures(Protocol):
         """A copy with other tensors."""
         ...
 
-    def compute(self, feats_lengths: torch.Tensor, frames: int) -> torch.Tensor:
-        """Features (B, frames, dim) on the device of the tensors."""
+    def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
+        """Features (B, frames, dim) of each view, on the device of the tensors."""
         ...
 
 
@@ -110,6 +124,10 @@ class Example:
     speed: float = 1.0
     feats: torch.Tensor | None = None
     """(frames, bins) float32."""
+    view: int = 0
+    """Number of the augmented view that `feats` is, or becomes."""
+    other_feats: torch.Tensor | None = None
+    """(frames, bins) float32: a second augmented view, if training compares two."""
     tokens: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
     source: str | None = None
@@ -120,6 +138,8 @@ class Example:
     """Set instead of `feats` if the accelerator computes the features."""
     turns: tuple[Example, ...] | None = None
     """The audio turns of a conversation, with features; None: the sample is no conversation."""
+    to_speak: ToSpeak | None = None
+    """Set if an operator of the user makes the waveform from a text; None: the sample has audio, or is text alone."""
 
 
 def waveform_of(example: Example) -> torch.Tensor:
@@ -129,7 +149,8 @@ def waveform_of(example: Example) -> torch.Tensor:
         ValueError: the example is text without audio, or its features are already computed.
     """
     if example.waveform is None:
-        raise ValueError(f"{example.key}: no waveform; it is text without audio, or its features are already computed")
+        text = "no operator after `decode` spoke its text" if example.to_speak else "it is text without audio"
+        raise ValueError(f"{example.key}: no waveform; {text}, or its features are already computed")
     return example.waveform
 
 
@@ -203,6 +224,8 @@ class Batch:
     """(B, S) int64, padded with -1: labels of the first texts of pairs."""
     source_lengths: torch.Tensor | None = None
     """(B,) int64."""
+    other_feats: torch.Tensor | None = None
+    """(B, T, F) float32: a second augmented view of each utterance, as long as the first; None: there is one view."""
     deferred: DeferredFeatures | None = None
     """Waveforms from which `to` computes the features on its device; None if `feats` holds them."""
     collated: Any = None
@@ -225,16 +248,17 @@ class Batch:
         if moved.deferred is None:
             return moved
         if len(moved):
-            feats = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
+            feats, *others = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
         else:  # all utterances were removed after padding
-            feats = moved.feats.new_zeros(0, 0, moved.deferred.dim)
-        return replace(moved, feats=feats, deferred=None)
+            feats, others = moved.feats.new_zeros(0, 0, moved.deferred.dim), ()
+        return replace(moved, feats=feats, other_feats=others[0] if others else None, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
         """A batch of some of the utterances, padded to the longest of them."""
         tensors = {name: tensor[rows] for name, tensor in self._tensors().items()}
-        for name in {"feats", "target", "source"} & tensors.keys():
-            tensors[name] = tensors[name][:, : int(tensors[f"{name}_lengths"].max())]
+        for name in {"feats", "other_feats", "target", "source"} & tensors.keys():
+            lengths = tensors[f"{name.removeprefix('other_')}_lengths"]
+            tensors[name] = tensors[name][:, : int(lengths.max())]
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
         return replace(
@@ -253,7 +277,7 @@ class Batch:
         return _from_pickle, (self._with(dict.fromkeys(tensors)).__dict__, *to_buffers(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        names = ("feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
+        names = ("feats", "other_feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
         found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.deferred is not None:
             found.update((f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items())

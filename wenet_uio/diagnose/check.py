@@ -23,6 +23,7 @@ from wenet_uio.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Par
 from wenet_uio.diagnose.findings import Finding, Report
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.executor import Executor, chunks
+from wenet_uio.text.aggregate import AggregateSplitter
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
 from wenet_uio.text.tokenizer import OwnUnits, Tokenizer
 
@@ -80,7 +81,7 @@ def check_corpus(
     usual = {"seconds": usual_range(report.seconds), "speech": usual_range(report.speech)}
     checker = Checker(corpus, reading.conf, reading.tokenizer, measure, planned, audio, **usual)
     seen = _gather(report, _check_in_processes(checker, processes))
-    if reading.tokenizer is not None and not isinstance(reading.tokenizer.splitter, OwnUnits):
+    if reading.tokenizer is not None and not isinstance(reading.tokenizer.splitter, OwnUnits | AggregateSplitter):
         report.unseen = sorted(reading.tokenizer.symbols.keys() - seen - SPECIAL)
     return report
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from wenet_uio.audio.completeness import why_past_the_end
 from wenet_uio.audio.read import INT16_SCALE, OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
@@ -19,9 +20,10 @@ from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filt
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.dataset.types import SampleRef, SkipSample
+from wenet_uio.dataset.types import SampleRef, SkipSample, Utterance
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
+from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -115,25 +117,39 @@ class Checker:
             place, key = (span.shard, row), rows.key(row)
             seconds = float(rows.seconds[row]) if rows.sample_rate[row] != TEXT_ONLY else None
             try:
-                text = self._check_audio(part, reader, SampleRef(*place))
+                text, fields = self._check_audio(part, reader, SampleRef(*place))
             except SkipSample as skip:
                 part.findings.append(Finding(skip.reason, key, skip.detail, place))
                 continue
             self._check_text(part, place, key, text.strip(), seconds)
             if self.tokenizer is not None and text.strip():
-                tokens = self.tokenizer.splitter(text.strip())
-                self._check_tokens(part, place, key, text.strip(), tokens)
+                tokens = self._tokens(part, place, key, text.strip(), fields)
                 if kept is None or kept[row]:
                     self._filter_tokens(part, len(tokens), seconds)
 
-    def _check_audio(self, part: Part, reader: BatchReader, ref: SampleRef) -> str:
-        """Check the audio of a sample if audio is checked, and return the text."""
+    def _tokens(self, part: Part, place: tuple[int, int], key: str, text: str, fields: Mapping[str, Any]) -> list[str]:
+        """The tokens of a text, checked; none if its language is not known."""
+        assert self.tokenizer is not None
+        try:
+            tokens = self.tokenizer.of(fields).splitter(text)
+        except UnknownLanguageError as error:
+            part.findings.append(Finding("unknown_language", key, str(error), place))
+            return []
+        self._check_tokens(part, place, key, text, tokens)
+        return tokens
+
+    def _check_audio(self, part: Part, reader: BatchReader, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
+        """Check the audio of a sample if audio is checked, and return the text and the other fields."""
         if not self.audio:
             return self._text(ref)
-        example = reader.example(ref, 0, partial(self.corpus.read, ref))
+        utterances: list[Utterance] = []
+        example = reader.example(ref, 0, partial(self._read, utterances, ref))
         if example.waveform is None:
-            return example.text
+            return example.text, example.extra
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
+        utterance = utterances[0]
+        if reason := why_past_the_end(utterance.start, utterance.end, len(example.waveform) / rate):
+            part.findings.append(Finding("past_the_end", key, reason, place))
         samples = np.abs(example.waveform.numpy()) / INT16_SCALE
         level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
         clipped = float(np.mean(samples >= FULL_SCALE))
@@ -146,11 +162,17 @@ class Checker:
             part.findings.append(Finding("silent", key, decibels, place))
         if clipped > CLIPPED:
             part.findings.append(Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place))
-        return example.text
+        return example.text, example.extra
 
-    def _text(self, ref: SampleRef) -> str:
+    def _read(self, utterances: list[Utterance], ref: SampleRef) -> Utterance:
+        """Read a sample, and keep it in the list."""
+        utterances.append(self.corpus.read(ref))
+        return utterances[0]
+
+    def _text(self, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
         try:
-            return self.corpus.read(ref).text
+            found = self.corpus.read(ref)
+            return found.text, found.extra
         except (ListError, OSError) as error:
             if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
                 raise

@@ -18,12 +18,14 @@ LOSSES = {
     "changed_length": "audio whose length differs from its header or from the data list",
     "duplicate_key": "keys that occur more than once; results hold one utterance per key",
     "empty_text": "audio with an empty text",
+    "unknown_language": "texts whose language is not stated, or has no tokenizer in tokenizer_conf.languages",
 }
 """Kinds of findings that cost training a sample or a shard, with their meaning."""
 SUSPECTS = {
     "stale_index": "shards whose index had other samples than the tar: the check made the index again",
     "silent": "audio below -60 dB of full scale",
     "clipped": "audio with more than 0.1 % of its samples at full scale",
+    "past_the_end": "segments that end after their audio: training reads the part that there is, with the whole text",
     "other_rate": "sample rates that differ from the majority",
     "duration": "audio far shorter or longer than the other utterances",
     "characters_per_second": "far fewer or more characters per second than in the other utterances",

@@ -13,9 +13,8 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.export.onnx_graphs import Chunks
-from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models import ASRModel, build_trained
 from wenet_uio.models.chunks import fitting_chunk
-from wenet_uio.models.weights import load_weights
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
@@ -113,8 +112,7 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
     config = load_model_config(arguments.config, trust_code=arguments.trust_code)
     if named := operators_of_decoding(config):
         print(f"warning: exported models have no operators; the runtime must do the same: {named}", file=sys.stderr)
-    model = build_model(config).eval()
-    load_weights(model, arguments.checkpoint)
+    model = build_trained(config, arguments.checkpoint).eval()
     if model.skips_blanks:
         print(
             "warning: the decoder of a runtime sees frames of blanks too: rescoring gives other scores", file=sys.stderr

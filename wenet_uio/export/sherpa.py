@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf
+from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.tokenizer import Tokenizer
@@ -17,8 +18,10 @@ def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
     """The text of tokens.txt: `symbol id` lines. If units are words, each symbol starts with ▁, the sign of a space.
 
     Raises:
-        ValueError: the name of the blank is not one that sherpa-onnx accepts.
+        ValueError: the name of the blank is not one that sherpa-onnx accepts, or the tokenizer is an aggregate.
     """
+    if isinstance(tokenizer, AggregateTokenizer):
+        raise ValueError("tokens.txt of sherpa-onnx cannot hold the units of an aggregate tokenizer")
     symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
     name = next((symbol for symbol, unit in symbols if unit == blank), None)
     if name not in BLANKS:

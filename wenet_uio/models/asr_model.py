@@ -46,6 +46,7 @@ class ASRModel(nn.Module):
     """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020).
 
     `transducer_weight`, `parallel_weight`: weights of losses that only subclasses have.
+    `cr_weight`: weight of the divergence between two views; the engine raises it in the warm-up.
     `leading_frames`: encoder frames before those of the speech.
     """
 
@@ -68,6 +69,7 @@ class ASRModel(nn.Module):
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.attention_weight
         self.transducer_weight = self.parallel_weight = 0.0
+        self.cr_weight = 0.0
         self.leading_frames = 0
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
@@ -83,6 +85,7 @@ class ASRModel(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor | None = None,
+        views: int = 1,
     ) -> Losses:
         """Compute the losses of a batch with at least one utterance.
 
@@ -92,9 +95,11 @@ class ASRModel(nn.Module):
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
             prompts: (B, P) tokens with which the decoder starts, of `prompts`; None: sos.
+            views: 2: rows n and n + B / 2 are augmented views of one utterance.
 
         Returns:
-            0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + attention_weight * `loss_att`,
+            0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + attention_weight * `loss_att`
+            + cr_weight * `loss_cr`, the divergence between the CTC posteriors of two views;
             and `th_accuracy`, the share of tokens that the decoder predicts correctly from the tokens before. A loss
             with weight 0 is None.
         """
@@ -103,10 +108,12 @@ class ASRModel(nn.Module):
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
         encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
-        return self._losses(encoder_out, lengths, target, target_lengths, prompts)
+        return self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
 
-    def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor | None:
-        """The tokens with which the decoder starts, of utterances with these texts and fields; None: sos."""
+    def prompts(
+        self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
+    ) -> torch.Tensor | None:
+        """The tokens with which the decoder starts, of utterances with these texts, fields and keys; None: sos."""
         return None
 
     def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,6 +124,7 @@ class ASRModel(nn.Module):
     def loss_weights(self) -> dict[str, float]:
         """Weights of the losses that `loss` is the sum of."""
         weights = {"att": self.attention_weight, "ctc": self.ctc_weight, "rnnt": self.transducer_weight}
+        weights["cr"] = self.cr_weight
         return {f"loss_{name}": weight for name, weight in weights.items()}
 
     @property
@@ -132,18 +140,36 @@ class ASRModel(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
+        views: int = 1,
     ) -> Losses:
         """Losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
-        loss_ctc = loss_att = th_accuracy = None
-        loss = encoder_out.new_zeros((), dtype=torch.float32)
-        if self.ctc_weight > 0.0:
-            loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
-            loss = loss + self.ctc_weight * loss_ctc
+        loss_att = th_accuracy = None
+        loss, losses = self._ctc_losses(encoder_out, lengths, target, target_lengths, views)
         if self.attention_weight > 0.0:
             memory, memory_lengths = self.decoder_frames(encoder_out, lengths)
             loss_att, th_accuracy = self._attention_loss(memory, memory_lengths, target, target_lengths, prompts)
             loss = loss + self.attention_weight * loss_att
-        return {"loss": loss, "loss_att": loss_att, "loss_ctc": loss_ctc, "th_accuracy": th_accuracy}
+        return {"loss": loss, "loss_att": loss_att, **losses, "th_accuracy": th_accuracy}
+
+    def _ctc_losses(
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        views: int,
+    ) -> tuple[torch.Tensor, Losses]:
+        """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and `loss_cr` of two views."""
+        loss = encoder_out.new_zeros((), dtype=torch.float32)
+        losses: Losses = {"loss_ctc": None, "loss_cr": None} if self.cr_weight else {"loss_ctc": None}
+        if self.ctc_weight > 0.0 and views == 1:
+            losses["loss_ctc"] = loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
+            loss = loss + self.ctc_weight * loss_ctc
+        elif self.ctc_weight > 0.0:
+            loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
+            losses |= {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
+            loss = loss + self.ctc_weight * loss_ctc + self.cr_weight * loss_cr
+        return loss, losses
 
     def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
         """Losses of text without audio: the decoder attends to one frame of zeros."""
@@ -151,7 +177,8 @@ class ASRModel(nn.Module):
         lengths = torch.ones_like(target_lengths)
         loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
         loss = self.text_weight * loss_att
-        return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
+        more: Losses = {"loss_cr": None} if self.cr_weight else {}
+        return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy, **more}
 
     def _attention_loss(
         self,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from wenet_uio.cli import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.model import CtlConf, DecoderConf, WhisperConf
 from wenet_uio.config.sanm import (
@@ -23,13 +25,14 @@ from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
 from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.firered import FireredConformerEncoder
-from wenet_uio.models.lora import add_lora
+from wenet_uio.models.lora import add_lora, is_lora
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.sanm_decoder import SanmDecoder
 from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
+from wenet_uio.models.weights import fill, read_weights
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.models.zipformer import ZipformerEncoder
 from wenet_uio.text.symbols import EOS, SOS
@@ -64,12 +67,32 @@ def build_model(config: Config) -> ASRModel:
     encoder = ENCODERS[config.encoder](config.encoder_input_dim, config.encoder_conf, _cmvn(config))
     model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
+    model.cr_weight = config.cr_loss_scale
     if not config.mask_padding:
         for part in model.modules():
             if "masks_padding" in vars(part):
                 vars(part)["masks_padding"] = False
     if config.use_lora:
         add_lora(model, config.lora_conf)
+    return model
+
+
+def build_trained(config: Config, checkpoint: str | Path) -> ASRModel:
+    """Build the model of a config with trained weights.
+
+    A file without low-rank weights (LoRA), as `average_model.py --merge_lora` writes it, is that of a model without
+    them, whatever `use_lora` says.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: values of the config contradict each other, or the weights are those of another model.
+    """
+    weights = read_weights(checkpoint)
+    if config.use_lora and not any(map(is_lora, weights)):
+        warn_once(f"{checkpoint} has no low-rank weights (LoRA): they are merged, or were never trained")
+        config = config.model_copy(update={"use_lora": False, "only_optimize_lora": False})
+    model = build_model(config)
+    fill(model, weights, str(checkpoint))
     return model
 
 

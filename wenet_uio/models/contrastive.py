@@ -18,9 +18,6 @@ VALIDATION_CHUNK = 16
 class CtlModel(ASRModel):
     """Encodes each training batch twice, with full context and with chunks (Liu et al. 2023, "Enhancing the unified
     streaming and non-streaming model with contrastive learning"). It decodes as an ASRModel.
-
-    Raises:
-        ValueError: the encoder was not configured with chunks.
     """
 
     def __init__(
@@ -31,10 +28,7 @@ class CtlModel(ASRModel):
         conf: CtlConf,
     ) -> None:
         super().__init__(encoder, decoder, vocabulary, conf)
-        if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
-            raise ValueError(
-                "model ctl_model compares chunks with full context: set encoder_conf.use_dynamic_chunk: true"
-            )
+        assert encoder.use_dynamic_chunk or encoder.static_chunk_size, "config.parts checks it"
         self.negatives, self.temperature = conf.n_negatives, conf.logit_temp
         self.ctl_weight = conf.ctl_weight if conf.n_negatives else 0.0
 

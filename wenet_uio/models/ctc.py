@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import ctc_loss
+from torch.nn.functional import ctc_loss, kl_div
+
+from wenet_uio.models.masks import length_mask
 
 
 class CTC(nn.Module):
@@ -27,11 +29,36 @@ class CTC(nn.Module):
             target: (B, U) labels; values beyond target_lengths are ignored.
             target_lengths: (B,).
         """
-        log_probs = self.ctc_lo(encoder_out).float().log_softmax(dim=2).transpose(0, 1)
+        return self._loss(self._log_probs(encoder_out), lengths, target, target_lengths)
+
+    @torch.jit.unused
+    def losses_of_views(
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the divergence between two views; arguments as in `forward`.
+
+        Rows n and n + B / 2 are the views of utterance n; see `divergence_of_views`.
+        """
+        log_probs = self._log_probs(encoder_out)
+        return self._loss(log_probs, lengths, target, target_lengths), divergence_of_views(log_probs, lengths)
+
+    def _log_probs(self, encoder_out: torch.Tensor) -> torch.Tensor:
+        return self.ctc_lo(encoder_out).float().log_softmax(dim=2)
+
+    def _loss(
+        self, log_probs: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """See `forward`; log_probs (B, T, V)."""
         total = ctc_loss(
-            log_probs, target, lengths, target_lengths, blank=self.blank, reduction="sum", zero_infinity=True
+            log_probs.transpose(0, 1),
+            target,
+            lengths,
+            target_lengths,
+            blank=self.blank,
+            reduction="sum",
+            zero_infinity=True,
         )
-        return total / encoder_out.size(0)
+        return total / log_probs.size(0)
 
     @torch.jit.export
     def log_softmax(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
@@ -40,3 +67,18 @@ class CTC(nn.Module):
         if blank_penalty > 0.0:
             logits[:, :, self.blank] -= blank_penalty
         return logits.log_softmax(dim=2)
+
+
+def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Mean over utterances of the divergence between the posteriors of two views, 0-d.
+
+    CR-CTC (Yao et al. 2024, https://arxiv.org/abs/2410.05101, equation 4): half the sum, over frames and over both
+    directions, of the Kullback-Leibler divergence from the posteriors of the other view, which get no gradient.
+
+    Args:
+        log_probs: (2 N, T, V); rows n and n + N are the views of utterance n.
+        lengths: (2 N,) frames.
+    """
+    first, second = log_probs.detach().chunk(2)
+    divergence = kl_div(log_probs, torch.cat((second, first)), reduction="none", log_target=True).sum(dim=2)
+    return divergence.masked_fill(~length_mask(lengths, log_probs.size(1)), 0.0).sum() / len(log_probs)

@@ -44,7 +44,7 @@ class Paraformer(ASRModel):
     def loss_names(self) -> tuple[str, ...]:
         """See ASRModel.loss_names."""
         times = ("loss_quantity_tp",) if "tp_output" in dict(self.predictor.named_children()) else ()
-        ctc = ("loss_ctc",) if self.ctc_weight > 0.0 else ()
+        ctc = [name for name in ("loss_ctc", "loss_cr") if self.loss_weights[name] > 0.0]
         return ("loss", "loss_decoder", "th_accuracy", *ctc, "loss_quantity", *times)
 
     def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,6 +69,7 @@ class Paraformer(ASRModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
+        views: int = 1,
     ) -> Losses:
         """See ASRModel.forward; `loss` is the sum of `loss_decoder`, ctc_weight * `loss_ctc`, and two more.
 
@@ -85,13 +86,10 @@ class Paraformer(ASRModel):
         loss_decoder = self.attention_loss(logits, labels)
         accuracy = ((logits.detach().argmax(dim=2) == labels) & counted).sum() / counted.sum().clamp(min=1)
         losses: Losses = {"loss_decoder": loss_decoder, "th_accuracy": accuracy, **_quantities(predicted, counts)}
-        losses["loss_ctc"] = loss_ctc = None
+        loss_of_ctc, of_ctc = self._ctc_losses(encoder_out, lengths, target, target_lengths, views)
         loss = sum(value for name, value in losses.items() if value is not None and name.startswith("loss"))
-        if self.ctc_weight > 0.0:
-            losses["loss_ctc"] = loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
-            loss = loss + self.ctc_weight * loss_ctc
         assert isinstance(loss, torch.Tensor)
-        return {**losses, "loss": loss}
+        return {**losses, **of_ctc, "loss": loss + loss_of_ctc}
 
     def _labels_with_end(self, target: torch.Tensor, target_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,); with <eos> at the end if `add_eos`."""

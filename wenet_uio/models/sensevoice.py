@@ -78,7 +78,7 @@ class SenseVoice(ASRModel):
         """As ASRModel.encode with full context, and with the queries of `inputs`."""
         return self.encoder(*self.inputs(feats, feats_lengths, languages, itn=itn))
 
-    def _losses(self, *batch: torch.Tensor) -> Losses:
+    def _losses(self, *batch: torch.Tensor | int) -> Losses:
         """See ASRModel._losses.
 
         Raises:

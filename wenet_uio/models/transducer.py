@@ -43,9 +43,10 @@ class Transducer(ASRModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
+        views: int = 1,
     ) -> Losses:
         """See ASRModel._losses; adds `loss_rnnt` and its share of `loss`."""
-        losses = super()._losses(encoder_out, lengths, target, target_lengths, prompts)
+        losses = super()._losses(encoder_out, lengths, target, target_lengths, prompts, views)
         loss_rnnt = self.rnnt_loss(encoder_out, lengths, target, target_lengths)
         loss = losses["loss"]
         assert loss is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from wenet_uio.cli import warn_once
 from wenet_uio.config.model import WhisperConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.decoder import TransformerDecoder
@@ -33,18 +34,35 @@ class Whisper(ASRModel):
         self.tokens = tokens
         self.languages = languages if tokens.multilingual else tokens.languages
 
-    def prompts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    def prompts(
+        self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
+    ) -> torch.Tensor:
         """The prompts of training utterances (B, P).
 
         Args:
             texts: their transcripts.
             fields: other fields of the list: `lang` such as `en`, and `task` (transcribe or translate).
+            keys: their keys, for errors.
 
         Raises:
             ValueError: the model does not know a language or a task.
         """
-        rows = [
-            self.tokens.prompt(each.get("lang") or language_of(text, self.languages), each.get("task") or "transcribe")
-            for text, each in zip(texts, fields, strict=True)
-        ]
+        rows = []
+        for number, (text, each) in enumerate(zip(texts, fields, strict=True)):
+            try:
+                rows.append(self.tokens.prompt(self._language(text, each), each.get("task") or "transcribe"))
+            except ValueError as error:
+                raise ValueError(f"{keys[number]}: {error}" if keys else str(error)) from None
         return torch.tensor(rows, device=self.ctc.ctc_lo.weight.device)
+
+    def _language(self, text: str, fields: Mapping[str, Any]) -> str:
+        """The language that the data name, or else the one that `language_of` finds."""
+        if stated := fields.get("lang"):
+            return stated
+        language = language_of(text, self.languages)
+        if len(self.languages) > 1 and text:  # a batch of silence stands for an empty one
+            warn_once(
+                "utterances without a field `lang` are learned as zh if their text has Chinese characters, else as en; "
+                "state `lang` in the data list, or name their language in dataset_conf.language_conf.limited_langs"
+            )
+        return language

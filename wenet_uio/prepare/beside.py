@@ -40,10 +40,15 @@ class TextFile(NamedTuple):
     """A file of text, and the audio beside it."""
 
     path: Path
-    audio: Path | None
-    """None if no audio of its name is beside it."""
+    audios: list[Path]
+    """The audio files of its name that are beside it; `_beside` refuses several, such as `a.wav` and `a.flac`."""
     field: str
     """What its name has behind that of the audio: `txt`, `en.srt`."""
+
+    @property
+    def audio(self) -> Path | None:
+        """The audio of its name that is beside it; None if there is none."""
+        return self.audios[0] if self.audios else None
 
     @property
     def form(self) -> str:
@@ -61,19 +66,22 @@ class FilesOfFolder(NamedTuple):
 def files_of_corpus(path: Path) -> FilesOfFolder:
     """The files of text and of audio below a folder; or one file of text, and the audio beside it."""
     files = list(files_below(path)) if path.is_dir() else [file for file in path.parent.iterdir() if file.is_file()]
-    audio = {file.with_suffix(""): file for file in files if file.suffix[1:].lower() in AUDIO_SUFFIXES}
+    audio: dict[Path, list[Path]] = {}
+    for file in files:
+        if file.suffix[1:].lower() in AUDIO_SUFFIXES:
+            audio.setdefault(file.with_suffix(""), []).append(file)
     texts = [file for file in files if file.suffix[1:].lower() in FORM_OF] if path.is_dir() else [path]
-    return FilesOfFolder([_text_file(file, audio) for file in texts], list(audio.values()))
+    return FilesOfFolder([_text_file(file, audio) for file in texts], [file for of in audio.values() for file in of])
 
 
-def _text_file(path: Path, audio: dict[Path, Path]) -> TextFile:
+def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
     """A file of text with the audio that has the longest part of its name, up to a dot."""
     pieces = path.name.split(".")
     for count in range(len(pieces) - 1, 0, -1):
         found = audio.get(path.parent / ".".join(pieces[:count]))
         if found:
             return TextFile(path, found, ".".join(pieces[count:]))
-    return TextFile(path, None, pieces[-1])
+    return TextFile(path, [], pieces[-1])
 
 
 def read_pairs(path: str, text_field: str | None = None) -> list[RawLine]:
@@ -138,7 +146,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
             others = sorted(channels[recording])
             extra = {"channel": others.index(channel)} if len(others) > 1 else {}
             lines += [_timed_line(recording, each, extra) for each in joined_words(said)]
-    return lines
+    return _with_length(path, lines)
 
 
 def _read_timed(
@@ -152,7 +160,14 @@ def _read_timed(
             empty.append(str(file))
         lines += [_timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {}) for each in said]
     tell_left_out(f"{path}: files without a text", empty)
-    return lines
+    return _with_length(path, lines)
+
+
+def _with_length(path: str, lines: Sequence[RawLine]) -> list[RawLine]:
+    """The utterances that last at least a millisecond; the others are counted and named."""
+    without = [f"{line.key}: {line.text}" for line in lines if line.end is not None and line.start >= line.end]
+    tell_left_out(f"{path}: utterances of zero length", without)
+    return [line for line in lines if line.end is None or line.start < line.end]
 
 
 def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
@@ -177,7 +192,7 @@ def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Pa
     """Audio and file of text of each pair; audio that is not beside its text is named without suffix.
 
     Raises:
-        ListError: no file of that form is found, or an audio file has several.
+        ListError: no file of that form is found, an audio file has several, or a file of text has several of audio.
     """
     files = files_of_corpus(path)
     texts, audio = _of_form(files.texts, path, form, text_field), files.audio
@@ -210,9 +225,12 @@ def _of_form(texts: Sequence[TextFile], path: Path, form: str, text_field: str |
 
 
 def _check_single(texts: Sequence[TextFile]) -> None:
-    """Raises: ListError: two files have the text of one audio file."""
+    """Raises: ListError: two files have the text of one audio file, or one has that of two audio files."""
     first: dict[Path, TextFile] = {}
     for file in texts:
+        if len(file.audios) > 1:
+            names = " or ".join(sorted(audio.name for audio in file.audios))
+            raise ListError(f"{file.path}: its audio may be {names}; move one of them to another folder")
         if file.audio and first.setdefault(file.audio, file) is not file:
             other = first[file.audio]
             raise ListError(

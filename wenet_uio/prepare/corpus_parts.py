@@ -174,21 +174,26 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
         raise ValueError(f"{part}: no utterance was found for this part; is the corpus complete?")
     existing: set[Path] = set()
     for recording, following in zip(ordered, [*ordered[1:], None], strict=True):
-        key, wav, text, start, end = recording
+        key, wav = recording.key, recording.wav
         if following and key == following.key:
             raise ValueError(f"{key}: two recordings, {wav} and {following.wav}")
-        if key.split() != [key]:
-            raise ValueError(f"{key!r}: the key of {wav} is empty or has spaces, which tables cannot have; rename it")
-        if not text.strip():
-            raise ValueError(f"{key}: {wav} has no text")
-        if "\n" in text:
-            raise ValueError(f"{key}: the text of {wav} has a line break, {text!r}; make it one line")
-        if start < 0 or (end is not None and start >= end):
-            raise ValueError(f"{key}: from {start} s to {end} s of {wav}: start must be 0 or later, and before end")
+        _check_fields(recording)
         if wav not in existing and not wav.is_file():
             raise ValueError(f"{key}: has text, but its audio {wav} is missing")
         existing.add(wav)
     return ordered
+
+
+def _check_fields(recording: Recording) -> None:
+    key, wav, text, start, end = recording
+    if key.split() != [key]:
+        raise ValueError(f"{key!r}: the key of {wav} is empty or has spaces, which tables cannot have; rename it")
+    if not text.strip():
+        raise ValueError(f"{key}: {wav} has no text")
+    if "\n" in text:
+        raise ValueError(f"{key}: the text of {wav} has a line break, {text!r}; make it one line")
+    if start < 0 or (end is not None and start >= end):
+        raise ValueError(f"{key}: from {start} s to {end} s of {wav}: start must be 0 or later, and before end")
 
 
 def _write(folder: Path, ordered: Sequence[Recording]) -> None:

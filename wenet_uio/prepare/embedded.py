@@ -20,9 +20,14 @@ from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.corpus_parts import Recording, files_below, tell_left_out
 from wenet_uio.prepare.division import PARTS
+from wenet_uio.prepare.separated import tell_text_column
 
 SUFFIX = ".parquet"
-PLACE = re.compile(rf"(.*{re.escape(SUFFIX)})/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
+PLACE = re.compile(rf"(.*(?i:{re.escape(SUFFIX)}))/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
+
+
+UNKNOWN = "wav"
+"""Suffix of audio whose row states no path."""
 
 
 class Place(NamedTuple):
@@ -42,6 +47,11 @@ def place_of(wav: str | Path) -> Place | None:
     return Place(found[1], int(found[2]), int(found[3]), found[4], found[5]) if found else None
 
 
+def parquet_files(files: Iterable[Path]) -> list[Path]:
+    """Those files that are parquet by their names."""
+    return [file for file in files if file.suffix.lower() == SUFFIX]
+
+
 def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     """Read the texts of a parquet file, or of all parquet files below a folder. Audio is not read.
 
@@ -51,21 +61,40 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
         ListError: there is no such file, or no row has a text. DriverError: pyarrow is not installed.
         StorageError: a file is damaged, or has no audio.
     """
-    files = list(files_below(Path(path), f"*{SUFFIX}")) if Path(path).is_dir() else [Path(path)]
+    files = parquet_files(files_below(Path(path))) if Path(path).is_dir() else [Path(path)]
     if not files:
         raise ListError(f"{path}: no {SUFFIX} in it")
     parts = _parts(files, Path(path))
     found: list[tuple[str, RawLine]] = []
     without_text: list[str] = []
+    columns: set[str] = set()
     for file, part in zip(files, parts, strict=True):
         extra = {"part": part} if part else {}
-        rows = _lines_of_file(file, text_field, without_text)
+        rows = _lines_of_file(file, text_field, without_text, columns)
         found += [(wav, replace(line, extra=line.extra | extra)) for wav, line in rows]
     if without_text and not found:
         raise ListError(without_text[0])
     tell_left_out(f"{path}: rows without a text", without_text)
-    lines = with_distinct_keys([line for _, line in found])
+    tell_text_column(path, columns, text_field)
+    lines = _with_distinct_keys(found)
     return [replace(line, wav=wav, is_named_by_audio=False) for line, (wav, _) in zip(lines, found, strict=True)]
+
+
+def _with_distinct_keys(found: Sequence[tuple[str, RawLine]]) -> list[RawLine]:
+    """Lines with keys by the one rule; if rows state equal paths of audio, their keys are the names of the rows."""
+    lines = with_distinct_keys([line for _, line in found])
+    keys = [line.key for line in lines if line.is_named_by_audio]
+    if len(set(keys)) == len(keys):
+        return lines
+    named = [replace(line, key=_row_name(wav), wav=wav) if line.is_named_by_audio else line for wav, line in found]
+    return with_distinct_keys(named)
+
+
+def _row_name(wav: str) -> str:
+    """The name of the row at a place: `train_3_000012`."""
+    place = place_of(wav)
+    assert place is not None, wav
+    return f"{Path(place.file).stem}_{place.part}_{place.row:06d}"
 
 
 def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
@@ -80,8 +109,8 @@ def _part(file: Path, folder: Path) -> str | None:
     return next(filter(None, (PARTS.get(word[0]) for word in words if word)), None)
 
 
-def _lines_of_file(file: Path, text_field: str | None, bad: list[str]) -> list[tuple[str, RawLine]]:
-    """Place of the audio and line of each row with a text; problems of other rows go to `bad`."""
+def _lines_of_file(file: Path, text_field: str | None, bad: list[str], columns: set[str]) -> list[tuple[str, RawLine]]:
+    """Place of the audio and line of each row with a text; `bad` gets the reasons of other rows."""
     found = []
     with file.open("rb") as opened:
         try:
@@ -92,45 +121,56 @@ def _lines_of_file(file: Path, text_field: str | None, bad: list[str]) -> list[t
         if audio is None:
             raise ListError(f"{file}: several columns hold audio ({', '.join(binary)}); keep one of them")
         for part, rows in enumerate(groups):
+            columns.update(*rows[:1])
             for row, values in enumerate(rows):
-                name = f"{file.stem}_{part}_{row:06d}"
+                place = f"{file.absolute()}/{part}.tar/{row:06d}.{audio}"
+                name = _row_name(f"{place}.{UNKNOWN}")
                 try:
                     line = line_of_row(name, audio, values, text_field)
+                    if not line.text.strip():
+                        raise ListError("its text is empty")
                 except ListError as error:
                     bad.append(f"{file}: {name}: {error}")
                     continue
                 suffix = line.wav.rpartition(".")[2].lower()
-                suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"
-                found.append((f"{file.absolute()}/{part}.tar/{row:06d}.{audio}.{suffix}", line))
+                found.append((f"{place}.{suffix if suffix in AUDIO_SUFFIXES else UNKNOWN}", line))
     return found
 
 
 def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]:
-    """Write audio that is inside other files to `folder/KEY.SUFFIX`.
+    """Write audio that is inside other files to `folder/KEY.SUFFIX`. Rows without audio are counted and named.
 
     Args:
-        wavs: `wav` and key of each line; lines whose audio is a file already are ignored.
+        wavs: `wav` and key of each line.
 
     Returns:
-        the path of each `wav` that was written.
+        the path of each `wav` that has audio; a `wav` that is a file already is its own path.
 
     Raises:
-        ListError: a row has no audio.
+        ListError: no row has audio.
     """
     wanted: dict[tuple[str, int], dict[int, tuple[str, str, Place]]] = {}
+    found: dict[str, str] = {}
     for wav, key in wavs:
         if place := place_of(wav):
             wanted.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
-    written: dict[str, str] = {}
+        else:
+            found[wav] = wav
+    without: list[str] = []
     for (file, part), rows in wanted.items():
         with open(file, "rb") as opened:
             for number, row in enumerate(parquet_file.rows_of(opened, part)):
-                if number in rows:
-                    wav, key, place = rows[number]
-                    written[wav] = str(
-                        _write(row[place.column], folder / f"{_as_name(key)}.{place.suffix}", f"{file}: {key}")
-                    )
-    return written
+                if number not in rows:
+                    continue
+                wav, key, place = rows[number]
+                if data := _bytes_of(row[place.column]):
+                    found[wav] = _write(data, folder / f"{_as_name(key)}.{place.suffix}")
+                else:
+                    without.append(f"{file}: {key}")
+    if without and not found:
+        raise ListError(f"{without[0]}: no audio in its row, only a path; save the set with its audio")
+    tell_left_out(f"{folder}: rows without audio", without)
+    return found
 
 
 def _as_name(key: str) -> str:
@@ -142,13 +182,14 @@ def with_audio(parts: Mapping[str, Sequence[Recording]], folder: Path) -> dict[s
     """The parts of a corpus with audio files, which are written to `folder/PART` where audio is inside other files.
 
     Raises:
-        ListError: a row has no audio.
+        ListError: no row of a part has audio.
     """
     found = {}
     for part, recordings in parts.items():
-        wavs = [(str(each.wav), each.key) for each in recordings]
-        written = write_audio(wavs, (folder / part).absolute())
-        found[part] = [each._replace(wav=Path(written.get(str(each.wav), each.wav))) for each in recordings]
+        written = write_audio([(str(each.wav), each.key) for each in recordings], (folder / part).absolute())
+        found[part] = [
+            each._replace(wav=Path(written[str(each.wav)])) for each in recordings if str(each.wav) in written
+        ]
     return found
 
 
@@ -158,10 +199,13 @@ def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
     return [each._replace(wav=Path(place.file)) if place else each for each, place in places]
 
 
-def _write(value: object, path: Path, name: str) -> Path:
+def _bytes_of(value: object) -> bytes | None:
+    """The audio of a column; None if the row has none."""
     data = value["bytes"] if isinstance(value, dict) else value
-    if not isinstance(data, bytes):
-        raise ListError(f"{name}: no audio in its row, only a path; save the set with its audio")
+    return data if isinstance(data, bytes) else None
+
+
+def _write(data: bytes, path: Path) -> str:
     with written_aside(path) as file:
         file.write(data)
-    return path
+    return str(path)

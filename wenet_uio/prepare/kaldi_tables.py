@@ -71,13 +71,14 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
     return [RawLine(key, wavs[recording], "", start, end) for key, (recording, start, end) in spans.items()]
 
 
-def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> list[RawLine]:
+def read_utterances(wav_scp: str, text: str, segments: str | None = None, utt2lang: str | None = None) -> list[RawLine]:
     """Read utterances with audio and text, in the order of `text`.
 
-    Utterances that have audio but no text are left out; stderr says how many.
+    Utterances that have audio but no text are left out; stderr says how many. With `utt2lang`, each has the field
+    `language`.
 
     Raises:
-        ListError: a text has no audio; also the errors of `read_audio_lines`.
+        ListError: a text has no audio or no language; also the errors of `read_audio_lines`.
     """
     lines = {line.key: line for line in read_audio_lines(wav_scp, segments)}
     texts = read_filled_table(text)
@@ -90,7 +91,11 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None) -> lis
     silent = len(lines) - len(texts)
     if silent:
         print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
-    return [replace(lines[key], text=line) for key, line in texts.items()]
+    languages = read_filled_table(utt2lang) if utt2lang else None
+    if languages is not None and (missing := [key for key in texts if key not in languages]):
+        raise ListError(f"{utt2lang}: {listed(missing, NAMED)} of {text} without a language; add the lines")
+    extra = {key: {"language": languages[key]} if languages is not None else {} for key in texts}
+    return [replace(lines[key], text=line, extra=extra[key]) for key, line in texts.items()]
 
 
 def check_row(path: str | Path, key: str, value: object) -> None:

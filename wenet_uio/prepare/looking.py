@@ -14,6 +14,7 @@ from wenet_uio.prepare.audio_search import with_suffix_of_audio
 from wenet_uio.prepare.beside import FORM_OF, FilesOfFolder, TextFile, files_of_corpus
 from wenet_uio.prepare.corpus_parts import files_below
 from wenet_uio.prepare.division import PARTS, part_of
+from wenet_uio.prepare.embedded import parquet_files
 from wenet_uio.prepare.named_texts import BAR, is_transcripts
 from wenet_uio.prepare.separated import names_of_columns
 from wenet_uio.text.table import numbered_lines
@@ -41,6 +42,8 @@ TABLE_FORMS = frozenset({"tsv", "csv", "ljspeech", "nemo"})
 """Forms of such a table."""
 LHOTSE_FIELDS = frozenset({"recording", "supervisions"})
 LINES_LOOKED_AT = 1000
+SHARE_OF_BARS = 0.9
+"""More than this share of the rows of a table with bars have one."""
 
 
 def form_of(path: Path) -> str:
@@ -76,7 +79,7 @@ def _form_of_lines(path: Path) -> str:
 
 
 def _form_of_table(path: Path) -> str:
-    """A table with bars, as in LJSpeech, if all rows have as many, and commas do not separate a header or audio."""
+    """A table with bars, as in LJSpeech, if nearly all rows have one, and commas do not separate a header or audio."""
     if not _has_bars(path):
         return "csv"
     first = next(csv.reader(line for _, line in numbered_lines(path)), [""])
@@ -85,10 +88,10 @@ def _form_of_table(path: Path) -> str:
 
 
 def _has_bars(path: Path) -> bool:
-    """Whether all rows have the same number of bars, at least one."""
+    """Whether nearly all rows have a bar; the reader names the others."""
     lines = itertools.islice((line for _, line in numbered_lines(path) if line.strip()), LINES_LOOKED_AT)
-    counts = {line.count(BAR) for line in lines}
-    return len(counts) == 1 and counts.pop() > 0
+    has_bar = [BAR in line for line in lines]
+    return sum(has_bar) > SHARE_OF_BARS * len(has_bar)
 
 
 def _form_of_folder(folder: Path) -> str:
@@ -101,7 +104,7 @@ def _form_of_folder(folder: Path) -> str:
     files = list(files_below(folder))
     if transcripts := next(filter(is_transcripts, files), None):
         found["transcripts"] = str(transcripts.relative_to(folder))
-    if parquet := next((path for path in files if path.suffix == ".parquet"), None):
+    if parquet := next(iter(parquet_files(files)), None):
         found["parquet"] = str(parquet.relative_to(folder))
     beside = files_of_corpus(folder)
     found |= _forms_beside(beside)

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.audio.read import AudioError, AudioInfo
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
 from wenet_uio.dataset.storage import objects
-from wenet_uio.executor import Executor, chunks
+from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
+from wenet_uio.prepare.audio_headers import inside_audio, read_headers
 from wenet_uio.prepare.embedded import place_of, write_audio
 from wenet_uio.prepare.kaldi_tables import (
     NAMED,
@@ -31,8 +32,6 @@ from wenet_uio.prepare.kaldi_tables import (
 from wenet_uio.prepare.own_corpus import BY_LOOKING, ReadOptions, read_lines, read_transcripts
 from wenet_uio.prepare.readers import KALDI_TABLES
 
-FILES_PER_JOB = 256
-"""A worker reads the headers of this many files in one job."""
 DIGITS = 6
 """Seconds are written with at most this many decimal places."""
 
@@ -47,8 +46,9 @@ def convert_manifest(
 ) -> int:
     """Read one form and write another; audio headers are read where the target needs lengths.
 
-    The keys are those of training: `formats/keys.py` describes them. What was understood is printed first. Audio that
-    is inside parquet is written to `TARGET.audio/`, or to `TARGET/audio/` of a Kaldi directory.
+    The keys are those of training: `formats/keys.py` describes them. What was understood is printed first, and what is
+    left out is counted and named: see `inside_audio` and `write_audio`. Audio that is inside parquet is written to
+    `TARGET.audio/`, or to `TARGET/audio/` of a Kaldi directory.
 
     Args:
         read_as: a key of READERS; None finds out the form by looking.
@@ -67,9 +67,10 @@ def convert_manifest(
     lines = with_distinct_keys(found)
     _check_keys(source, lines)
     _check_audio(source, lines)
+    lines = inside_audio(lines, source, executor)
     folder = Path(target, "audio") if write_as == "kaldi" else Path(f"{target}.audio")
     written = write_audio([(line.wav, line.key) for line in lines], folder.absolute())
-    lines = [replace(line, wav=written.get(line.wav, line.wav)) for line in lines]
+    lines = [replace(line, wav=written[line.wav]) for line in lines if line.wav in written]
     WRITERS[write_as](lines, target, executor)
     return len(lines)
 
@@ -197,23 +198,11 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
 WRITERS = {"raw": write_raw, "nemo": write_nemo, "kaldi": write_kaldi, "lhotse": write_lhotse}
 
 
-def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
-    """Read the headers of audio files; a string says why a header cannot be read."""
-    found: list[AudioInfo | str] = []
-    for wav in wavs:
-        try:
-            found.append(audio_info(wav))
-        except AudioError as error:
-            found.append(str(error))
-    return found
-
-
 def _infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
     distinct = list(dict.fromkeys(wavs))
-    results = executor.map(headers, chunks(distinct, FILES_PER_JOB), "headers", len(distinct), len, "file")
     infos: dict[str, AudioInfo] = {}
     bad: list[str] = []
-    for wav, info in zip(distinct, (info for chunk in results for info in chunk), strict=True):
+    for wav, info in zip(distinct, read_headers(distinct, executor), strict=True):
         if isinstance(info, str):
             bad.append(f"{wav}: {info}")
         else:

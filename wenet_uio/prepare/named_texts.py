@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.prepare.audio_search import find_audio, key_of_name
-from wenet_uio.prepare.corpus_parts import files_below
+from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
 from wenet_uio.prepare.separated import names_of_columns, read_separated
 from wenet_uio.text.table import numbered_lines
 
@@ -30,24 +31,34 @@ def is_transcripts(path: Path) -> bool:
 def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
     """Read `name|text` or `name|text|normalized text`, as in LJSpeech; or columns that the first row names.
 
+    Rows without a text are left out, and counted and named.
+
     Args:
         text_field: raw or normalized; default is the last column.
 
     Raises:
-        ListError: rows differ in their number of columns, a text is empty, or there is no such column.
+        ListError: a row has more columns than the others, no row has a text, or there is no such column.
     """
     rows = [(number, line.split(BAR)) for number, line in numbered_lines(path) if line.strip()]
     if not rows:
         raise ListError(f"{path}: empty")
     if names_of_columns(rows[0][1]):
         return read_separated(path, BAR, text_field)
-    column = _column(path, len(rows[0][1]), text_field)
+    count = Counter(len(row) for _, row in rows).most_common(1)[0][0]
+    column = _column(path, count, text_field)
+    texts, without = [], []
     for number, row in rows:
-        if len(row) != len(rows[0][1]):
-            raise ListError(f"{path}:{number}: expected {len(rows[0][1])} columns separated by |, found {len(row)}")
-        if not row[column].strip():
-            raise ListError(f"{path}:{number}: no text in column {column + 1}")
-    return _lines([(row[0].strip(), row[column].strip()) for _, row in rows], Path(path).parent)
+        if len(row) > count:
+            raise ListError(f"{path}:{number}: expected {count} columns separated by |, found {len(row)}")
+        text = row[column].strip() if column < len(row) else ""
+        if text:
+            texts.append((row[0].strip(), text))
+        else:
+            without.append(f"{path}:{number}")
+    if not texts:
+        raise ListError(f"{without[0]}: no text in column {column + 1}")
+    tell_left_out(f"{path}: rows without a text in column {column + 1}", without)
+    return _lines(texts, Path(path).parent)
 
 
 def _column(path: str, count: int, text_field: str | None) -> int:
@@ -55,6 +66,8 @@ def _column(path: str, count: int, text_field: str | None) -> int:
     if count not in (2, 3):
         raise ListError(f"{path}: expected name|text or name|text|normalized text, found {count} columns")
     column = TEXT_COLUMNS.get(text_field, count) if text_field else count - 1
+    if column == 2 and not text_field:
+        print(f"{path}: the texts are the third column; --text_field raw takes the second")
     if column >= count:
         names = ", ".join(name for name, place in TEXT_COLUMNS.items() if place < count)
         raise ListError(f"{path}: no column {text_field}; --text_field can be {names}")

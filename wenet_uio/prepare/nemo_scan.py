@@ -14,7 +14,7 @@ import numpy as np
 
 from wenet_uio.audio.read import AudioError, audio_info
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, lines_of, locate, parse_raw_line, reason_to_skip
-from wenet_uio.dataset.formats.keys import distinct_keys
+from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.randomness import draw, key_of
 from wenet_uio.prepare.nemo_shard import NemoOptions
 from wenet_uio.prepare.shard_job import Failure
@@ -36,7 +36,7 @@ class Scanned:
     bad: list[Failure]
     """Lines that are left out, with the reason."""
     clash: bool
-    """Two lines without a key of their own would have one key."""
+    """Two lines without a key of their own have one key by the name of their audio."""
 
     def of(self, chosen: np.ndarray) -> Scanned:
         """Some rows."""
@@ -53,34 +53,29 @@ def scan_manifest(path: str) -> Scanned:
     Raises:
         ListError: no line can be used.
     """
-    columns = [array("Q"), array("I"), array("d"), array("Q"), array("Q"), array("Q")]
+    columns = [array("Q"), array("I"), array("d"), array("Q"), array("Q")]
+    named = array("Q")  # keys of all lines without one, usable or not, as in the index of a raw list
     bad: list[Failure] = []
     for number, (offset, text) in enumerate(lines_of(path), 1):
         if not text.strip():
             continue
         try:
             line = parse_raw_line(text)
-            if reason := reason_to_skip(line):
+            key = _hash(line.key)
+            if line.is_named_by_audio:
+                named.append(key)
+            if reason := reason_to_skip(line.extra):
                 raise ListError(reason)
-            row = (offset, len(text), _seconds(line, path), _hash(line.key), _hash(line.wav))
+            row = (offset, len(text), _seconds(line, path), key, _hash(line.wav))
         except (ListError, AudioError) as error:
             bad.append((f"{path}:{number}", str(error)))
             continue
-        named = _hash(f"{line.wav} {line.start}") if line.is_named_by_audio else 0
-        for column, value in zip(columns, (*row, named), strict=True):
+        for column, value in zip(columns, row, strict=True):
             column.append(value)
     if not columns[0]:
         raise ListError(f"{path}: no entry can be used" + (f"; {': '.join(bad[0])}" if bad else ""))
-    offsets, sizes, seconds, keys, wavs, named = map(np.asarray, columns)
-    return Scanned(offsets, sizes, seconds, keys, wavs, bad, _keys_clash(keys, named))
-
-
-def _keys_clash(keys: np.ndarray, named: np.ndarray) -> bool:
-    """Whether two lines without a key have one key for different audio; `named` is a hash of that audio, else 0."""
-    own = named != 0
-    order = np.lexsort((named[own], keys[own]))
-    keys, named = keys[own][order], named[own][order]
-    return bool(np.any((keys[1:] == keys[:-1]) & (named[1:] != named[:-1])))
+    offsets, sizes, seconds, keys, wavs = map(np.asarray, columns)
+    return Scanned(offsets, sizes, seconds, keys, wavs, bad, clash=len(np.unique(named)) < len(named))
 
 
 def _hash(text: str) -> int:
@@ -136,11 +131,14 @@ def chosen_of(scanned: Scanned, options: NemoOptions) -> np.ndarray:
 
 
 def keys_of(scanned: Scanned, manifest: str) -> list[str]:
-    """The key of each row, with folders in front; needed if names of files clash. Holds all keys in memory."""
-    lines = []
-    with open(manifest, "rb") as file:
-        for offset, size in zip(scanned.offsets.tolist(), scanned.sizes.tolist(), strict=True):
-            file.seek(offset)
-            line = parse_raw_line(file.read(size))
-            lines.append((line.key, line.audio_of_key))
-    return list(distinct_keys([key for key, _ in lines], [audio for _, audio in lines]))
+    """The key of each row by all rules; needed if keys clash. Holds all keys in memory."""
+    parsed: dict[int, tuple[str, Audio | None]] = {}
+    for offset, text in lines_of(manifest):
+        try:
+            line = parse_raw_line(text)
+        except ListError:
+            continue  # blank, or already among the bad lines
+        parsed[offset] = line.key, line.audio_of_key
+    keys = distinct_keys([key for key, _ in parsed.values()], [audio for _, audio in parsed.values()])
+    key_at = dict(zip(parsed, keys, strict=True))
+    return [key_at[offset] for offset in scanned.offsets.tolist()]

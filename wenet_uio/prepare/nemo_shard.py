@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from wenet_uio.audio.completeness import why_past_the_end
 from wenet_uio.audio.read import AudioError
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.tar_members import END_BYTES
@@ -194,13 +195,18 @@ class _Packing:
         if not is_slice:
             stored = replace(stored, start=0.0, end=None)
         part = f"{stored.wav} {stored.start} {stored.end}"
-        if part not in self._members:
-            self._store(encode_sample(stored, self._storing), line, part, tar)
+        sample = None if part in self._members else encode_sample(stored, self._storing)
+        seconds = self._seconds[self._members[part]] if sample is None else sample.num_samples / sample.sample_rate
+        duration = self._duration(line, seconds, is_slice=is_slice)
+        there = seconds if is_slice else seconds - line.start
+        if reason := why_past_the_end(line.start, line.start + duration, min(there, duration)):
+            raise AudioError(f"{line.wav}: {reason}")
+        if sample is not None:
+            self._store(sample, line, part, tar)
         name = self._members[part]
         repeats = self._entries[name]
         self._entries[name] += 1
         base, suffix = os.path.splitext(name)  # noqa: PTH122 - a name, not a path
-        duration = self._duration(line, self._seconds[name], is_slice=is_slice)
         entry = {"audio_filepath": f"{base}-sub{repeats}{suffix}" if repeats else name, "duration": duration}
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start

@@ -98,8 +98,9 @@ def _pack(
 ) -> list[Failure]:
     """Make the tars from number `first` on."""
     shards = numbers_of_shards(scanned, options)
-    for temporary in (*into.glob(".audio_*.tmp"), *into.glob(f"{MANIFESTS}/.manifest_*.tmp")):
-        temporary.unlink()
+    for folder in (into, into / MANIFESTS, into / RECEIPTS):  # of a killed run
+        for temporary in (*folder.glob(".audio_*.tmp"), *folder.glob(".manifest_*.tmp")):
+            temporary.unlink()
     keys = keys_of(scanned, manifest) if scanned.clash else None
 
     def jobs() -> Iterator[NemoShardJob]:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.keys import Audio
+from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_search import find_audio
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
@@ -80,7 +83,7 @@ def read_corpus(
     test: Path | None = None,
     text: str = "keep",
 ) -> dict[str, list[Recording]]:
-    """Read the utterances of a corpus by part.
+    """Read the utterances of a corpus by part. Those that are not inside their audio are left out: see `inside_audio`.
 
     Args:
         transcripts: the utterances of train, or of all parts that have no file of their own.
@@ -89,8 +92,8 @@ def read_corpus(
         text: a key of TEXTS.
 
     Raises:
-        ListError: an utterance names another part than its file; also the errors of `read_transcripts` and
-            `into_parts`.
+        ListError: an utterance names another part than its file; also the errors of `read_transcripts`, `inside_audio`
+            and `into_parts`.
     """
     lines = read_transcripts(transcripts, options)
     if (dev or test) and not any(part_of(line) for line in lines):
@@ -98,7 +101,7 @@ def read_corpus(
     for part, path in (("dev", dev), ("test", test)):
         if path:
             lines += _of_part(part, read_transcripts(path, options), path)
-    return into_parts(lines, text)
+    return into_parts(inside_audio(lines, str(transcripts), THREADS), text)
 
 
 def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
@@ -191,11 +194,13 @@ def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
 
 
 def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """Lines with unique keys by the rule of `formats/keys.py`."""
-    lines = with_distinct_keys(lines)
-    wav_of: dict[str, str] = {}
-    for line in lines:
-        if line.key in wav_of:
-            raise ListError(f"{line.key}: two utterances have this key, of {wav_of[line.key]} and {line.wav}")
-        wav_of[line.key] = line.wav
-    return lines
+    """Lines with unique keys by the rule of `formats/keys.py`; of lines without a key, each has audio of its own."""
+    named = with_distinct_keys(lines)
+    wav_of: dict[str | Audio, str] = {}
+    for short, line in zip(lines, named, strict=True):
+        same = line.audio_of_key or line.key
+        if same in wav_of or line.key in wav_of:
+            other = wav_of.get(same) or wav_of[line.key]
+            raise ListError(f"{short.key}: two utterances have this key, of {other} and {line.wav}")
+        wav_of[same] = wav_of[line.key] = line.wav
+    return named

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
     if not rows:
         raise ListError(f"{path}: empty")
     names = names_of_columns(rows[0][1], text_field)
+    if names:
+        tell_text_column(path, [name.strip().lower() for name in rows[0][1]], text_field)
     if names is None and text_field:
         raise ListError(f"{path}:{rows[0][0]}: the first row names no column {text_field} beside one of audio")
     if names is None:
@@ -116,6 +118,14 @@ def names_of_columns(header: list[str], text_field: str | None = None) -> list[s
     if not {"wav", "text"} <= set(ours.values()):
         return None
     return [ours.get(name, f"other_{name}" if name in ours.values() else name) for name in lowered]
+
+
+def tell_text_column(path: str, columns: Collection[str], text_field: str | None) -> None:
+    """Print which of several columns of texts is taken, unless the user has chosen one."""
+    texts = [name for name in TEXT_COLUMNS if name in columns]
+    if len(texts) > 1 and not text_field:
+        others = " or ".join(f"--text_field {name}" for name in texts[1:])
+        print(f"{path}: the column {texts[0]} has the texts; {others} takes another column")
 
 
 def field_of(line: RawLine, name: str) -> str | None:

@@ -157,7 +157,7 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
         nonlocal may_be_temporary
         for utterance in job.utterances:
             try:
-                yield encode_sample(utterance, job.storing)
+                yield encode_sample(utterance, job.storing)._replace(extra=utterance.extra)
             except (AudioError, OSError) as error:
                 bad.append((utterance.key, why_bad(utterance, error)))
                 may_be_temporary |= is_temporary(error)
@@ -217,7 +217,8 @@ def _fingerprint(job: ShardJob) -> str:
     state = blake2b(repr((FORM, astuple(job.storing), job.max_bytes)).encode(), digest_size=16)
     for line in job.utterances:
         version = version_of_file(line.wav)
-        state.update(repr((line.key, line.wav, line.text, line.start, line.end, version)).encode())
+        others = (line.extra,) if line.extra else ()
+        state.update(repr((line.key, line.wav, line.text, line.start, line.end, version, *others)).encode())
     return state.hexdigest()
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
 
 from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of, write_index
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.corpus.shard_scan import pages_of
+from wenet_uio.dataset.corpus.shard_scan import pages_of, record_of
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_headers import BLOCK
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.files import written_aside
@@ -30,6 +36,8 @@ class PackedSample(NamedTuple):
     """Samples of one channel."""
     sample_rate: int
     """Hz."""
+    extra: Mapping[str, Any] = MappingProxyType({})
+    """Other fields; they are stored in a member `.json`, if there are any."""
 
 
 class Written(NamedTuple):
@@ -48,12 +56,19 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
     Both files appear only when they are complete. Samples are taken and written one at a time.
     """
     entries: list[Entry] = []
+    records: list[bytes] = []
+    has_fields = False
     with written_aside(path) as file:
         tar = TarWriter(file)
         for sample in samples:
             text = sample.text.encode()
             text_offset = tar.append(f"{sample.key}.txt", text)
-            audio_offset = tar.append(f"{sample.key}.{sample.suffix}", sample.audio)
+            name = f"{sample.key}.{sample.suffix}"
+            audio_offset = tar.append(name, sample.audio)
+            if sample.extra:
+                tar.append(f"{sample.key}.json", _json(sample.extra))
+                has_fields = True
+            records.append(record_of(RawLine(sample.key, name, sample.text, extra=dict(sample.extra)), name))
             entries.append(
                 Entry(
                     key=sample.key,
@@ -67,14 +82,30 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
                 )
             )
         tar.write(b"\0" * END_BYTES)
-    rows = replace(rows_of(entries), tar_pages=pages_of(path))
+    rows = replace(_with_records(entries, records) if has_fields else rows_of(entries), tar_pages=pages_of(path))
     write_index([sidecar_of(path)], rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
 
+def _with_records(entries: list[Entry], records: list[bytes]) -> Rows:
+    """Rows with the texts and other fields of all samples, as a scan of the tar gives them."""
+    ends = list(accumulate(map(len, records)))
+    placed = [
+        entry._replace(text_offset=end - len(record), text_size=len(record))
+        for entry, record, end in zip(entries, records, ends, strict=True)
+    ]
+    return replace(rows_of(placed), records=np.frombuffer(b"".join(records), np.uint8))
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(dict(fields), ensure_ascii=False).encode()
+
+
 def bytes_in_shard(sample: PackedSample) -> int:
-    """Bytes that a sample takes in a tar: its two members with headers and padding."""
-    members = ((sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode())))
+    """Bytes that a sample takes in a tar: its members with headers and padding."""
+    members = [(sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode()))]
+    if sample.extra:
+        members.append(("json", len(_json(sample.extra))))
     return sum(bytes_of_member(f"{sample.key}.{suffix}", size) for suffix, size in members)
 
 

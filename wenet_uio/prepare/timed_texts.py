@@ -17,8 +17,10 @@ LONGEST = 20.0
 """Seconds that an utterance of joined words has at most, unless a single word is longer."""
 SILENCES = frozenset({"", "sil", "sp", "<eps>"})
 """Labels of intervals without speech."""
-TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[,.](\d{1,3})"
+TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})(?:[,.](\d+))?"
 TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?")
+NEARLY_TIMES = re.compile(r".*-->.*|\s*\d+:[\d:,.]+\s*-.*")
+"""Lines that would be taken for text if their times are damaged."""
 TAG = re.compile(r"<[/\w][^<>]*>|\{\\[^{}]*\}")
 """Marks inside a subtitle: `<i>`, `<c.loud>`, `<00:00:01.000>`, `{\\an8}`."""
 VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
@@ -72,7 +74,7 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
     """Read the cues of a SRT or WebVTT file; those without a text are left out, and marks inside texts are removed.
 
     Raises:
-        ListError: a cue ends before it starts, a line is neither of a cue nor between cues, or no cue is found.
+        ListError: a cue ends before it starts, its times are damaged, text is before the first cue, or there is no cue.
     """
     lines = text_of_file(path).splitlines()
     is_vtt = bool(lines) and lines[0].startswith("WEBVTT")
@@ -83,27 +85,28 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
 
 
 def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[tuple[float, float, list[str]]]:
-    """Start, end and lines of text of each cue."""
+    """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but is part of a text of SRT."""
     cues: list[tuple[float, float, list[str]]] = []
     is_inside = False
     for number, line in enumerate(lines, 1):
         if times := TIMES.fullmatch(line):
-            if is_inside and cues[-1][2][-1:] and cues[-1][2][-1].isdecimal():  # no blank line before the next number
+            if is_inside and cues[-1][2][-1:] and cues[-1][2][-1].isdecimal():  # the number of this cue
                 cues[-1][2].pop()
             cues.append((*_span(times.groups(), f"{path}:{number}"), []))
             is_inside = True
-        elif not line.strip():
-            is_inside = False
+        elif NEARLY_TIMES.fullmatch(line):
+            raise ListError(f"{path}:{number}: expected times as 00:00:01,000 --> 00:00:02,500, found {line[:40]!r}")
         elif is_inside:
             cues[-1][2].append(line.strip())
-        elif not is_vtt and not line.strip().isdecimal():
+            is_inside = bool(line) or not is_vtt
+        elif line.strip() and not is_vtt and not line.strip().isdecimal():
             raise ListError(f"{path}:{number}: expected the number or the times of a cue, found {line[:40]!r}")
     return cues
 
 
 def _span(fields: Sequence[str | None], place: str) -> tuple[float, float]:
     start, end = _seconds(fields[:4]), _seconds(fields[4:])
-    if start >= end:
+    if start > end:
         raise ListError(f"{place}: a cue starts at {start} s and ends at {end} s")
     return start, end
 

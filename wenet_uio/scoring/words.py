@@ -1,4 +1,4 @@
-"""Cut recognised text into the words that are scored, and find their scripts. The rules are those of WeNet."""
+"""Cut recognised text into the units that are scored, and find their scripts. Words are cut as in WeNet."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 _PUNCTUATION = frozenset("!,?、。！，；？：「」︰『』《》")
 _UNIT = re.compile(r"[!,?]|<[!-=?-~]*>?|[!-~\u00c0-\u052f\u1e00-\u1fff]+|\S")
 """A punctuation mark; a tag; a run of ASCII, Latin, Greek or Cyrillic characters; or another single character."""
 _TAG = re.compile(r"<[^>]*>?")
+_WORD_SPACE = "▁"
+"""The space between two words, as a unit."""
+_WITHOUT_SPACES = {"Mandarin", "Japanese"}
 _IN_WORD_MARKS = frozenset("&'@℃=.-_#+;")
 _SCRIPTS = (
     ("CJK UNIFIED IDEOGRAPH", "Mandarin"),
@@ -22,12 +26,17 @@ _SCRIPTS = (
 )
 
 
+Unit = Literal["word", "char", "auto"]
+"""What an error rate counts. word: words between spaces. char: characters; a space between two words is one, except
+beside an ideograph or kana. auto: each ideograph and each run of Latin characters."""
+
+
 @dataclass(frozen=True)
 class WordRules:
-    """How a text is cut into words before scoring."""
+    """How a text is cut into the units that are scored."""
 
-    by_character: bool = False
-    """True: each ideograph and each run of Latin characters is a word. False: words are separated by spaces."""
+    unit: Unit = "word"
+    """What is counted."""
     case_sensitive: bool = False
     """False: all words are converted to upper case."""
     remove_tags: bool = True
@@ -36,17 +45,30 @@ class WordRules:
     """Words to remove; upper case unless `case_sensitive`."""
 
     def __call__(self, text: str) -> list[str]:
-        """Cut `text` into words."""
-        words = _by_character(text) if self.by_character else text.split()
-        if not self.case_sensitive:
-            words = [word.upper() for word in words]
-        words = [word for word in words if word not in self.ignored]
-        if self.remove_tags:
-            words = [_TAG.sub("", word) for word in words]
-        return [word for word in words if word]
+        """Cut `text` into units."""
+        words = _ideographs_and_words(text) if self.unit == "auto" else text.split()
+        words = [word for word in map(self._folded, words) if word not in self.ignored]
+        words = [word for word in map(self._without_tags, words) if word]
+        return _characters(words) if self.unit == "char" else words
+
+    def _folded(self, word: str) -> str:
+        return word if self.case_sensitive else word.upper()
+
+    def _without_tags(self, word: str) -> str:
+        return _TAG.sub("", word) if self.remove_tags else word
 
 
-def _by_character(text: str) -> list[str]:
+def _characters(words: list[str]) -> list[str]:
+    """The characters of the words, with the spaces between words."""
+    characters: list[str] = []
+    for word in words:
+        if characters and _WITHOUT_SPACES.isdisjoint((script_of(characters[-1]), script_of(word[0]))):
+            characters.append(_WORD_SPACE)
+        characters.extend(word)
+    return characters
+
+
+def _ideographs_and_words(text: str) -> list[str]:
     """Cut a text by `_UNIT`; punctuation marks that stand alone and unassigned code points are removed."""
     return [
         unit

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.dataset import BatchConf
-from wenet_uio.models import ASRModel, build_model
-from wenet_uio.models.weights import load_weights
+from wenet_uio.models import ASRModel, build_trained
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
@@ -90,9 +89,7 @@ def load_recogniser(
             raise FileNotFoundError(f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint")
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     tokenizer = build_tokenizer(config)
-    model = build_model(config)
-    load_weights(model, checkpoint)
-    return Recogniser(config, tokenizer, model)
+    return Recogniser(config, tokenizer, build_trained(config, checkpoint))
 
 
 def with_static_batches(config: Config, batch_size: int) -> Config:

@@ -1,4 +1,7 @@
-"""Average the weights of several epochs of one run into one model (Polyak and Juditsky 1992)."""
+"""Average the weights of several epochs of one run into one model (Polyak and Juditsky 1992).
+
+`running_weights` takes the running average of a run, or that of a range of its epochs.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ import torch
 import yaml
 
 from wenet_uio.config.train import LoraConf
+from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.models.lora import merge_lora
 from wenet_uio.models.weights import read_weights
+from wenet_uio.run_files import RUNNING
 from wenet_uio.train.checkpoint import numbered
 
 
@@ -99,9 +104,71 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     return {**first, **means}
 
 
+def running_weights(folder: str | Path, last: int, num: int | None = None) -> dict[str, torch.Tensor]:
+    """The running average of a run at the end of epoch `last`, or that of its last `num` epochs alone.
+
+    An average of n weights up to one epoch and of m weights up to an earlier one give the average of the n - m weights
+    between them.
+
+    Raises:
+        OSError, ValueError: the run has no running average of these epochs, or a file cannot be read.
+    """
+    folder = Path(folder)
+    weights, record = _running(folder, last)
+    before = -1 if num is None else last - num
+    if before < 0:
+        return weights
+    if record["decay"] is not None:
+        raise ValueError(
+            f"{folder}: model_avg.decay {record['decay']}: an exponential average has no ranges of epochs; leave out "
+            "--num"
+        )
+    earlier, counted_before = _running(folder, before)
+    total, past = record["count"], counted_before["count"]
+    if not past:
+        return weights
+    if total <= past:
+        raise ValueError(f"{folder}: no weights were averaged in epochs {before + 1} to {last}; give a larger --num")
+    if {name: value.shape for name, value in earlier.items()} != {name: value.shape for name, value in weights.items()}:
+        raise ValueError(f"{folder}: the running averages of epochs {before} and {last} are of different models")
+    means = {
+        name: ((total * value.double() - past * earlier[name].double()) / (total - past)).to(value.dtype)
+        for name, value in weights.items()
+        if value.is_floating_point()
+    }
+    return {**weights, **means}
+
+
+def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The running average at the end of an epoch (empty if nothing is averaged yet), and its record."""
+    record = read_yaml(folder / f"epoch_{epoch}.yaml").get("model_avg")
+    if record is None:
+        raise ValueError(f"{folder}: epoch {epoch} has no running average; train with model_avg")
+    return read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}, record
+
+
+def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None = None) -> int:
+    """The newest epoch that has a running average.
+
+    Raises:
+        ValueError: no epoch within the limits has one.
+    """
+    last = math.inf if max_epoch is None else max_epoch
+    found = [epoch for epoch, _ in numbered(Path(folder), f"{RUNNING}_*.pt") if min_epoch <= epoch <= last]
+    if not found:
+        raise ValueError(
+            f"{folder}: no {RUNNING}_N.pt; train with model_avg, with an interval of fewer steps than an epoch has"
+        )
+    return max(found)
+
+
 def average_checkpoints(epochs: Sequence[Epoch], destination: str | Path, lora: LoraConf | None = None) -> None:
-    """Write the mean of the weights of the epochs; see `average_weights`. With `lora`, low-rank weights are merged."""
-    weights = average_weights([epoch.weights for epoch in epochs])
+    """Write the mean of the weights of the epochs; see `average_weights` and `save_average`."""
+    save_average(average_weights([epoch.weights for epoch in epochs]), destination, lora)
+
+
+def save_average(weights: dict[str, torch.Tensor], destination: str | Path, lora: LoraConf | None = None) -> None:
+    """Write weights; with `lora`, low-rank weights are merged."""
     if lora is not None:
         weights = merge_lora(weights, lora)
     with written_aside(destination) as file:

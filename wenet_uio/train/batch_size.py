@@ -88,6 +88,8 @@ def train_on(config: Config, world: World, shape: Shape, utterances: int, *, wit
     assert config.input_dim is not None, "read_config sets both sizes"
     assert config.vocab_size is not None
     batch = batch_of(shape, utterances, config.feature_dim, config.vocab_size)
+    if config.dataset_conf.views.number == 2:
+        batch.other_feats = torch.randn_like(batch.feats)
     for number in range(1, STEPS + 1):
         engine.step([batch], number, {})
 

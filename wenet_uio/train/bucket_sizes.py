@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import yaml
 from tqdm import tqdm
@@ -48,8 +49,14 @@ def largest_batches(
     return found
 
 
-def batch_conf_yaml(policy: DurationBucketPolicy, shapes: Sequence[Shape | None], found: Sequence[Found | None]) -> str:
-    """Format batch_conf as yaml; a bucket without utterances gets the batch size of the next longer bucket."""
+def batch_conf_yaml(
+    policy: DurationBucketPolicy, shapes: Sequence[Shape | None], found: Sequence[Found | None], views: int = 1
+) -> str:
+    """Format batch_conf as yaml; a bucket without utterances gets the batch size of the next longer bucket.
+
+    With two `views` of each utterance, batch sizes count the views.
+    """
+    found = [each and replace(each, utterances=views * each.utterances) for each in found]
     ends = [end / 1000 if tokens == ANY_TOKENS else [end / 1000, tokens] for end, tokens in policy.ends]
     batch_conf = {"batch_type": "bucket", "bucket_duration_bins": ends, "bucket_batch_size": _sizes(found)}
     if policy.lenient:

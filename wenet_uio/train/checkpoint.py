@@ -20,7 +20,17 @@ from wenet_uio.config import Config, save_config
 from wenet_uio.config.named_files import copy_files
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
-from wenet_uio.run_files import ENVIRONMENT, FINAL_WEIGHTS, LEDGER, LOCK, TOO_LARGE, TRAIN_CONFIG, read_starts
+from wenet_uio.run_files import (
+    ENVIRONMENT,
+    FINAL_WEIGHTS,
+    LEDGER,
+    LOCK,
+    RUNNING,
+    TOO_LARGE,
+    TRAIN_CONFIG,
+    read_starts,
+)
+from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.uris import shown_values
 
 KEPT_STATES = 2
@@ -108,9 +118,19 @@ class RunFolder:
         with written_aside(self.path / f"{name}.pt") as file:
             torch.save(dict(weights), file)
 
-    def save_epoch(self, epoch: int, weights: Mapping[str, torch.Tensor], measured: Mapping[str, Any]) -> None:
-        """Write the weights of an epoch and its yaml with the `measured` values."""
+    def save_epoch(
+        self,
+        epoch: int,
+        weights: Mapping[str, torch.Tensor],
+        measured: Mapping[str, Any],
+        average: RunningAverage | None = None,
+    ) -> None:
+        """Write the weights of an epoch, the running average at its end, and its yaml with the `measured` values."""
         tag = f"epoch_{epoch}"
+        if average is not None:
+            measured = {**measured, "model_avg": average.record()}
+            if average.count:
+                self.save_weights(f"{RUNNING}_{epoch}", average.weights(weights))
         self.save_weights(tag, weights)
         record = {"epoch": epoch, **measured, "tag": tag, "save_time": time.strftime("%Y-%m-%d %H:%M:%S")}
         with written_aside(self.path / f"{tag}.yaml", "w") as file:
@@ -154,7 +174,8 @@ class RunFolder:
         for epoch in set(measured) - set(newest) - set(lowest):
             if final != f"epoch_{epoch}.pt":
                 (self.path / f"epoch_{epoch}.yaml").unlink()
-                (self.path / f"epoch_{epoch}.pt").unlink(missing_ok=True)
+                for name in ("epoch", RUNNING):
+                    (self.path / f"{name}_{epoch}.pt").unlink(missing_ok=True)
 
     def finish(self, epoch: int) -> None:
         """Link final.pt to the weights of `epoch`."""

@@ -30,9 +30,9 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.layers import layers_of
 from wenet_uio.train.memory import SizeLimit, in_brief, is_out_of_memory
-from wenet_uio.train.metrics import count, loss_sums
+from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, steps, timed
-from wenet_uio.train.objective import Objective
+from wenet_uio.train.objective import Objective, cr_weight
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, optimizer_state, whole
 from wenet_uio.train.seeding import seed_everything
 
@@ -155,6 +155,7 @@ class Engine:
         """
         seed_everything(self.seed, number, self.world.rank)
         set_clocks(self.clocks, number)
+        self.model.cr_weight = cr_weight(self.config, number)
         micro_batches = self._filled_up(
             [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]
         )
@@ -254,7 +255,8 @@ class Engine:
         self.model.eval()
         began = time.perf_counter()
         sums = dict.fromkeys((*count(()), "wait"), 0.0)
-        losses = self._vector([0.0] * len(self.names))
+        names = [name for name in self.names if name not in OF_TRAINING]
+        losses = self._vector([0.0] * len(names))
         for micro_batches, wait in timed(steps(batches, 1)):
             most, stop = self.world.largest(self._vector([len(micro_batches), asked_to_stop()])).tolist()
             if stop:
@@ -266,11 +268,11 @@ class Engine:
             for batch in (*micro_batches, *filler):
                 if len(batch) or self.in_step:
                     batch = batch.to(self.world.device)
-                    losses += loss_sums(self.objective(batch), batch, self.names, self.of_tokens)
+                    losses += loss_sums(self.objective(batch), batch, names, self.of_tokens)
         train_mode(self.model)
         sums["elapsed"] = time.perf_counter() - began
         values = self.world.sum(torch.cat([self._vector(list(sums.values())), losses]))
-        return self._per_utterance(dict(zip((*sums, *self.names), values.tolist(), strict=True)))
+        return self._per_utterance(dict(zip((*sums, *names), values.tolist(), strict=True)))
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The complete state dict of the model on the CPU. All ranks must call this together."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,10 @@ class DeepspeedEngine(Engine):
             numbers = {key: value.to(share.device) for key, value in example.items() if key not in keys}
             self.optimizer.state[share] = {key: value.clone() for key, value in (numbers | zeros).items()}
             self.deepspeed.utils.lazy_init_hp_params_optimizer_state(members, share, self.optimizer.state)
-        for name, weight in self._trained().items():
-            if name in saved:
-                for key in keys:
-                    value = saved[name][key].to(self.world.device)
-                    self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
+        known = {name: weight for name, weight in self._trained().items() if name in saved}
+        for (name, weight), key in product(known.items(), keys):
+            value = saved[name][key].to(self.world.device)
+            self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
 
     def _trained(self) -> dict[str, torch.nn.Parameter]:
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}

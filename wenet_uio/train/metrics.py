@@ -58,7 +58,9 @@ def _tokens(batch: Batch) -> int:
     return int(batch.target_lengths.sum()) + len(batch)
 
 
-OF_AUDIO = ("ctc", "rnnt", "full", "chunk", "ctl")
+OF_TRAINING = ("loss_cr",)
+"""Losses that validation does not have: it has one view of each utterance."""
+OF_AUDIO = ("ctc", "cr", "rnnt", "full", "chunk", "ctl")
 """Losses that text without audio does not have."""
 
 

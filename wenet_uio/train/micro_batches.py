@@ -63,7 +63,7 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
 def emptied(batch: Batch) -> Batch:
     """A batch of the same kind without utterances."""
     tensors = {name: getattr(batch, name)[:0] for name in ("feats", "feats_lengths", "target", "target_lengths")}
-    return replace(batch, keys=(), texts=(), seconds=0.0, skipped=(), planned=0, **tensors)
+    return replace(batch, keys=(), texts=(), seconds=0.0, skipped=(), planned=0, other_feats=None, **tensors)
 
 
 def timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:

@@ -109,7 +109,7 @@ class _Card:
     def __init__(self, folder: Path, config: Config, front: Mapping[str, Any]) -> None:
         self.folder, self.config, self.front = folder, config, front
         self.name = " ".join(folder.resolve().name.split())
-        self.model = _untrained(config)
+        self.model = untrained(config)
         self.starts = read_starts(folder)
         self.start: dict[str, Any] = self.starts[-1] if self.starts else {}
         epochs = [path for _, path in sorted(numbered(folder, "epoch_*.yaml"))]
@@ -237,7 +237,7 @@ class _Card:
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
 
 
-def _untrained(config: Config) -> ASRModel:
+def untrained(config: Config) -> ASRModel:
     """The model without its weights: no memory is allocated, and neither CMVN nor the labels of <sos> are needed."""
     conf = config.tokenizer_conf
     labels = conf.model_copy(update={"special_tokens": {"<sos>": 0, "<eos>": 0, **(conf.special_tokens or {})}})

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from wenet_uio.config.regularisation import RegularisationKeys
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
 from wenet_uio.train.freezing import train_mode
@@ -44,8 +45,13 @@ class Objective(nn.Module):
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
-            prompts = self.model.prompts(batch.texts, batch.extra)
+            prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
             tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+            if batch.other_feats is not None:
+                feats, *others = tensors
+                tensors = (torch.cat((feats, batch.other_feats)), *(torch.cat((each, each)) for each in others))
+                prompts = None if prompts is None else torch.cat((prompts, prompts))
+                return self.model(*tensors, prompts, views=2)
             return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
 
 
@@ -57,9 +63,15 @@ def _silence(batch: Batch) -> Batch:
     return replace(
         batch,
         feats=feats,
+        other_feats=None,
         feats_lengths=lengths,
         target=one[:, None],
         target_lengths=one,
         texts=("",),
         extra=({},),
     )
+
+
+def cr_weight(keys: RegularisationKeys, number: int) -> float:
+    """Weight of the divergence between two views in optimizer step `number` (from 1)."""
+    return keys.cr_loss_scale * min(1.0, number / max(1, keys.cr_warmup_steps))

@@ -69,9 +69,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     if not config.exists():
         raise ValueError(f"{folder}: no run here, the folder has no train.yaml")
     events = _events(Path(tensorboard_dir or folder / "tensorboard"))
-    tags = events.Tags()
-    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in sorted(tags["scalars"])}
-    series = {tag: points for tag, points in found.items() if points}  # a restart may leave a name without points
+    series = _series(events)
     bad = read_lines(folder / LEDGER)
     page = render(
         "run",
@@ -79,22 +77,12 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         summary=_summary(folder, series),
         results=error_rates(folder),
         curves=data_uri(_curves(series), "image/png") if series else None,
-        observed_texts=[
-            _observed_text(events, tag)
-            for tag in tags["tensors"]
-            if tag == "dev/text/text_summary" and events.Tensors(tag)
-        ],
-        observed_pictures=[
-            (tag, data_uri(events.Images(tag)[-1].encoded_image_string, "image/png"))
-            for tag in tags["images"]
-            if events.Images(tag)
-        ],
+        observed_texts=_observed_texts(events),
+        observed_pictures=_observed_pictures(events),
         epochs=_epochs(series),
         account=_account(series),
         bad=_bad_summary(bad),
-        bad_samples=Table(
-            ("key", "reason", "detail"), [[line["key"], line["reason"], line["detail"]] for line in bad[:SHOWN_BAD]]
-        ),
+        bad_samples=_bad_samples(bad),
         environment=_environment(folder),
         config=config.read_text(encoding="utf-8"),
     )
@@ -112,6 +100,11 @@ def _events(folder: Path) -> EventAccumulator:
     if folder.is_dir():
         events.Reload()
     return events
+
+
+def _series(events: EventAccumulator) -> dict[str, list[tuple[int, float]]]:
+    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in sorted(events.Tags()["scalars"])}
+    return {tag: points for tag, points in found.items() if points}  # a restart may leave a name without points
 
 
 def _summary(folder: Path, series: Series) -> str:
@@ -166,6 +159,12 @@ def _bad_summary(bad: Sequence[Mapping[str, Any]]) -> str:
     return f"Bad samples ({LEDGER}): {counted}. The first:" if bad else ""
 
 
+def _bad_samples(bad: Sequence[Mapping[str, Any]]) -> Table:
+    """The first bad samples."""
+    names = ("key", "reason", "detail")
+    return Table(names, [[line[name] for name in names] for line in bad[:SHOWN_BAD]])
+
+
 def _environment(folder: Path) -> Table:
     """Versions, hardware and command of the starts of the run, one column per start."""
     starts = read_starts(folder)
@@ -181,10 +180,19 @@ def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}" if value % 1 else f"{value:.0f}"
 
 
-def _observed_text(events: EventAccumulator, tag: str) -> tuple[int, str]:
-    """The latest text of a tag, with its step."""
-    last: Any = events.Tensors(tag)[-1]
-    return last.step, last.tensor_proto.string_val[0].decode().replace("\n\n", "\n")
+def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
+    """The latest recognised texts, with their step; empty if there are none."""
+    tag = "dev/text/text_summary"
+    if tag not in events.Tags()["tensors"] or not (found := events.Tensors(tag)):
+        return []
+    last: Any = found[-1]
+    return [(last.step, last.tensor_proto.string_val[0].decode().replace("\n\n", "\n"))]
+
+
+def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
+    """The latest picture of each tag, with the tag."""
+    found = {tag: events.Images(tag) for tag in events.Tags()["images"]}
+    return [(tag, data_uri(images[-1].encoded_image_string, "image/png")) for tag, images in found.items() if images]
 
 
 def _curves(series: Mapping[str, Any]) -> bytes:

@@ -24,6 +24,7 @@ from wenet_uio.train.observation import FirstUtterance, observe
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
+from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
@@ -62,6 +63,7 @@ class Trainer:
         self.folder = folder
         self.reporter, self.watchdog, self.stop = monitoring.reporter, monitoring.watchdog, monitoring.stop
         self.progress = Progress()
+        self.average = RunningAverage(config.model_avg) if config.model_avg else None
         self.written: dict[str, Any] | None = None
         """Mark of the TensorBoard files in the loaded state; None in a new run."""
 
@@ -93,6 +95,8 @@ class Trainer:
                 "tensorboard": self.reporter.mark(),
                 "config": shown_values(self.config.model_dump(mode="json")),
             }
+            if self.average:
+                state["model_avg"] = self.average.state_dict()
             self.folder.save_state(self.progress.step, state)
 
     def load(self, state: dict[str, Any], *, allow_data_changes: bool = False) -> None:
@@ -115,6 +119,8 @@ class Trainer:
         self.progress = Progress.from_state_dict(state["progress"])
         if self.world.rank or starts_pass_over:
             self.progress.samples, self.progress.costs = Counter(), Counter()
+        if self.average and not self.world.rank:
+            self.average.load_state_dict(state.get("model_avg"))
         self.written = state["tensorboard"]
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
@@ -194,6 +200,7 @@ class Trainer:
             outcome.sums["elapsed"] = (now - began) * self.world.size
             began = now
             self._account(outcome, micro_batches)
+            self._average_weights()
             left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
                 self.save()
@@ -222,6 +229,13 @@ class Trainer:
             scalars = {**self._means(progress.interval), "lr": outcome.lrs[-1], "grad_norm": outcome.grad_norm}
             self.reporter.interval(progress.step, scalars)
             progress.interval = Totals()
+
+    def _average_weights(self) -> None:
+        """Update the running average, if it is on and the step is one of those that count."""
+        if self.average and self.average.is_due(self.progress.step):
+            weights = self.engine.weights()
+            if self.world.rank == 0:
+                self.average.add(weights)
 
     def _skip(self, micro_batches: list[Batch]) -> None:
         self.progress.nonfinite += 1
@@ -264,7 +278,7 @@ class Trainer:
                 "samples": asdict(account),
                 "nonfinite_steps": progress.nonfinite_in_epoch,
             }
-            self.folder.save_epoch(progress.epoch, weights, measured)
+            self.folder.save_epoch(progress.epoch, weights, measured, self.average)
         progress.end_epoch(loss)
         self.save()
         if self.world.rank == 0:

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage] # no __all__
+
     from wenet_uio.train.distributed import World
 
 log = logging.getLogger(__name__)
@@ -90,10 +92,14 @@ class Watchdog:
             if board is not None:
                 board.set(own, json.dumps(asdict(posts[self.world.rank])))
                 self._ended.wait(interval + GRACE)
-                ranks = [rank for rank in range(self.world.size) if board.check([str(rank)])]
-                posts = {rank: Post(**json.loads(board.get(str(rank)))) for rank in ranks}
+                posts = self._posts_on(board)
             if post is self._post and min(posts) == self.world.rank:
                 log.error("%s", describe(self.seconds, posts, self.world.size))
+
+    def _posts_on(self, board: Store) -> dict[int, Post]:
+        """The posts of the ranks that answered."""
+        ranks = [rank for rank in range(self.world.size) if board.check([str(rank)])]
+        return {rank: Post(**json.loads(board.get(str(rank)))) for rank in ranks}
 
     def _stack(self) -> str:
         return "".join(traceback.format_stack(sys._current_frames()[self._watched]))

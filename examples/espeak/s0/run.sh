@@ -5,6 +5,7 @@
 #   bash run.sh --lang zh                        # Mandarin
 #   bash run.sh --data_type shard --stage 3 --dir exp/shard    # stages 3 to 6 with tar archives
 #   bash run.sh --stage 4 --config conf/train_u2++_conformer.yaml
+#   bash run.sh --hybrid true --stage 0                        # half of train as text, spoken while training
 #
 # Stages: -1 synthesise  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 # data/ holds one language at a time; data/corpus and exp/ hold both.
@@ -19,23 +20,31 @@ cd "$(dirname "$0")"
 stage=-1
 stop_stage=6
 lang=en                   # en: English words; zh: Mandarin characters
+hybrid=false              # true: half of the training utterances are text only, spoken in the data workers
 num_train=2000            # utterances of the training part
 num_dev=100               # utterances of the development part
 num_test=200              # utterances of the test part
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500    # utterances of a tar archive
-config=conf/train_conformer.yaml
+config=conf/train_conformer.yaml # with --hybrid true: conf/train_conformer_hybrid.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>_<lang>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
 decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
+prepared=$lang
+if [[ $hybrid == true ]]; then
+  prepared+=" --hybrid true"
+  if [[ $RECIPE_GIVEN != *" config "* ]]; then config=conf/train_conformer_hybrid.yaml; fi
+fi
 dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: expected en or zh"
 words=(--split_with_space)
+seconds_per_character=0.1 # longest speech; batches are planned by it
 if [[ $lang == zh ]]; then
   words=()
+  seconds_per_character=0.35
   char=${char:-1}
   override="tokenizer_conf.split_with_space=false $override"
 fi
@@ -47,11 +56,13 @@ if stage -1 "synthesise"; then
 fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then
-  local/prepare_data.py "data/corpus/$lang" data
-  echo "$lang" >data/lang
+  half=()
+  if [[ $hybrid == true ]]; then half=(--hybrid "$lang"); fi
+  local/prepare_data.py "${half[@]}" "data/corpus/$lang" data
+  echo "$prepared" >data/lang
 fi
-if ((stage <= 6 && stop_stage > 0)) && [[ -e data/lang && $(<data/lang) != "$lang" ]]; then
-  die "data/ was prepared for --lang $(<data/lang); run stage 0 with --lang $lang"
+if ((stage <= 6 && stop_stage > 0)) && [[ -e data/lang && $(<data/lang) != "$prepared" ]]; then
+  die "data/ was prepared for --lang $(<data/lang); run stage 0 with --lang $prepared"
 fi
 
 if stage 1 "mean and variance of the features"; then
@@ -60,15 +71,34 @@ fi
 
 if stage 2 "units: English words or Mandarin characters"; then
   require data/train/text
-  make_dict.py "${words[@]}" data/train/text data/dict/units.txt
+  texts=(data/train/text)
+  if [[ $hybrid == true ]]; then texts+=(data/text_only/text); fi
+  mkdir -p data/dict
+  cat "${texts[@]}" >data/dict/text
+  make_dict.py "${words[@]}" data/dict/text data/dict/units.txt
 fi
 
 if stage 3 "data lists ($data_type)"; then
   with_options make_lists.sh --parts "data/train data/dev data/test"
+  rm -f data/mixture.yaml
+  if [[ $hybrid == true ]]; then
+    cat >data/mixture.yaml <<EOF
+- {type: $data_type, data_list: data/train/data.list}
+- type: tts_text
+  manifest_filepath: data/text_only/manifest.json
+  speakers_filepath: data/text_only/speakers.txt
+  seconds_per_character: $seconds_per_character
+EOF
+  fi
 fi
 
 if stage 4 "train ($dir)"; then
   require data/train/global_cmvn data/dict/units.txt
+  if [[ $hybrid == true ]]; then
+    require data/mixture.yaml
+    grep -q '^data: *data/mixture.yaml' "$config" ||
+      die "--hybrid true: $config would learn the audio half alone; add data and operators as in conf/train_conformer_hybrid.yaml"
+  fi
   with_options train.sh
 fi
 

@@ -104,6 +104,17 @@ def test_a_list_in_utf_16_is_refused_with_the_way_to_convert_it(folder, code, da
         open_list(str(folder / "a.list"), data_type)
 
 
+@pytest.mark.parametrize(("content", "kind"), [(b"PAR1 \n x", "a parquet file"), (None, "a tar")])
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_a_shard_in_place_of_a_list_is_refused_with_what_to_write(folder, content, kind, data_type):
+    if content:
+        (folder / "x").write_bytes(content)
+    else:
+        write_tar(folder / "x", [("a.wav", wav()), ("a.txt", b"one")])
+    with pytest.raises(ListError, match=f"x: {kind}, not a data list; write its path as a line .* data_type shard"):
+        open_list(str(folder / "x"), data_type)
+
+
 @pytest.mark.parametrize("lines", [1, 9])
 def test_bad_first_lines_do_not_hide_the_type_of_a_list(folder, lines):
     (folder / "raw.list").write_text("{broken\n" * lines + f"{line(key='one')}\n")

@@ -48,7 +48,7 @@ def test_the_text_may_have_another_name():
 
 @pytest.mark.parametrize(("mark", "reason"), [("true", "left out: _skipme is set"), ('"noisy"', "noisy"), ("0", None)])
 def test_a_line_with_a_skip_mark_gives_its_reason(mark, reason):
-    assert reason_to_skip(parse_raw_line(f'{{"wav": "a.wav", "txt": "x", "_skipme": {mark}}}')) == reason
+    assert reason_to_skip(parse_raw_line(f'{{"wav": "a.wav", "txt": "x", "_skipme": {mark}}}').extra) == reason
 
 
 def test_a_shard_may_have_its_texts_in_a_manifest(tmp_path):

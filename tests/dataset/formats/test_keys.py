@@ -60,7 +60,7 @@ def test_a_key_of_audio_is_its_name_and_its_start(wav, start, key):
         ([("d1/a.wav", 0), ("d2/a.wav", 0)], ["d1-a", "d2-a"]),
         ([("/x/d 1/a.wav", 0), ("/x/a.wav", 0), ("/x/d2/b.wav", 0)], ["d_1-a", "a", "d2-b"]),
         ([("a.wav", 0), ("./b.wav", 0)], ["a", "b"]),
-        ([("d1/a.wav", 0), ("d1/a.wav", 0)], ["a", "a"]),  # repeated on purpose
+        ([("d1/a.wav", 0), ("d1/a.wav", 0)], ["a", "a-sub1"]),
         ([("d/a.wav", 10000.01), ("d/a.wav", 10000.02)], ["a_10000.01", "a_10000.02"]),
         ([("s3://b/x/a.wav", 0), ("s3://b/y/a.wav", 0)], ["x-a", "y-a"]),
         ([("d1/a.wav", 0), None, ("d2/a.wav", 0)], ["d1-a", "stated", "d2-a"]),
@@ -70,7 +70,28 @@ def test_a_key_of_audio_is_its_name_and_its_start(wav, start, key):
 )
 def test_folders_are_part_of_a_key_only_if_names_clash(audio, keys):
     own = [key_of_audio(*each) if each else "stated" for each in audio]
+    assert distinct_keys(own, [each and (*each, None) for each in audio]) == keys
+
+
+@pytest.mark.parametrize(
+    ("segments", "keys"),
+    [
+        ([(0, 1), (0, 2), (3, 4)], ["a_0-1", "a_0-2", "a_3"]),
+        ([(2.5, 4), (2.5, 5.25), (2.5, None)], ["a_2.5-4", "a_2.5-5.25", "a_2.5"]),
+        ([(0, None), (0, None), (0, None)], ["a", "a-sub1", "a-sub2"]),
+        ([(1, 2), (1, 2), (1, 3)], ["a_1-2", "a_1-2-sub1", "a_1-3"]),
+        ([(1.1, 1.1 + 0.3), (1.1, 2)], ["a_1.1-1.4", "a_1.1-2"]),
+    ],
+)
+def test_segments_at_one_start_are_told_apart_by_their_end_then_by_a_number(segments, keys):
+    audio = [("d/a.wav", *each) for each in segments]
+    own = [key_of_audio(wav, start) for wav, start, _ in audio]
     assert distinct_keys(own, audio) == keys
+
+
+def test_a_number_does_not_give_a_key_that_another_line_has():
+    audio = [("a.wav", 0, None), ("a-sub1.wav", 0, None), ("a.wav", 0, None)]
+    assert distinct_keys(["a", "a-sub1", "a"], audio) == ["a", "a-sub1", "a-sub2"]
 
 
 def test_stated_keys_stay_although_they_are_the_same():

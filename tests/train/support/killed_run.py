@@ -1,6 +1,6 @@
-"""Run by test_kills.py: start training with 2 ranks of 2 workers, kill it each time, then train to the end.
+"""Run by tests of kills: start training with 2 ranks of 2 workers, kill it each time, then train to the end.
 
-killed_run.py kills.json      kills: [[rank, event, number], …]: SIGKILL at the number-th event of that rank
+killed_run.py kills.json [OPTION…]     kills: [[rank, event, number], …]: SIGKILL at the number-th event of that rank
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def disturb(kill: list[Any] | None, rank: int) -> None:
         setattr(owner, name, count_down(kill[2], at_zero, getattr(owner, name)))
 
 
-def main(path: str) -> None:
+def main(path: str, *options: str) -> None:
     kills = [*json.loads(Path(path).read_text()), None]
-    ended = [attempt("--model_dir exp --num_workers 2", partial(disturb, kill)) == [0] * RANKS for kill in kills]
+    command = " ".join(["--model_dir exp --num_workers 2", *options])
+    ended = [attempt(command, partial(disturb, kill)) == [0] * RANKS for kill in kills]
     print(json.dumps({"survived": sum(ended[:-1]), "complete": ended[-1]}))
 
 

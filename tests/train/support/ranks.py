@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.train.support.tiny import TinyModel, part, small_config, tiny_batch, tiny_config
+from tests.train.support.tiny import TinyModel, part, small_config, tiny_batch, tiny_config, two_views
+from wenet_uio.config.regularisation import ModelAvgConf
 from wenet_uio.models import build_model
 from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.optimizer import whole
+from wenet_uio.train.running_average import RunningAverage
 
 LENGTHS = (90, 70, 50, 50, 40, 20, 10)
 
@@ -40,10 +43,12 @@ def make_engine(job: dict[str, Any], world: World) -> Engine:
 def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     """Results of a step and a validation on a batch whose rows are dealt to the ranks."""
     whole_batch = tiny_batch(LENGTHS, seed=3, tokens=3)
+    if engine.config.cr_loss_scale:
+        whole_batch = two_views(whole_batch)
     mine = [part(whole_batch, rows) for rows in deal[engine.world.rank]]
     for batch in mine[:-1]:
         batch.closes_step = False
-    validated = engine.validate(Once(mine), lambda: False)
+    validated = engine.validate(Once([replace(batch, other_feats=None) for batch in mine]), lambda: False)
     gradient = {}
 
     def remember(*_: object) -> None:
@@ -52,7 +57,11 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     if engine.config.train_engine != "deepspeed":  # it has only flat shares of gradients
         engine.optimizer.register_step_pre_hook(remember)
     outcome = engine.step(mine, 1, {"wait": 1.0})
+    average = RunningAverage(ModelAvgConf())
+    weights = engine.weights()
+    average.add(weights)
     return {
+        "average": average.weights(weights) if engine.world.rank == 0 else {},
         "gradient": gradient,
         "grad_norm": outcome.grad_norm,
         "state": engine.state_dict(),

@@ -91,6 +91,11 @@ def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
     return Batch(keys, feats, torch.tensor(lengths), target, target_lengths, sum(lengths) / 100, planned=size)
 
 
+def two_views(batch: Batch) -> Batch:
+    """The batch with a second view of each utterance: some of its features are zeros."""
+    return replace(batch, other_feats=batch.feats * (torch.arange(FEATURES) > 2))
+
+
 def part(batch: Batch, rows: Sequence[int]) -> Batch:
     """The utterances `rows` of a batch, padded to the longest of them."""
     longest = int(batch.feats_lengths[list(rows)].max()) if rows else 0
@@ -100,6 +105,8 @@ def part(batch: Batch, rows: Sequence[int]) -> Batch:
     feats = batch.feats[list(rows), :longest]
     tensors["target"] = tensors["target"][:, :most_tokens]
     keys = tuple(batch.keys[row] for row in rows)
+    if batch.other_feats is not None:
+        tensors["other_feats"] = batch.other_feats[list(rows), :longest]
     return replace(batch, keys=keys, feats=feats, seconds=seconds, planned=len(rows), **tensors)
 
 

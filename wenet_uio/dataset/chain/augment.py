@@ -11,6 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from wenet_uio.config.dataset import DatasetConf, SpecAugConf, SpecSubConf, SpecTrimConf
+from wenet_uio.dataset.randomness import key_of
 from wenet_uio.dataset.types import Example, feats_of
 
 
@@ -27,6 +28,11 @@ class Copied(NamedTuple):
     first: int
     end: int
     back: int
+
+
+def seed_of_view(seed: int, view: int) -> int:
+    """The seed of the draws that differ between the views of a sample; view 0 has the seed of the sample."""
+    return key_of(seed, view) >> 1 if view else seed
 
 
 @dataclass(frozen=True)
@@ -49,14 +55,14 @@ class SpecSub:
         """Change `feats`; their number of frames stays."""
         original = feats_of(example)
         feats = original.clone()
-        for first, end, back in self.draw(example.random, len(feats)):
+        for first, end, back in self.draw(seed_of_view(example.random, example.view), len(feats)):
             feats[first:end] = original[first - back : end - back]
         return replace(example, feats=feats)
 
 
 @dataclass(frozen=True)
 class SpecTrim:
-    """Cut frames from the end; more than half of the frames remain."""
+    """Cut frames from the end; more than half of the frames remain. All views of a sample have the same cut."""
 
     conf: SpecTrimConf
 
@@ -92,7 +98,7 @@ class SpecAug:
     def __call__(self, example: Example) -> Example:
         """Change `feats`; their shape stays."""
         feats = feats_of(example).clone()
-        times, bands = self.draw(example.random, *feats.shape)
+        times, bands = self.draw(seed_of_view(example.random, example.view), *feats.shape)
         for first, end in times:
             feats[first:end] = 0
         for first, end in bands:
@@ -112,8 +118,9 @@ def augmentations(conf: DatasetConf, *, training: bool) -> Augmentations:
     """The operators that `conf` switches on; evaluation has none."""
     if not training:
         return Augmentations()
+    masks = round(conf.views.time_mask_ratio * conf.spec_aug_conf.num_t_mask)
     return Augmentations(
-        SpecAug(conf.spec_aug_conf) if conf.spec_aug else None,
+        SpecAug(conf.spec_aug_conf.model_copy(update={"num_t_mask": masks})) if conf.spec_aug else None,
         SpecSub(conf.spec_sub_conf) if conf.spec_sub else None,
         SpecTrim(conf.spec_trim_conf) if conf.spec_trim else None,
     )

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.batch_memory import empty_tensors
-from wenet_uio.dataset.chain.augment import Augmentations, Copied, Stretch, augmentations
+from wenet_uio.dataset.chain.augment import Augmentations, Copied, Stretch, augmentations, seed_of_view
 from wenet_uio.dataset.chain.dither import white_noise
 from wenet_uio.dataset.chain.fbank import batch_fbank, batch_log_mel_spectrogram, batch_mfcc
 from wenet_uio.dataset.chain.features import require_frames
@@ -45,6 +46,14 @@ class FeatureSettings:
         return cls(feats, conf.resample_conf.resample_rate, conf.feature_dim, dither)
 
 
+class ViewDraws(NamedTuple):
+    """The augmentation of one view of an example."""
+
+    times: Sequence[Stretch]
+    bands: Sequence[Stretch]
+    copied: Sequence[Copied]
+
+
 @dataclass(frozen=True)
 class ExampleDraws:
     """Number of frames of one example, and its augmentation."""
@@ -52,9 +61,7 @@ class ExampleDraws:
     settings: FeatureSettings
     frames: int
     """Frames after spec_trim."""
-    times: Sequence[Stretch] = ()
-    bands: Sequence[Stretch] = ()
-    copied: Sequence[Copied] = ()
+    views: tuple[ViewDraws, ...]
 
 
 @dataclass(frozen=True)
@@ -64,12 +71,15 @@ class Defer:
     settings: FeatureSettings
     frame_count: FrameCount
     augment: Augmentations
+    views: int
+    """Views of each example."""
 
     @classmethod
     def of(cls, conf: DatasetConf, *, training: bool) -> Defer:
         """The operator for the features and the augmentation that `conf` selects; evaluation has no augmentation."""
         settings = FeatureSettings.of(conf, training=training)
-        return cls(settings, frame_count(conf), augmentations(conf, training=training))
+        views = conf.views.number if training else 1
+        return cls(settings, frame_count(conf), augmentations(conf, training=training), views)
 
     def __call__(self, example: Example) -> Example:
         """Add `deferred`.
@@ -79,13 +89,15 @@ class Defer:
         """
         frames = int(self.frame_count(waveform_of(example).numel()))
         require_frames(frames, example)
-        seed = example.random
-        spec_aug, spec_sub, spec_trim = self.augment
+        views = tuple(self._view(seed_of_view(example.random, view), frames) for view in range(self.views))
+        if self.augment.spec_trim:
+            frames -= self.augment.spec_trim.draw(example.random, frames)
+        return replace(example, deferred=ExampleDraws(self.settings, frames, views))
+
+    def _view(self, seed: int, frames: int) -> ViewDraws:
+        spec_aug, spec_sub, _ = self.augment
         times, bands = spec_aug.draw(seed, frames, self.settings.dim) if spec_aug else ((), ())
-        copied = spec_sub.draw(seed, frames) if spec_sub else ()
-        if spec_trim:
-            frames -= spec_trim.draw(seed, frames)
-        return replace(example, deferred=ExampleDraws(self.settings, frames, times, bands, copied))
+        return ViewDraws(times, bands, spec_sub.draw(seed, frames) if spec_sub else ())
 
 
 @dataclass(frozen=True)
@@ -100,11 +112,11 @@ class PaddedWaveforms:
     seeds: torch.Tensor
     """(B,) int64, seeds of the dither."""
     times: torch.Tensor
-    """(B, masks, 2) int64: first frame, one past the last."""
+    """(B, views, masks, 2) int64: first frame, one past the last."""
     bands: torch.Tensor
-    """(B, masks, 2) int64: first bin, one past the last."""
+    """(B, views, masks, 2) int64: first bin, one past the last."""
     copied: torch.Tensor
-    """(B, copies, 3) int64: first frame, one past the last, distance back to the source."""
+    """(B, views, copies, 3) int64: first frame, one past the last, distance back to the source."""
 
     @property
     def dim(self) -> int:
@@ -120,19 +132,26 @@ class PaddedWaveforms:
         return replace(self, **tensors)
 
     @torch.no_grad()
-    def compute(self, feats_lengths: torch.Tensor, frames: int) -> torch.Tensor:
-        """Features (B, frames, dim), 0 beyond `feats_lengths` (B,). The call does not wait for the device."""
+    def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
+        """Features (B, frames, dim) of each view, 0 beyond `feats_lengths` (B,).
+
+        The call does not wait for the device.
+        """
         waveforms = self.waveforms.float()
         if self.settings.dither:
             waveforms = waveforms.add(white_noise(self.seeds, waveforms.size(1)), alpha=self.settings.dither)
             sample = torch.arange(waveforms.size(1), device=waveforms.device)
             waveforms.masked_fill_(sample >= self.lengths[:, None], 0)
         feats = _batch_features(self.settings, waveforms, self.lengths)[:, :frames]
+        return tuple(self._augmented(feats, feats_lengths, view) for view in range(self.times.size(1)))
+
+    def _augmented(self, feats: torch.Tensor, feats_lengths: torch.Tensor, view: int) -> torch.Tensor:
         frame, bin_ = (torch.arange(size, device=feats.device) for size in feats.shape[1:])
-        feats = feats.masked_fill(_within(frame, self.times)[:, :, None] | _within(bin_, self.bands)[:, None], 0)
-        if self.copied.size(1):
+        masked = _within(frame, self.times[:, view])[:, :, None] | _within(bin_, self.bands[:, view])[:, None]
+        feats = feats.masked_fill(masked, 0)
+        if self.copied.size(2):
             source = frame.expand(len(feats), -1)
-            for copied in self.copied.unbind(1):
+            for copied in self.copied[:, view].unbind(1):
                 first, end, back = copied[..., None].unbind(1)
                 source = torch.where((frame >= first) & (frame < end), frame - back, source)
             feats = feats.gather(1, source[:, :, None].expand_as(feats))
@@ -148,8 +167,8 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     rows = (len(examples),)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(numbers, rows)
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
-        numbers[name] = [getattr(each, name) for each in draws]
-        shapes[name] = (*rows, len(numbers[name][0]), columns)
+        numbers[name] = [[getattr(view, name) for view in each.views] for each in draws]
+        shapes[name] = (*rows, len(numbers[name][0]), len(numbers[name][0][0]), columns)
     dtype = torch.int16 if all(waveform.dtype == torch.int16 for waveform in waveforms) else torch.float32
     described = {"waveforms": ((*rows, max(lengths)), dtype)}
     tensors = empty_tensors(described | {name: (shape, torch.int64) for name, shape in shapes.items()})

@@ -26,11 +26,15 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         "feats": ((len(heard), max(lengths, default=0), 0 if is_deferred else feature_dim), torch.float32),
         "feats_lengths": ((len(heard),), torch.int64),
     }
+    if heard and heard[0].other_feats is not None:
+        shapes["other_feats"] = shapes["feats"]
     for name, rows in labels.items():
         shapes[name] = ((size, max(map(len, rows), default=0)), torch.int64)
         shapes[f"{name}_lengths"] = ((size,), torch.int64)
     tensors = empty_tensors(shapes)
-    _fill_feats(tensors["feats"], heard)
+    for name in ("feats", "other_feats"):
+        if name in tensors:
+            _fill_feats(tensors[name], [getattr(example, name) for example in heard])
     tensors["feats_lengths"].copy_(torch.tensor(lengths, dtype=torch.int64))
     for name, rows in labels.items():
         _fill_labels(tensors[name], tensors[f"{name}_lengths"], rows)
@@ -44,6 +48,7 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         source_lengths=tensors.get("source_lengths"),
         texts=tuple(example.text for example in examples),
         extra=tuple(example.extra for example in examples),
+        other_feats=tensors.get("other_feats"),
         deferred=defer_batch(heard) if is_deferred else None,
     )
 
@@ -62,11 +67,11 @@ def _labels(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:
     return labels
 
 
-def _fill_feats(feats: torch.Tensor, examples: Sequence[Example]) -> None:
-    for row, example in zip(feats, examples, strict=True):
-        if example.feats is not None:
-            row[: len(example.feats)] = example.feats
-            row[len(example.feats) :] = 0
+def _fill_feats(padded: torch.Tensor, rows: Sequence[torch.Tensor | None]) -> None:
+    for row, feats in zip(padded, rows, strict=True):
+        if feats is not None:
+            row[: len(feats)] = feats
+            row[len(feats) :] = 0
 
 
 def _fill_labels(labels: torch.Tensor, lengths: torch.Tensor, rows: Sequence[Sequence[int]]) -> None:

@@ -12,6 +12,7 @@ from wenet_uio.dataset.filters import (
     token_ratio_filters,
 )
 from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.tokenizer import AnyTokenizer
 
 
@@ -22,9 +23,18 @@ class Tokenize:
     tokenizer: AnyTokenizer
 
     def __call__(self, example: Example) -> Example:
-        """Add `tokens`, `labels` and `source_labels`."""
-        tokens, labels = self.tokenizer.tokenize(example.text)
-        source_labels = () if example.source is None else tuple(self.tokenizer.tokenize(example.source)[1])
+        """Add `tokens`, `labels` and `source_labels`.
+
+        Raises:
+            SkipSample: the tokenizer is an aggregate, and no language, or one without a tokenizer, is stated.
+        """
+        fields, source_labels = example.extra, ()
+        try:
+            tokens, labels = self.tokenizer.of(fields).tokenize(example.text)
+            if example.source is not None:
+                source_labels = tuple(self.tokenizer.of(fields, "source").tokenize(example.source)[1])
+        except UnknownLanguageError as error:
+            raise SkipSample("unknown_language", str(error)) from None
         return replace(example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels)
 
 

@@ -54,7 +54,9 @@ def user_operator(conf: OperatorConf) -> UserOperator:
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{where}: {error}; is its folder on PYTHONPATH?") from None
+        own = f"{module_name}.".startswith(f"{error.name}.")
+        hint = "is its folder on PYTHONPATH?" if own else f"{module_name} needs it; install it"
+        raise ConfigError(f"{where}: {error}; {hint}") from None
     factory: Any = getattr(module, name, None)
     if not callable(factory):
         raise ConfigError(f"{where}: {module.__file__} has no {name} that can be called")

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,17 @@ RemoteObject = tuple[str, Version | None]
 """A URI, and the version that was indexed, if it is known."""
 Numbers = Sequence[int] | np.ndarray
 """Numbers of shards or rows."""
+
+
+class Texts(NamedTuple):
+    """The texts of a sample, and what says their language."""
+
+    texts: tuple[str, ...]
+    """One text; the turns of a conversation."""
+    fields: Mapping[str, Any]
+    """Other fields of the sample."""
+    source: str | None = None
+    """First text of a pair."""
 
 
 class Corpus(ABC):
@@ -65,6 +77,8 @@ class Corpus(ABC):
 
     has_conversations = False
     """Whether samples are conversations of text and audio."""
+    has_tts_text = False
+    """Whether samples are texts that an operator of the user speaks."""
 
     @abstractmethod
     def rows(self, shard: int) -> Rows:
@@ -83,10 +97,10 @@ class Corpus(ABC):
             ListError, OSError: the sample is missing or differs from the index.
         """
 
-    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+    def texts(self, ref: SampleRef) -> Texts:
         """All texts of a sample. Audio is not read if it is stored apart from the text."""
         utterance = self.read(ref)
-        return utterance.text, utterance.source or ""
+        return Texts((utterance.text,), utterance.extra, utterance.source)
 
     def audio_tokens(self, ref: SampleRef) -> int:
         """Tokens that the audio of a conversation counts; 0 for other samples."""

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from wenet_uio.audio.read import AudioError, audio_info
-from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
-from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
-from wenet_uio.dataset.corpus.line_file import LineFile
+from wenet_uio.dataset.corpus.base import Texts
+from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
+from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.conversations import Conversation, Turn, parse_conversation
 from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance
-from wenet_uio.files import digest_of, locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +46,8 @@ class ConversationCorpus(LineCorpus):
         if not Path(path).is_file():
             raise ListError(f"{path}: no such file of conversations")
         self._seconds_of_token, self._tag = token_equivalent_duration, audio_locator_tag
-        columns, meta = _read_or_build(path, token_equivalent_duration)
-        name, size, mtime_ns = meta["file"]
-        super().__init__(LineFile(name, size, mtime_ns, meta["digest"]), columns, meta)
+        entries = partial(_entries, path, token_equivalent_duration)
+        super().__init__(*indexed_lines(path, f"{path}.{token_equivalent_duration:g}.idx", entries))
         if not self.num_samples:
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
             raise ListError(f"{path}: holds no conversation" + (f" ({reasons})" if reasons else ""))
@@ -65,9 +59,10 @@ class ConversationCorpus(LineCorpus):
         extra = {**found.extra, "roles": [turn.role for turn in found.turns]}
         return Utterance(found.key, None, found.text(self._tag), extra=extra, turns=turns)
 
-    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+    def texts(self, ref: SampleRef) -> Texts:
         """The texts of the turns."""
-        return tuple(turn.text for turn in self._conversation(ref).turns if turn.text is not None)
+        found = self._conversation(ref)
+        return Texts(tuple(turn.text for turn in found.turns if turn.text is not None), found.extra)
 
     def audio_tokens(self, ref: SampleRef) -> int:
         """Tokens that the audio of a conversation counts."""
@@ -98,26 +93,6 @@ def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
         info = audio_info(wav if objects.is_plain(wav) else objects.read_bytes(wav))
         seconds = info.samples_between(turn.start, None) / info.sample_rate
     return max(1, math.ceil(round(seconds / seconds_of_token, 6)))
-
-
-def _read_or_build(path: str, seconds_of_token: float) -> tuple[Columns, dict]:
-    """Columns and meta of the index; made first if it is missing or the file has changed."""
-    index = f"{path}.{seconds_of_token:g}.idx"
-    with locked(path):
-        status = Path(path).stat()
-        file = [path, status.st_size, status.st_mtime_ns]
-        for place in places_of(index):
-            columns, meta = find_columns(place) or ({}, {})
-            if meta.get("file") == file:
-                return columns, meta
-        bad: list[Problem] = []
-        rows = rows_of(list(_entries(path, seconds_of_token, bad)))
-        first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
-        columns = table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows)))
-        summary, digest = summary_of(columns), digest_of(path)
-        values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
-        meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
-        return read_columns(write_kept(places_of(index), lambda stored: write_columns(stored, columns, meta)))
 
 
 def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator[Entry]:

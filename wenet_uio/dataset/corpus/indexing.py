@@ -51,6 +51,8 @@ REMOTE_THREADS = 16
 """Remote objects that are indexed at the same time."""
 TYPE_LINES = 10
 """Lines at the beginning of a list that tell its type."""
+PARQUET_MAGIC, TAR_MAGIC = b"PAR1", slice(257, 262)
+"""First bytes of a parquet file, and the place of `ustar` in a tar."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 """Default executor that reads the headers of audio files."""
 
@@ -122,8 +124,9 @@ def check_type(data_list: str, data_type: DataType) -> None:
     """Refuse a raw list that is opened as a shard list, and the reverse.
 
     Raises:
-        ListError: the list is empty, UTF-16, or of the other type; the message has the fitting `data_type`.
+        ListError: the list is empty, UTF-16, a shard, or of the other type; the message has the fitting `data_type`.
     """
+    _refuse_shard(data_list)
     lines = (line.removeprefix(BOM_UTF8).strip() for _, line in lines_of(data_list))
     first = list(itertools.islice(filter(None, lines), TYPE_LINES))
     if not first:
@@ -134,6 +137,18 @@ def check_type(data_list: str, data_type: DataType) -> None:
     if not any((line.startswith(b"{") and line.endswith(b"}")) == (data_type == "raw") for line in first):
         kind, fitting = ("paths of shards", "shard") if data_type == "raw" else ("JSON lines", "raw")
         raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
+
+
+def _refuse_shard(data_list: str) -> None:
+    """Raises: ListError: the file is a shard in place of a list of shards."""
+    with open(data_list, "rb") as file:
+        head = file.read(TAR_MAGIC.stop)
+    kind = "a parquet file" if head.startswith(PARQUET_MAGIC) else "a tar" if head[TAR_MAGIC] == b"ustar" else None
+    if kind:
+        raise ListError(
+            f"{data_list}: {kind}, not a data list; write its path as a line of a file, and name that file with "
+            "data_type shard"
+        )
 
 
 def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Problem]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
+from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject, Texts
 from wenet_uio.dataset.corpus.columns import Visits, read_columns
 from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.corpus.line_file import LineFile
@@ -79,9 +79,10 @@ class RawCorpus(LineCorpus):
         key = self.key(ref) if line.is_named_by_audio else line.key
         return Utterance(key, audio, line.text, line.start, line.end, extra=line.extra)
 
-    def texts(self, ref: SampleRef) -> tuple[str, ...]:
+    def texts(self, ref: SampleRef) -> Texts:
         """The text of a sample; reads no audio."""
-        return (self._line(ref.shard, ref.row).text,)
+        line = self._line(ref.shard, ref.row)
+        return Texts((line.text,), line.extra)
 
     def _line(self, shard: int, row: int) -> RawLine:
         number = int(self._first[shard]) + row

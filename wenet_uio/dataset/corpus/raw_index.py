@@ -217,7 +217,7 @@ def _index_lines(job: _Job) -> list[Entry | Problem]:
         try:
             line = parse_raw_line(text, job.layout.text_field)
             key = line.key
-            skip = reason_to_skip(line)
+            skip = reason_to_skip(line.extra)
             if skip:
                 return key, skip
             return entry_of(line, job.data_list, offset, len(text), job.nominal_rate)

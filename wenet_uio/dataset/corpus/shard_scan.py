@@ -124,7 +124,7 @@ def _rows_of_samples(
     for line, audio, text in samples:
         try:
             count, rate = _length(info_of(audio), line.start, line.end)
-            record = _record(line, audio) if with_records else b""
+            record = record_of(line, audio.target or audio.name) if with_records else b""
         except (AudioError, ListError) as error:
             bad.append((line.key, str(error)))
             continue
@@ -143,9 +143,13 @@ def _needs_record(sample: FoundSample) -> bool:
     return text is None or bool(line.extra or line.start or line.end or audio.target or text.target)
 
 
-def _record(line: RawLine, audio: Member) -> bytes:
-    """Raises: ListError: the text or another field is not Unicode, or is nested too deeply."""
-    values = [line.text, line.start, line.end, line.extra, line.key, audio.target or audio.name]
+def record_of(line: RawLine, audio: str) -> bytes:
+    """Text and other fields of a sample as the index keeps them; `audio` is the name of the member.
+
+    Raises:
+        ListError: the text or another field is not Unicode, or is nested too deeply.
+    """
+    values = [line.text, line.start, line.end, line.extra, line.key, audio]
     try:
         return json.dumps(values, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError) as error:

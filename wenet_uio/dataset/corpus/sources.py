@@ -35,7 +35,7 @@ class SourceList(NamedTuple):
     layout: Layout
 
 
-WITHOUT_LIST = ("txt", "txt_pair", "multimodal_conversation")
+WITHOUT_LIST = ("txt", "txt_pair", "multimodal_conversation", "tts_text")
 """Types of sources that are read from their files, without a data list."""
 
 

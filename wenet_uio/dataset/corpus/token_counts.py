@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
+from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject, Texts
 from wenet_uio.dataset.corpus.columns import find_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import locked
+from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.tokenizer import AnyTokenizer
 
 
@@ -40,7 +41,7 @@ class TokenCounted(Corpus):
         digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
-        self.has_conversations = corpus.has_conversations
+        self.has_conversations, self.has_tts_text = corpus.has_conversations, corpus.has_tts_text
 
     @property
     def identity(self) -> str:
@@ -98,6 +99,15 @@ def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
             with corpus.at_hand(shard):
                 for row in range(samples):
                     ref = SampleRef(shard, row)
-                    counted = sum(len(tokenizer.tokenize(text)[0]) for text in corpus.texts(ref))
-                    yield counted + corpus.audio_tokens(ref)
+                    yield tokens_of(tokenizer, corpus.texts(ref)) + corpus.audio_tokens(ref)
             bar.update(samples)
+
+
+def tokens_of(tokenizer: AnyTokenizer, found: Texts) -> int:
+    """Tokens of all texts of a sample; 0 if their language is not known, which the reader reports."""
+    try:
+        of_source = 0 if found.source is None else len(tokenizer.of(found.fields, "source").tokenize(found.source)[0])
+        own = tokenizer.of(found.fields)
+    except UnknownLanguageError:
+        return 0
+    return of_source + sum(len(own.tokenize(text)[0]) for text in found.texts)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from wenet_uio.dataset.formats.errors import ListError, MissingFileError
-from wenet_uio.dataset.formats.keys import distinct_keys, key_of_audio, one_word, without_query
+from wenet_uio.dataset.formats.keys import Audio, distinct_keys, key_of_audio, one_word, without_query
 from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
 from wenet_uio.dataset.storage import objects
 
@@ -54,9 +54,9 @@ class RawLine:
     """The line states no key; the key is the name of the audio."""
 
     @property
-    def audio_of_key(self) -> tuple[str, float] | None:
-        """Audio and start that the key is made of; None if the line states its key."""
-        return (self.wav, self.start) if self.is_named_by_audio else None
+    def audio_of_key(self) -> Audio | None:
+        """The segment that the key is made of; None if the line states its key."""
+        return (self.wav, self.start, self.end) if self.is_named_by_audio else None
 
     def to_json(self) -> str:
         """The line as JSON, with our names; `start` and `end` only where the line is a segment."""
@@ -124,7 +124,7 @@ def _hint(values: dict[str, Any]) -> str:
     if "conversations" in values:
         return "; conversations are a source of type multimodal_conversation"
     if "tts_text" in values:
-        return "; for text without audio write a file with one text a line, and a source of type txt"
+        return "; text that is to be spoken is a source of type tts_text"
     return ""
 
 
@@ -186,9 +186,9 @@ def _check_times(start: float, end: float | None, duration: float | None) -> Non
         raise ValueError(f"found {start}, {end} and {duration}")
 
 
-def reason_to_skip(line: RawLine) -> str | None:
-    """The reason why a valid line is to be left out (`_skipme`); None if the line is to be used."""
-    mark = line.extra.get(SKIP)
+def reason_to_skip(fields: dict[str, Any]) -> str | None:
+    """The reason why a valid line with these fields is to be left out (`_skipme`); None if the line is to be used."""
+    mark = fields.get(SKIP)
     return mark if isinstance(mark, str) else f"left out: {SKIP} is set" if mark else None
 
 
@@ -274,7 +274,7 @@ def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def with_distinct_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """The lines of one list; lines that state no key get folders in front of their keys if these clash (`keys.py`)."""
+    """The lines of one list; lines that state no key get longer ones if these clash (`keys.py`)."""
     keys = distinct_keys([line.key for line in lines], [line.audio_of_key for line in lines])
     return [line if line.key == key else replace(line, key=key) for line, key in zip(lines, keys, strict=True)]
 

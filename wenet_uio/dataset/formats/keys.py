@@ -6,6 +6,8 @@
 3. If two lines without a key would have the same key for different audio, all lines without a key get the folders of
    their audio in front: `d1-a` and `d2-a`. Folders that all of these lines share are left out. If keys still clash,
    starts have all their digits.
+4. If lines without a key name one audio and one start, each of them that states another end than the others gets the
+   end: `a_2.5-4`. Of lines that name one segment, the second one gets `-sub1`, the third one `-sub2`, as in NeMo.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from wenet_uio.dataset.formats.errors import ListError
@@ -25,8 +28,8 @@ DIGITS = 6
 ALL_DIGITS = 15
 """Digits of a start if keys clash; all that a float holds."""
 
-Audio = tuple[str, float]
-"""Path of the audio, and the start of the utterance in seconds."""
+Audio = tuple[str, float, float | None]
+"""Path of the audio, and start and end of the utterance in seconds; None is the end of the audio."""
 
 
 def as_word(key: str) -> str:
@@ -64,29 +67,57 @@ def without_query(uri: str) -> str:
 
 
 def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequence[str]:
-    """The keys of the lines of one list, with folders where rule 3 needs them.
+    """The keys of the lines of one list, with folders, ends and numbers where rules 3 and 4 need them.
 
     Args:
         keys: the keys by rules 1 and 2.
         audio: the audio of lines that state no key; None for lines that do.
     """
     named = {number: each for number, each in enumerate(audio) if each is not None}
-    if _are_distinct(keys, named):
+    if len({keys[number] for number in named}) == len(named):
         return keys
-    heads = _heads([wav for wav, _ in named.values()])
     longer = list(keys)
-    for number, head in zip(named, heads, strict=True):
-        longer[number] = one_word(head + keys[number])
-    if not _are_distinct(longer, named):  # starts in one recording that differ only beyond the digits of a key
-        for (number, audio_of_key), head in zip(named.items(), heads, strict=True):
-            longer[number] = one_word(head + key_of_audio(*audio_of_key, ALL_DIGITS))
+    if not _are_of_one_audio(longer, named):
+        heads = _heads([wav for wav, _, _ in named.values()])
+        for number, head in zip(named, heads, strict=True):
+            longer[number] = one_word(head + keys[number])
+        if not _are_of_one_audio(longer, named):  # starts in one recording that differ only beyond the digits of a key
+            for (number, (wav, start, _)), head in zip(named.items(), heads, strict=True):
+                longer[number] = one_word(head + key_of_audio(wav, start, ALL_DIGITS))
+    _add_ends(longer, named)
+    _add_numbers(longer, named)
     return longer
 
 
-def _are_distinct(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
-    """Whether no two of the numbered lines have one key for different audio."""
+def _are_of_one_audio(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
+    """Whether all numbered lines with one key name one audio and one start."""
     first: dict[str, Audio] = {}
-    return all(first.setdefault(keys[number], each) == each for number, each in named.items())
+    return all(first.setdefault(keys[number], each)[:2] == each[:2] for number, each in named.items())
+
+
+def _add_ends(keys: list[str], named: Mapping[int, Audio]) -> None:
+    """Add the end, in place, to keys of lines that differ in their end only."""
+    ends: dict[str, set[float | None]] = {}
+    for number, (_, _, end) in named.items():
+        ends.setdefault(keys[number], set()).add(end)
+    for number, (_, start, end) in named.items():
+        if len(ends[keys[number]]) > 1 and end is not None:
+            keys[number] += f"{'' if start else '_0'}-{end:.{ALL_DIGITS}g}"
+
+
+def _add_numbers(keys: list[str], named: Mapping[int, Audio]) -> None:
+    """Add -sub1, -sub2, …, in place, to all but the first of the lines that have one key."""
+    used, repeats = {keys[number] for number in named}, Counter[str]()
+    seen: set[str] = set()
+    for number in named:
+        key = keys[number]
+        while keys[number] in seen:
+            repeats[key] += 1
+            longer = f"{key}-sub{repeats[key]}"
+            if longer not in used:
+                keys[number] = longer
+        seen.add(keys[number])
+        used.add(keys[number])
 
 
 def _heads(wavs: Sequence[str]) -> list[str]:

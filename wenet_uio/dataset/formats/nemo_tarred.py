@@ -68,7 +68,7 @@ def find_entries(
             if name not in by_name:
                 raise ListError(f"{line.wav} is not in the tar")
             named.add(name)
-            skip = reason_to_skip(line)
+            skip = reason_to_skip(line.extra)
             if skip:
                 raise ListError(skip)
             samples.append(FoundSample(_segment(line, name, info_of(by_name[name])), by_name[name], None))

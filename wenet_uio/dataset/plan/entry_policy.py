@@ -72,9 +72,9 @@ class EntryPolicy(Policy):
         return found
 
 
-def entry_policy_of(confs: Sequence[BatchConf]) -> EntryPolicy:
-    """The policy of a mixture whose entries have these `batch_conf`."""
-    return EntryPolicy(tuple(map(_scaled, map(policy_of, confs))))
+def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
+    """The policy of a mixture whose entries have these `batch_conf`; see `policy_of` for `views`."""
+    return EntryPolicy(tuple(_scaled(policy_of(conf, views)) for conf in confs))
 
 
 def _scaled(policy: Policy) -> Policy:

@@ -216,13 +216,14 @@ def measure_of(
         text_length_is_tokens: the index counts tokens, not characters.
         by_entry: `batch_conf` of each entry of a mixture, instead of that of `conf`; training only.
     """
-    policy, batch = policy_of(conf.batch_conf), conf.batch_conf
+    batch, views = conf.batch_conf, conf.views.number if training else 1
+    policy = policy_of(batch, views)
     if not training:
         if isinstance(policy, DurationBucketPolicy):
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
     return Measure(
-        entry_policy_of(by_entry) if by_entry else policy,
+        entry_policy_of(by_entry, views) if by_entry else policy,
         frame_count(conf),
         conf.filter_conf,
         conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),

@@ -194,6 +194,42 @@ class DurationBucketPolicy(Policy):
 
 
 @dataclass(frozen=True)
+class ViewsPolicy(Policy):
+    """Another policy, for batches that hold several views of each utterance: its bound is on the views."""
+
+    policy: Policy
+    views: int
+
+    @property
+    def bound(self) -> int:
+        """The bound of the policy."""
+        return self.policy.bound
+
+    @property
+    def fill(self) -> float:
+        """The fill of the policy."""
+        return self.policy.fill
+
+    @property
+    def needs_tokens(self) -> bool:
+        """As the policy says."""
+        return self.policy.needs_tokens
+
+    def units(self, lengths: Lengths) -> np.ndarray:
+        """The units of all views of a sample."""
+        return self.views * self.policy.units(lengths)
+
+    def buckets(self, lengths: Lengths) -> np.ndarray:
+        """As the policy says."""
+        return self.policy.buckets(lengths)
+
+    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+        """The units of all views of whole shards."""
+        units = self.policy.table_units(samples, seconds, frames)
+        return None if units is None else self.views * units
+
+
+@dataclass(frozen=True)
 class TextPolicy(Policy):
     """A bound on padded tokens for text without audio, and another policy for audio; no batch holds both."""
 
@@ -229,9 +265,10 @@ class TextPolicy(Policy):
         return self.audio.table_units(samples, seconds, frames)
 
 
-def policy_of(conf: BatchConf) -> Policy:
-    """The policy that `batch_conf` describes."""
+def policy_of(conf: BatchConf, views: int = 1) -> Policy:
+    """The policy that `batch_conf` describes, for batches with this many views of each utterance with audio."""
     policy = _audio_policy_of(conf)
+    policy = policy if views == 1 else ViewsPolicy(policy, views)
     return policy if conf.batch_tokens is None else TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-from functools import cache
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import espeakng_loader
 import numpy as np
+
+if TYPE_CHECKING:
+    from voices import Setting
 
 # Constants of speak_lib.h.
 AUDIO_OUTPUT_SYNCHRONOUS = 2
@@ -15,54 +21,27 @@ RATE, PITCH = 1, 3
 CHARS_UTF8 = 1
 POSITION_CHARACTER = 1
 
+SAMPLE_RATE = 22050
+"""Hz, of all voices."""
+SHORTEST = SAMPLE_RATE // 50
+"""Samples. A text without a sound, such as "...", gives 176 samples of silence."""
+
 Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """How a sentence is spoken."""
-
-    voice: str
-    """Language and variant, separated by a plus: en-us+f3."""
-    words_per_minute: int
-    pitch: int
-    """0 to 99; 50 is the voice's own."""
-
-
-@cache
-def _library() -> tuple[ctypes.CDLL, int]:
-    library = ctypes.CDLL(espeakng_loader.get_library_path())
-    rate = library.espeak_Initialize(AUDIO_OUTPUT_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
-    if rate <= 0:
-        raise ValueError(f"eSpeak NG did not start with its data in {espeakng_loader.get_data_path()}")
-    library.espeak_Synth.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_uint,
-        ctypes.c_int,
-        ctypes.c_uint,
-        ctypes.c_uint,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-    ]
-    return library, rate
-
-
-def sample_rate() -> int:
-    """Sample rate of `speak` in Hz; the first call starts the library."""
-    return _library()[1]
+class NoSpeechError(ValueError):
+    """A text gives no speech."""
 
 
 def speak(text: str, setting: Setting) -> np.ndarray:
-    """Synthesize `text` as samples (T,) int16.
-
-    The library keeps a state between sentences: the same call gives the same samples only in processes that spoke the
-    same sentences before.
+    """Synthesize `text` as samples (T,) int16 at SAMPLE_RATE. The same call always gives the same samples.
 
     Raises:
-        ValueError: eSpeak NG does not have the voice, or gives no audio for the text.
+        NoSpeechError: the text cannot be spoken.
+        ValueError: eSpeak NG does not have the voice.
     """
-    library, _ = _library()
+    if "\0" in text:
+        raise NoSpeechError(f"eSpeak NG would stop at the NUL character in {text!r}")
     chunks: list[bytes] = []
 
     @Callback
@@ -71,13 +50,62 @@ def speak(text: str, setting: Setting) -> np.ndarray:
             chunks.append(ctypes.string_at(samples, count * ctypes.sizeof(ctypes.c_short)))
         return 0
 
-    if library.espeak_SetVoiceByName(setting.voice.encode()) != 0:
-        raise ValueError(f"eSpeak NG has no voice {setting.voice}")
-    library.espeak_SetParameter(RATE, setting.words_per_minute, 0)
-    library.espeak_SetParameter(PITCH, setting.pitch, 0)
-    library.espeak_SetSynthCallback(collect)
-    encoded = text.encode("utf-8")
-    library.espeak_Synth(encoded, len(encoded) + 1, 0, POSITION_CHARACTER, 0, CHARS_UTF8, None, None)
-    if not chunks:
-        raise ValueError(f"eSpeak NG gave no audio for {text!r} with the voice {setting.voice}")
-    return np.frombuffer(b"".join(chunks), dtype=np.int16)
+    with _fresh_library() as library:
+        if not _has_variant(setting.voice) or library.espeak_SetVoiceByName(setting.voice.encode()) != 0:
+            raise ValueError(f"eSpeak NG has no voice {setting.voice}")
+        library.espeak_SetParameter(RATE, setting.words_per_minute, 0)
+        library.espeak_SetParameter(PITCH, setting.pitch, 0)
+        library.espeak_SetSynthCallback(collect)
+        encoded = text.encode("utf-8")
+        library.espeak_Synth(encoded, len(encoded) + 1, 0, POSITION_CHARACTER, 0, CHARS_UTF8, None, None)
+    samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
+    if len(samples) < SHORTEST:
+        raise NoSpeechError(f"eSpeak NG gave no speech for {text!r} with the voice {setting.voice}")
+    return samples
+
+
+def _has_variant(voice: str) -> bool:
+    """Whether the variant of a voice exists; eSpeak NG ignores an unknown variant."""
+    variant = voice.partition("+")[2]
+    return Path(espeakng_loader.get_data_path(), "voices/!v", variant).exists()
+
+
+@contextmanager
+def _fresh_library() -> Iterator[ctypes.CDLL]:
+    """The library, loaded while the block runs.
+
+    It keeps a state between sentences, and espeak_Initialize does not reset all of it. So it is loaded again for every
+    sentence, which takes about 4 ms.
+    """
+    path = espeakng_loader.get_library_path()
+    program = ctypes.CDLL(None)
+    program.srand(1)  # eSpeak NG draws from rand(); 1 is the seed of a new process
+    library = ctypes.CDLL(path)
+    try:
+        rate = library.espeak_Initialize(AUDIO_OUTPUT_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
+        if rate != SAMPLE_RATE:
+            raise OSError(f"eSpeak NG did not start with its data in {espeakng_loader.get_data_path()} (rate {rate})")
+        library.espeak_Synth.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.c_uint,
+            ctypes.c_int,
+            ctypes.c_uint,
+            ctypes.c_uint,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+        ]
+        yield library
+        library.espeak_Terminate()
+    finally:
+        program.dlclose(ctypes.c_void_p(library._handle))
+    if _is_loaded(path):
+        raise OSError(f"{path} cannot be unloaded, so that speech would depend on earlier sentences")
+
+
+def _is_loaded(path: str) -> bool:
+    try:
+        ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return True

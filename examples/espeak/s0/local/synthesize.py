@@ -12,39 +12,21 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
-import multiprocessing
 import random
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import soundfile
-from espeak import Setting, sample_rate, speak
+from espeak import SAMPLE_RATE, speak
 from grammar import GRAMMARS, sentences
+from voices import Setting, add_noise, draw_setting, draw_snr, draw_voice
 
 from wenet_uio.cli import run
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
-LANGUAGES = {
-    "en": ("en", "en-us", "en-us-nyc", "en-029", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan", "en-gb-x-gbcwmd"),
-    "zh": ("cmn",),
-}
-VARIANTS = {
-    "train": ("m1", "m2", "m3", "m4", "m5", "m6", "f1", "linda", "steph", "Annie"),
-    "dev": ("m7", "Andrea"),
-    "test": ("m8", "f4"),
-}
-"""Variants without breath, since breath sounds different each time."""
-WORDS_PER_MINUTE = (140, 210)
-PITCH = (30, 70)
-SNRS = (None, 30, 20, 15)
-"""Decibels; None is no noise."""
-NOISE_SLOPES = (0.0, 1.0, 2.0)
-"""Power of the noise falls as 1/frequency**slope: white, pink, brown."""
-LINES_PER_PROCESS = 50
-"""A process speaks this many lines and ends, since the audio of a sentence depends on the sentences spoken before."""
+LINES_PER_JOB = 50
 
 
 @dataclass(frozen=True)
@@ -79,12 +61,8 @@ def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
     return [
         Line(
             part,
-            Setting(
-                f"{rng.choice(LANGUAGES[lang])}+{rng.choice(VARIANTS[part])}",
-                rng.randint(*WORDS_PER_MINUTE),
-                rng.randint(*PITCH),
-            ),
-            rng.choice(SNRS),
+            draw_setting(draw_voice(lang, part, rng), rng),
+            draw_snr(rng),
             next(texts),
             rng.getrandbits(32),
         )
@@ -93,41 +71,12 @@ def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
     ]
 
 
-def add_noise(samples: np.ndarray, snr: float, rng: np.random.Generator) -> np.ndarray:
-    """Add coloured noise, `snr` dB below the samples (T,) int16."""
-    spectrum = np.fft.rfft(rng.standard_normal(len(samples)))
-    slope = rng.choice(NOISE_SLOPES)
-    spectrum /= np.arange(1, len(spectrum) + 1) ** (slope / 2)
-    noise = np.fft.irfft(spectrum, len(samples))
-    noise *= np.sqrt(np.mean(samples.astype(np.float64) ** 2) / np.mean(noise**2)) * 10 ** (-snr / 20)
-    return np.clip(np.rint(samples + noise), -32768, 32767).astype(np.int16)
-
-
 def synthesize(lines: list[Line], folder: Path) -> None:
-    """Write the audio of lines in a fork of this process.
-
-    This process itself never speaks, so that every fork starts in the same state.
-
-    Raises:
-        ChildProcessError: the fork failed; its traceback is on stderr.
-    """
-    sample_rate()  # starts the library once
-    child = multiprocessing.get_context("fork").Process(target=_write_wavs, args=(lines, folder))
-    child.start()
-    child.join()
-    if child.exitcode:
-        raise ChildProcessError(
-            f"a process that speaks ended with status {child.exitcode}; run again to make the missing files"
-        )
-
-
-def _write_wavs(lines: list[Line], folder: Path) -> None:
+    """Write the audio of lines."""
     for line in lines:
-        samples = speak(line.text, line.setting)
-        if line.snr is not None:
-            samples = add_noise(samples, line.snr, np.random.default_rng(line.seed))
+        samples = add_noise(speak(line.text, line.setting), line.snr, line.seed)
         with written_aside(line.wav(folder)) as file:
-            soundfile.write(file, samples, sample_rate(), format="WAV", subtype="PCM_16")
+            soundfile.write(file, samples, SAMPLE_RATE, format="WAV", subtype="PCM_16")
 
 
 def write_manifest(lines: list[Line], folder: Path) -> None:
@@ -153,7 +102,7 @@ def main() -> None:
     args = parser.parse_args()
 
     lines = draw(args.lang, {"train": args.num_train, "dev": args.num_dev, "test": args.num_test}, args.seed)
-    groups = chunks(lines, LINES_PER_PROCESS)
+    groups = chunks(lines, LINES_PER_JOB)
     missing = [group for group in groups if not all(line.wav(args.folder).is_file() for line in group)]
     work = partial(synthesize, folder=args.folder)
     for _ in Executor(args.nj).map(work, missing, "synthesize", sum(map(len, missing)), size=len):

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Three voices: read sentences in English, German and Dutch, 3.8 hours.  Results and ablation: README.md
+#
+#   bash run.sh                                  # downloads the corpus (1.2 GB) and runs all stages
+#   bash run.sh --data /corpora/voices           # uses an existing copy
+#   bash run.sh --stage 4 --config conf/train_transducer.yaml --seed 2
+#
+# Stages: -1 download  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
+
+# shellcheck disable=SC2034 # with_options passes options to tools
+set -euo pipefail
+cd "$(dirname "$0")"
+. ../../../path.sh
+. recipe.sh
+
+# Every variable below is an option: --stage 4 sets stage. Options of the tools that with_options calls are options too.
+stage=-1
+stop_stage=6
+data=                     # folder of an existing copy; default: data/corpus, which stage -1 downloads
+data_type=raw             # raw: audio files; shard: tar archives
+num_utts_per_shard=500    # utterances of a tar archive
+config=conf/train_conformer.yaml
+override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
+dir=                      # experiment folder; default: exp/<name of config>
+average_num=5             # number of checkpoints to average: those with the lowest validation loss
+decode_modes="ctc_greedy_search attention_rescoring"
+onnx=false                # true: export to ONNX too
+parse_options "$@"
+dir=${dir:-exp/$(basename "$config" .yaml)}
+
+if [[ -z $data ]] && stage -1 "download"; then
+  local/download.sh data/corpus
+fi
+
+if stage 0 "wav.scp and text of train, dev, test, and of a noised test set"; then
+  local/prepare_data.py "$(from_caller "${data:-$PWD/data/corpus}")" data
+  local/add_noise.py data/test data/train/wav.scp data/test_noisy
+fi
+
+if stage 1 "mean and variance of the features"; then
+  with_options compute_cmvn.sh
+fi
+
+if stage 2 "units"; then
+  with_options make_units.sh --dict data/dict
+fi
+
+if stage 3 "data lists ($data_type)"; then
+  with_options make_lists.sh --parts "data/train data/dev data/test data/test_noisy"
+fi
+
+if stage 4 "train ($dir)"; then
+  require data/train/global_cmvn data/dict/units.txt
+  with_options train.sh
+fi
+
+if stage 5 "average, decode, score"; then
+  with_options decode.sh --language en,de,nl --tests "test test_noisy"
+fi
+
+if stage 6 "export"; then
+  with_options export.sh
+fi

@@ -1,0 +1,104 @@
+"""ablation.sh with a recipe whose stages write what a training and a decoding would write."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from tests.bin.support.recogniser import CONFIG
+from tests.tools.test_recipe_verbs import call
+
+RECIPE = """#!/usr/bin/env bash
+set -euo pipefail
+. recipe.sh
+stage=4
+stop_stage=5
+config=
+override=
+dir=
+seed=777
+decode_modes=
+tests=
+parse_options "$@"
+if stage 4 train; then
+  echo "$config $override $seed" >>calls
+  [[ ! -e broken || $config != b.yaml ]] || exit 3
+  cp model.yaml "$dir/train.yaml"
+  touch "$dir/epoch_0.yaml" "$dir/epoch_1.yaml"
+fi
+if stage 5 score; then
+  for part in $tests; do
+    for mode in $decode_modes; do
+      mkdir -p "$dir/$part/$mode"
+      cp "data/$part/text" "$dir/$part/$mode/text"
+      if [[ $config == a.yaml ]]; then sed -i s/two/too/ "$dir/$part/$mode/text"; fi
+    done
+  done
+fi
+"""
+
+
+def write_recipe(folder) -> None:
+    (folder / "run.sh").write_text(RECIPE)
+    (folder / "model.yaml").write_text(yaml.safe_dump(CONFIG))
+    (folder / "units.txt").write_text("<blank> 0\n<unk> 1\na 2\n<sos/eos> 3\n")
+    (folder / "a.yaml").write_text("model: asr_model\n")
+    (folder / "b.yaml").write_text("model: transducer\n")
+    for part in ("test", "test_noisy"):
+        (folder / "data" / part).mkdir(parents=True)
+        (folder / "data" / part / "text").write_text("u1 one two\nu2 three two\nu3 ja\n")
+    (folder / "data" / "test" / "utt2lang").write_text("u1 en\nu2 en\nu3 de\n")
+
+
+def ablation(folder, *arguments: str):
+    return call("ablation.sh", "--tests", "test test_noisy", "--decode_modes", "greedy", *arguments, cwd=folder)
+
+
+def test_each_row_and_seed_is_run_once_and_the_table_has_rates_by_language_with_intervals(tmp_path):
+    write_recipe(tmp_path)
+    rows = ("a.yaml", "half=b.yaml,max_epoch=1,grad_clip=2")
+    (tmp_path / "broken").touch()
+    failed = ablation(tmp_path, "--seeds", "1 2", *rows)
+    assert failed.returncode == 1
+    logs = "exp/ablation/half/seed_1/log exp/ablation/half/seed_2/log"
+    assert failed.stderr.splitlines()[-1] == f"error: failed: {logs}"
+    (tmp_path / "broken").unlink()
+    done = ablation(tmp_path, "--seeds", "1 2", *rows)
+    assert done.returncode == 0, done.stderr
+    first = ["a.yaml  1", "b.yaml max_epoch=1 grad_clip=2 1", "a.yaml  2", "b.yaml max_epoch=1 grad_clip=2 2"]
+    assert (tmp_path / "calls").read_text().splitlines() == [*first, first[1], first[3]]
+    lines = json.loads((tmp_path / "exp/ablation/table.json").read_text())
+    assert [(line["row"], line["mode"], line["epochs"]) for line in lines] == [
+        ("a", "greedy", 2),
+        ("half", "rnnt_greedy_search", 2),
+    ]
+    assert lines[0]["seeds"].keys() == {"seed_1", "seed_2"}
+    assert lines[0]["rates"]["test"]["WER"]["en"] == [50.0, 50.0, 50.0]
+    assert lines[0]["rates"]["test"]["WER"]["all"][0] == 40.0
+    assert lines[0]["rates"]["test"]["CER"]["de"][0] == lines[1]["rates"]["test_noisy"]["WER"]["all"][0] == 0
+    table = (tmp_path / "exp/ablation/table.md").read_text()
+    assert "| half | rnnt_greedy_search |" in table
+    assert "| -100.0 %, p " in table
+    assert (tmp_path / "exp/ablation/table.png").stat().st_size > 1000
+
+
+def test_a_row_of_another_config_is_not_taken_for_the_row_of_its_name(tmp_path):
+    write_recipe(tmp_path)
+    assert ablation(tmp_path, "--seeds", "1", "a.yaml").returncode == 0
+    (tmp_path / "a.yaml").write_text("model: asr_model\nmax_epoch: 3\n")
+    refused = ablation(tmp_path, "--seeds", "1", "a.yaml")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: exp/ablation/a/seed_1 is of another config or other values; remove it")
+
+
+def test_wrong_rows_are_one_clear_line(tmp_path):
+    write_recipe(tmp_path)
+    for rows, message in (
+        ((), "name the configs of the rows"),
+        (("c.yaml",), "row c.yaml: c.yaml is missing"),
+        (("a.yaml", "a=b.yaml"), "two rows are named a: NAME=b.yaml"),
+    ):
+        result = ablation(tmp_path, *rows)
+        assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+        assert message in result.stderr

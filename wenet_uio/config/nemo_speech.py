@@ -1,0 +1,77 @@
+"""Text that NeMo's hybrid ASR-TTS models speak, `train_ds.text_data`, as a source of type tts_text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+
+SAMPLING = ("asr_tts_sampling_technique", "asr_tts_sampling_temperature", "asr_tts_sampling_probabilities")
+"""How texts and audio are mixed. NeMo reads these keys in `train_ds` and in `text_data`."""
+SPEECH = ("text_data", *SAMPLING)
+"""Keys of a loader with text to be spoken."""
+FILES = ("manifest_filepath", "speakers_filepath")
+NOT_NEEDED = {
+    "min_words": "blank texts are left out; filter_conf.min_length bounds the planned speech",
+    "max_words": "filter_conf.max_duration bounds the planned speech",
+    "tokenizer_workers": "the data workers tokenize",
+}
+DEFAULT_TEMPERATURE = 5
+"""NeMo's."""
+
+
+def with_text_data(
+    sources: list[dict[str, Any]], section: Mapping[str, Any], where: str, notes: list[str]
+) -> dict[str, Any]:
+    """Keys of `data`: the sources of a loader and the text that is spoken, mixed as NeMo mixes them.
+
+    Args:
+        sources: sources of audio; may be empty.
+        section: keys of the loader.
+        where: beginning of messages.
+        notes: gets a line for each key that is not needed.
+
+    Raises:
+        ConfigError: a key is unknown, or the manifest or the probabilities are missing.
+    """
+    text = section.get("text_data")
+    if not text:
+        return {"sources": sources}
+    _check(text, f"{where}.text_data", notes)
+    source = {"type": "tts_text", **{key: text[key] for key in FILES if text.get(key)}}
+    return _mixed(sources, source, [text.get(key) or section.get(key) for key in SAMPLING], where)
+
+
+def _mixed(
+    sources: list[dict[str, Any]], source: dict[str, Any], sampling: Sequence[Any], where: str
+) -> dict[str, Any]:
+    """Sources of audio and a source of text, mixed by the values of SAMPLING."""
+    technique, temperature, shares = sampling
+    if not sources or technique is None:
+        return {"sources": [*sources, source]}
+    if technique == "temperature":
+        return {"sources": [*sources, source], "temperature": temperature or DEFAULT_TEMPERATURE}
+    audio = {"type": "group", "input_cfg": sources}
+    weights = _weights(technique, shares, where)
+    return {"sources": [{**each, "weight": share} for each, share in zip((audio, source), weights, strict=True)]}
+
+
+def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
+    """Shares of audio and of text."""
+    if technique not in ("random", "round-robin"):
+        raise ConfigError(f"{where}.{SAMPLING[0]}: {technique!r} is unknown; known: random, round-robin, temperature")
+    weights = [1, 1] if technique == "round-robin" else shares
+    if not isinstance(weights, list) or len(weights) != 2:
+        raise ConfigError(f"{where}.{SAMPLING[2]}: expected the shares of audio and of text, found {weights}")
+    return weights
+
+
+def _check(text: Any, where: str, notes: list[str]) -> None:
+    if not isinstance(text, Mapping) or not text.get(FILES[0]):
+        raise ConfigError(f"{where}: needs manifest_filepath, the texts to be spoken; found {text!r}")
+    known = (*FILES, *SAMPLING, *NOT_NEEDED)
+    if unknown := sorted(set(text) - set(known)):
+        raise ConfigError(f"{where}.{unknown[0]}: unknown key; known: {', '.join(known)}")
+    notes.append(f"{where}: an operator must speak these texts; name it in dataset_conf.operators with after: decode")
+    notes += [f"{where}.{key}: not needed here, because {NOT_NEEDED[key]}" for key in NOT_NEEDED if key in text]

@@ -1,0 +1,84 @@
+"""Keys of a train.yaml for losses beside the usual ones, and for the running average of weights; all off by default.
+
+They are at the top level of the yaml, because WeNet passes every key of model_conf to its model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
+
+from wenet_uio.config.base import ConfigError, Section
+from wenet_uio.config.dataset import ViewsConf
+
+if TYPE_CHECKING:
+    from wenet_uio.config.config import Config
+
+
+class ModelAvgConf(Section):
+    """Running average of the weights, updated while the run trains."""
+
+    interval: Annotated[int, Field(gt=0)] = 100
+    """Optimizer steps between two updates."""
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The average is exponential: each update multiplies it by `decay` and adds 1 - decay of the weights. Null: all
+    updates have equal weight, so that `average_model.py` can average ranges of epochs."""
+    since: Annotated[int, Field(ge=0)] = 0
+    """Optimizer step after which weights count."""
+
+    @model_validator(mode="after")
+    def _decay_needs_no_start(self) -> ModelAvgConf:
+        if self.decay is not None and self.since:
+            raise ValueError("give decay or since, not both: an exponential average forgets its start")
+        return self
+
+
+class RegularisationKeys(Section):
+    """Consistency of two views (CR-CTC), and the running average."""
+
+    cr_loss_scale: float = Field(default=0.0, ge=0)
+    """Weight of `loss_cr` in the loss: the divergence between the CTC posteriors of two augmented views of each
+    utterance (Yao et al. 2024, https://arxiv.org/abs/2410.05101). 0: one view. The paper has 0.2 for CTC alone, and
+    0.02 beside an attention decoder or a transducer with a CTC weight of 0.1."""
+    cr_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Optimizer steps in which the weight of `loss_cr` rises linearly to `cr_loss_scale`."""
+    cr_time_mask_ratio: float = Field(default=2.5, gt=0)
+    """With two views, spec_aug has this many times `num_t_mask` masks of time."""
+    model_avg: ModelAvgConf | None = None
+    """Running average of the weights, saved as running_N.pt beside epoch_N.pt; null: none."""
+
+
+def refuse_derived(values: dict[str, Any], where: str) -> None:
+    """Refuse keys that follow from other keys.
+
+    Raises:
+        ConfigError: the yaml has dataset_conf.views.
+    """
+    section = values.get("dataset_conf")
+    if isinstance(section, dict) and "views" in section:
+        raise ConfigError(f"{where}: dataset_conf.views: this is no key of a train.yaml; cr_loss_scale gives two views")
+
+
+def with_views(config: Config, where: str) -> Config:
+    """Set the views of each training utterance that `cr_loss_scale` asks for.
+
+    Raises:
+        ConfigError: the rest of the config does not allow two views.
+    """
+    if not config.cr_loss_scale:
+        return config
+    data = config.dataset_conf
+    obstacle = ""
+    if config.model_conf.ctc_weight == 0:
+        obstacle = "there is no CTC loss; set model_conf.ctc_weight above 0"
+    elif config.model == "ctl_model":
+        obstacle = "model: ctl_model compares passes of one view; use asr_model"
+    elif not (data.spec_aug or data.spec_sub):
+        obstacle = "the two views are equal; set dataset_conf.spec_aug: true"
+    elif data.batch_conf.batch_type == "static" and data.batch_conf.batch_size == 1:
+        obstacle = "two views do not fit batch_conf.batch_size 1; set it to 2 or more"
+    if obstacle:
+        raise ConfigError(f"{where}: cr_loss_scale {config.cr_loss_scale}: {obstacle}")
+    views = ViewsConf(number=2, time_mask_ratio=config.cr_time_mask_ratio)
+    return config.model_copy(update={"dataset_conf": data.model_copy(update={"views": views})})

@@ -1,0 +1,56 @@
+"""The index of a file whose lines are samples, for files that are no data lists: made once, beside the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
+from wenet_uio.dataset.corpus.index import Entry, Problem, rows_of, summary_of
+from wenet_uio.dataset.corpus.line_file import LineFile
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
+from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.files import digest_of, locked
+
+
+def indexed_lines(
+    path: str, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
+) -> tuple[LineFile, Columns, dict]:
+    """The file, and columns and meta of its index, which is made first if it is missing or the file has changed.
+
+    The digest of the samples also covers the content of the file: texts of equal length with other words differ.
+
+    Args:
+        path: the file.
+        index: path of its index.
+        entries: gives the samples of the file; it adds (key, reason) of each unusable line to the list.
+    """
+    with locked(path):
+        status = Path(path).stat()
+        file = [path, status.st_size, status.st_mtime_ns]
+        columns, meta = _found(index, file) or _made(path, file, index, entries)
+    return LineFile(path, status.st_size, status.st_mtime_ns, meta["digest"]), columns, meta
+
+
+def _found(index: str, file: list) -> tuple[Columns, dict] | None:
+    for place in places_of(index):
+        columns, meta = find_columns(place) or ({}, {})
+        if meta.get("file") == file:
+            return columns, meta
+    return None
+
+
+def _made(
+    path: str, file: list, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
+) -> tuple[Columns, dict]:
+    bad: list[Problem] = []
+    rows = rows_of(list(entries(bad)))
+    first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
+    columns = table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows)))
+    summary, digest = summary_of(columns), digest_of(path)
+    values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
+    meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
+    return read_columns(write_kept(places_of(index), lambda stored: write_columns(stored, columns, meta)))

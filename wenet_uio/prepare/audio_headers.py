@@ -1,0 +1,82 @@
+"""Headers of many audio files, and the parts of recordings that are compared with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.storage import objects
+from wenet_uio.executor import Executor, chunks
+from wenet_uio.prepare.corpus_parts import tell_left_out
+from wenet_uio.prepare.embedded import place_of
+
+FILES_PER_JOB = 256
+"""A worker reads the headers of this many files in one job."""
+LATE = 0.5
+"""Seconds by which an utterance may end after its audio: times of subtitles are rounded, and codecs add silence."""
+
+
+def read_headers(wavs: Sequence[str], executor: Executor) -> list[AudioInfo | str]:
+    """Read the headers of audio files; a string says why a header cannot be read."""
+    results = executor.map(headers, chunks(list(wavs), FILES_PER_JOB), "headers", len(wavs), len, "file")
+    return [info for chunk in results for info in chunk]
+
+
+def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
+    """Read the headers of audio files; a string says why a header cannot be read."""
+    found: list[AudioInfo | str] = []
+    for wav in wavs:
+        try:
+            found.append(audio_info(wav))
+        except AudioError as error:
+            found.append(str(error))
+    return found
+
+
+def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> list[RawLine]:
+    """The utterances that are inside their audio. The others are left out: their text would be that of other audio.
+
+    An end up to LATE seconds after the audio becomes the end of the audio, unless half of the utterance would be lost.
+    Audio that is remote, that is inside other
+    files, or that cannot be read is not compared; lists of it say so when they are made.
+
+    Args:
+        where: the origin of the utterances, for the message that counts and names those that are left out.
+
+    Raises:
+        ListError: no utterance is inside its audio.
+    """
+    wavs = list(dict.fromkeys(line.wav for line in lines if _is_part(line)))
+    infos = dict(zip(wavs, read_headers(wavs, executor), strict=True)) if wavs else {}
+    inside, outside = [], []
+    for line in lines:
+        info = infos.get(line.wav) if _is_part(line) else None
+        cut = _cut(line, info.num_samples / info.sample_rate) if isinstance(info, AudioInfo) else line
+        if isinstance(cut, RawLine):
+            inside.append(cut)
+        else:
+            outside.append(cut)
+    if outside and not inside:
+        raise ListError(f"{where}: no utterance is inside its audio: {outside[0]}; do the texts belong to this audio?")
+    tell_left_out(f"{where}: utterances that end after their audio", outside)
+    return inside
+
+
+def _cut(line: RawLine, length: float) -> RawLine | str:
+    """The line with an end inside its audio of `length` seconds; a string says why it is left out."""
+    start, end = line.start, line.end
+    if start < length and (end is None or end <= length):
+        return line
+    if end is not None and end - length <= min(LATE, (end - start) / 2):
+        known = {"duration": length - start} if "duration" in line.extra else {}
+        return replace(line, end=length, extra=line.extra | known)
+    last = "the end" if end is None else f"{end:g} s"
+    return f"{line.key} from {start:g} s to {last} of {line.wav}, which has {length:g} s"
+
+
+def _is_part(line: RawLine) -> bool:
+    """Whether a line is a part of a local recording."""
+    has_times = line.start > 0 or line.end is not None
+    return has_times and not objects.is_remote(line.wav) and place_of(line.wav) is None

@@ -1,0 +1,170 @@
+"""Tokenizer: a splitter (text <-> tokens) and a symbol table (tokens <-> ids)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+from wenet_uio.text.bpe import SentencepieceSplitter
+from wenet_uio.text.hugging_face import HuggingFaceSplitter
+from wenet_uio.text.symbols import UNKNOWN
+from wenet_uio.text.whisper import WhisperSplitter
+
+_NO_ID = -1
+"""Stands for the id of a token outside a symbol table that has no <unk>."""
+Role = Literal["text", "source"]
+"""Which text of a pair: the second, or the first. A sample with one text has the role `text`."""
+
+
+class Splitter(Protocol):
+    """Cuts text into tokens and joins tokens to text."""
+
+    @property
+    def exact_length(self) -> bool:
+        """Whether every text has as many tokens as `text.strip()` has characters."""
+        ...
+
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+        ...
+
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        ...
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of the tokens."""
+        ...
+
+    def identity(self) -> bytes:
+        """Bytes that differ between splitters that may cut a text differently."""
+        ...
+
+
+class Tokenizer:
+    """Converts text to label ids, and label ids to text."""
+
+    def __init__(self, splitter: Splitter, symbols: dict[str, int], unknown: str = UNKNOWN) -> None:
+        self.splitter = splitter
+        self.symbols = symbols
+        self.vocab_size = max(symbols.values()) + 1
+        self._unknown = symbols.get(unknown, _NO_ID)
+        self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
+
+    @property
+    def exact_length(self) -> bool:
+        """Whether every text has as many tokens as `text.strip()` has characters."""
+        return self.splitter.exact_length
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the splitter. It changes when texts may be cut differently, but not with the units file."""
+        return hashlib.blake2b(self.identity(), digest_size=8).hexdigest()
+
+    def identity(self) -> bytes:
+        """Bytes that differ between tokenizers that may cut a text differently."""
+        return self.splitter.identity()
+
+    def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
+        """The tokenizer for the text, or for the source text, of a sample with these fields: this one."""
+        return self
+
+    def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
+        """The tokenizer for samples on which a source sets these fields: this one."""
+        return self
+
+    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+        """Cut `text` into tokens and look up their ids.
+
+        Raises:
+            ValueError: the symbol table has neither a token nor <unk>.
+        """
+        tokens = self.splitter(text)
+        ids = [self.symbols.get(token, self._unknown) for token in tokens]
+        if _NO_ID in ids:
+            token = tokens[ids.index(_NO_ID)]
+            raise ValueError(f"{token!r} of text {text!r} is not a unit, and the units file has no {UNKNOWN}")
+        return tokens, ids
+
+    def spellings(self, phrase: str) -> list[list[str]]:
+        """The tokens of a phrase at the start of a text and, if they differ, after a space."""
+        first = self.splitter(phrase)
+        if not isinstance(self.splitter, OwnUnits):
+            return [first]
+        later = self.splitter(f"a {phrase}")[len(self.splitter("a")) :]
+        return [first] if later == first else [first, later]
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """The text of label ids.
+
+        Raises:
+            ValueError: an id is not in the symbol table.
+        """
+        return self.splitter.join([self.symbol(unit) for unit in ids])
+
+    def symbol(self, unit: int) -> str:
+        """The token of a label id.
+
+        Raises:
+            ValueError: the id is not in the symbol table.
+        """
+        try:
+            return self._symbol_of[unit]
+        except KeyError:
+            raise ValueError(f"id {unit} has no symbol; the largest id is {self.vocab_size - 1}") from None
+
+    def words(self, ids: Sequence[int]) -> list[tuple[str, int, int]]:
+        """Group label ids into words: (text, place of the first id, place after the last id); spaces are no words."""
+        tokens = [self.symbol(unit) for unit in ids]
+        starts: list[int] = []
+        word = ""
+        for place, token in enumerate(tokens):
+            if place == 0 or self.splitter.starts_word(word, token):
+                starts.append(place)
+                word = ""
+            word += token
+        words = [
+            (self.splitter.join(tokens[first:last]), first, last) for first, last in pairwise([*starts, len(tokens)])
+        ]
+        return [(word, first, last) for word, first, last in words if word]
+
+
+class CallableTokenizer:
+    """A function from a text to label ids in the place of a Tokenizer, for loops that are not those of this package."""
+
+    exact_length = False
+
+    def __init__(self, function: Callable[[str], Iterable[int]]) -> None:
+        self.function = function
+
+    @property
+    def digest(self) -> str:
+        """A function has no digest, so counts of its tokens cannot be kept.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "dataset_conf counts tokens before planning (batch_tokens, max_tps or min_tps), which needs a Tokenizer of "
+            "wenet_uio.text; give build_tokenizer(config), or remove these keys"
+        )
+
+    def of(self, fields: Mapping[str, Any], role: Role = "text") -> CallableTokenizer:
+        """The tokenizer for the text, or for the source text, of a sample with these fields: this one."""
+        return self
+
+    def with_tags(self, tags: Mapping[str, Any]) -> CallableTokenizer:
+        """The tokenizer for samples on which a source sets these fields: this one."""
+        return self
+
+    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+        """No tokens, and the ids of a text."""
+        return [], [int(unit) for unit in self.function(text)]
+
+
+AnyTokenizer = Tokenizer | CallableTokenizer
+OwnUnits = WhisperSplitter | HuggingFaceSplitter | SentencepieceSplitter
+"""Splitters whose file has the ids of the tokens, so that there is no units file."""

@@ -1,0 +1,180 @@
+"""Table and plot of an ablation: error rates of several configs, each trained with several seeds."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from wenet_uio.config import load_config
+from wenet_uio.files import written_aside
+from wenet_uio.run_files import TRAIN_CONFIG
+from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
+from wenet_uio.scoring.scores import score
+from wenet_uio.scoring.wer import Counts
+from wenet_uio.scoring.words import Unit, WordRules
+from wenet_uio.text.table import read_table
+from wenet_uio.train.model_card import untrained
+from wenet_uio.train.pictures import figure_of
+
+RESAMPLES = 1000
+UNITS: tuple[Unit, ...] = ("char", "word")
+RATE = {"char": "CER", "word": "WER"}
+
+Errors = dict[str, Counts]
+"""Key -> counts of an utterance."""
+
+
+@dataclass
+class Line:
+    """A row of the ablation in one decode mode."""
+
+    row: str
+    mode: str
+    parameters: int
+    epochs: float
+    """Mean over the seeds."""
+    cpu_minutes: float
+    """CPU time of training, mean over the seeds."""
+    errors: dict[tuple[str, Unit], dict[str, Errors]] = field(default_factory=dict)
+    """(part, unit) -> seed -> errors."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of data/ that is scored."""
+
+    name: str
+    references: dict[str, str]
+    groups: dict[str, list[str]]
+    """Language -> keys; empty without utt2lang, or with one language."""
+
+    @classmethod
+    def read(cls, name: str) -> Part:
+        """Read data/NAME."""
+        folder = Path("data") / name
+        languages = read_table(folder / "utt2lang") if (folder / "utt2lang").exists() else {}
+        groups: dict[str, list[str]] = {}
+        for key, language in languages.items():
+            groups.setdefault(language, []).append(key)
+        return cls(name, read_table(folder / "text"), groups if len(groups) > 1 else {})
+
+
+def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -> Path:
+    """Write table.md, table.json and table.png of the runs FOLDER/ROW/seed_N, and return the path of the first.
+
+    Args:
+        rows: in the order of the table; the others are compared with the first. A row without result is left out.
+        names: parts of data/ that are scored.
+    """
+    folder, parts = Path(folder), [Part.read(name) for name in names]
+    lines = [line for row in rows for line in _lines(folder / row, parts)]
+    tables = [_table(lines, parts, unit) for unit in UNITS]
+    with written_aside(folder / "table.json", "w") as file:
+        json.dump([_summary(line, parts) for line in lines], file, indent=1, ensure_ascii=False)
+    with written_aside(folder / "table.png", "wb") as file:
+        file.write(_plot(lines, parts[0]))
+    path = folder / "table.md"
+    with written_aside(path, "w") as file:
+        file.write("\n".join(tables))
+    return path
+
+
+def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
+    """The lines of a row: one for each decode mode, with all of its seeds that are scored."""
+    runs = sorted(path.parent for path in row.glob("seed_*/scored"))
+    if not runs:
+        return []
+    model = untrained(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
+    parameters = sum(weight.numel() for weight in model.parameters())
+    epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
+    seconds = sum(sum(map(float, (run / "cpu_seconds").read_text().split())) for run in runs) / len(runs)
+    lines: dict[str, Line] = {}
+    for run, part in product(runs, parts):
+        for text in sorted((run / part.name if len(parts) > 1 else run).glob("*/text")):
+            mode = text.parent.name
+            line = lines.setdefault(mode, Line(row.name, mode, parameters, epochs, seconds / 60))
+            for unit in UNITS:
+                line.errors.setdefault((part.name, unit), {})[run.name] = _errors(part, text, unit)
+    return list(lines.values())
+
+
+def _errors(part: Part, text: Path, unit: Unit) -> Errors:
+    scores = score(part.references, read_table(text), WordRules(unit))
+    return {key: Counts.of(pairs) for key, pairs in scores.utterances.items()}
+
+
+def _sum(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
+    """The counts of each utterance, added over the seeds."""
+    several = list(seeds)
+    return [sum((errors[key] for errors in several), Counts()) for key in keys]
+
+
+def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, float]]:
+    """`all` and each language -> rate and the ends of its interval, in percent."""
+    seeds = line.errors[part.name, unit].values()
+    found = {}
+    for group, keys in {"all": list(part.references), **part.groups}.items():
+        counts = _sum(seeds, keys)
+        found[group] = (sum(counts, Counts()).rate, *interval(counts, RESAMPLES))
+    return found
+
+
+def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
+    """Relative difference to the first row with its p-value, over the seeds of both; empty without a common seed."""
+    ours, theirs = line.errors[part.name, unit], base.errors[part.name, unit]
+    common = sorted(ours.keys() & theirs.keys())
+    if line is base or not common:
+        return ""
+    first, second = (_sum((each[seed] for seed in common), part.references) for each in (theirs, ours))
+    rate = sum(first, Counts()).rate
+    found = compare(first, second, RESAMPLES)
+    return f"{100 * found.difference / rate:+.1f} %, p {found.p:.3f}" if rate else ""
+
+
+def _base(line: Line, lines: Sequence[Line]) -> Line:
+    """The line with which another is compared: of the first row, in the same mode if it has this mode."""
+    first = [each for each in lines if each.row == lines[0].row]
+    return next((each for each in first if each.mode == line.mode), first[0])
+
+
+def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
+    heads = ["row", "decode mode", "M parameters", "epochs", "CPU min", "seeds"]
+    for part in parts:
+        heads += [part.name, *(f"{part.name} {group}" for group in part.groups), f"{part.name} against the first row"]
+    cells = [[f"{RATE[unit]}, % ({LEVEL} % interval)", *heads[1:]], ["---"] * len(heads)]
+    for line in lines:
+        numbers = [f"{line.parameters / 1e6:.2f}", f"{line.epochs:g}", f"{line.cpu_minutes:.1f}"]
+        cells.append([line.row, line.mode, *numbers, str(len(line.errors[parts[0].name, unit]))])
+        for part in parts:
+            rates = _rates(line, part, unit).values()
+            cells[-1] += [f"{rate:.2f} ({low:.2f}–{high:.2f})" for rate, low, high in rates]
+            cells[-1].append(_against(line, _base(line, lines), part, unit))
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
+    numbers = {"parameters": line.parameters, "epochs": line.epochs, "cpu_minutes": round(line.cpu_minutes, 2)}
+    rates = {part.name: {RATE[unit]: _rates(line, part, unit) for unit in UNITS} for part in parts}
+    seeds = {
+        seed: {RATE[unit]: sum(line.errors[parts[0].name, unit][seed].values(), Counts()).rate for unit in UNITS}
+        for seed in line.errors[parts[0].name, "char"]
+    }
+    return {"row": line.row, "mode": line.mode, **numbers, "rates": rates, "seeds": seeds}
+
+
+def _plot(lines: Sequence[Line], part: Part) -> bytes:
+    """Character error rate of the best mode of each row over the CPU time of training, as PNG."""
+    figure = figure_of(8, 5, 1, 1)
+    axes = figure.add_subplot(1, 1, 1, xlabel="CPU minutes of training", ylabel=f"CER of {part.name}, %")
+    for row in dict.fromkeys(line.row for line in lines):
+        points = [(line, _rates(line, part, "char")["all"]) for line in lines if line.row == row]
+        line, (rate, low, high) = min(points, key=lambda point: point[1][0])
+        axes.errorbar(line.cpu_minutes, rate, [[rate - low], [high - rate]], fmt="o", capsize=3)
+        axes.annotate(f" {row}", (line.cpu_minutes, rate))
+    figure.savefig(file := io.BytesIO(), format="png", dpi=90)
+    return file.getvalue()

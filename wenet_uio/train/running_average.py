@@ -1,0 +1,57 @@
+"""The running average of the weights: updated while the run trains, saved beside the weights of each epoch.
+
+The sums are float64 on the CPU of rank 0. So the average is the same whatever the engine, and costs no memory of an
+accelerator. The saved files have the types of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from wenet_uio.config.regularisation import ModelAvgConf
+
+
+class RunningAverage:
+    """Mean of the weights after every `interval`-th optimizer step, or their exponential average."""
+
+    def __init__(self, conf: ModelAvgConf) -> None:
+        self.conf = conf
+        self.count = 0
+        """Number of averaged weights."""
+        self._means: dict[str, torch.Tensor] = {}
+
+    def is_due(self, step: int) -> bool:
+        """True if the weights after optimizer step `step` (from 1) count."""
+        return step > self.conf.since and step % self.conf.interval == 0
+
+    def add(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Count a state dict. Of integer buffers the newest value is kept."""
+        self.count += 1
+        share = 1.0 / self.count
+        if self.conf.decay is not None and self.count > 1:
+            share = 1.0 - self.conf.decay
+        for name, value in weights.items():
+            if not value.is_floating_point() or self.count == 1:
+                self._means[name] = value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
+            else:
+                self._means[name].lerp_(value.double(), share)
+
+    def weights(self, like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The average, in the types of the state dict `like`."""
+        return {name: self._means[name].to(value.dtype) for name, value in like.items()}
+
+    def record(self) -> dict[str, Any]:
+        """What the yaml of an epoch says: `count` and `decay`."""
+        return {"count": self.count, "decay": self.conf.decay}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Count and means; copies."""
+        return {"count": self.count, "means": {name: value.clone() for name, value in self._means.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        """Continue from a result of `state_dict`; None, of a run that had no average so far, starts a new one."""
+        if state is not None:
+            self.count, self._means = state["count"], dict(state["means"])
