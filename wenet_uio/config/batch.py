@@ -18,7 +18,8 @@ class BatchConf(Section):
 
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
     batch_size: Positive | None = None
-    """static: utterances of a batch, 16 by default. dynamic with `batch_duration`: largest number of utterances."""
+    """static: utterances, texts without audio or conversations of a batch, 16 by default. dynamic with
+    `batch_duration`: largest number of utterances."""
     max_frames_in_batch: Positive = 12000
     """dynamic: padded frames of a batch, which are its longest utterance times its number of utterances."""
     batch_duration: Seconds | None = None
@@ -40,7 +41,8 @@ class BatchConf(Section):
     """Buckets of (seconds, tokens): strict searches only the buckets of the smallest duration that fits, lenient takes
     the first bucket that fits both."""
     batch_tokens: Positive | None = None
-    """Padded tokens of a batch of text without audio; required for sources of type txt and txt_pair."""
+    """Padded tokens of a batch of text without audio, or of conversations; required for them unless batch_type is
+    static."""
     quadratic_factor: Positive | None = None
     """With batch_tokens: a text of n tokens counts as n + n² / quadratic_factor."""
     use_semi_sorted_batching: bool = False

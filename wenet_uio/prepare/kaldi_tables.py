@@ -91,11 +91,20 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None, utt2la
     silent = len(lines) - len(texts)
     if silent:
         print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
-    languages = read_filled_table(utt2lang) if utt2lang else None
-    if languages is not None and (missing := [key for key in texts if key not in languages]):
+    found = [replace(lines[key], text=line) for key, line in texts.items()]
+    return _with_languages(found, text, utt2lang) if utt2lang else found
+
+
+def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[RawLine]:
+    """The lines with the languages of a table.
+
+    Raises:
+        ListError: a line has none.
+    """
+    languages = read_filled_table(utt2lang)
+    if missing := [line.key for line in lines if line.key not in languages]:
         raise ListError(f"{utt2lang}: {listed(missing, NAMED)} of {text} without a language; add the lines")
-    extra = {key: {"language": languages[key]} if languages is not None else {} for key in texts}
-    return [replace(lines[key], text=line, extra=extra[key]) for key, line in texts.items()]
+    return [replace(line, extra={"language": languages[line.key]}) for line in lines]
 
 
 def check_row(path: str | Path, key: str, value: object) -> None:

@@ -28,6 +28,11 @@ class ScaledPolicy(Policy):
         """As the policy says."""
         return self.policy.needs_tokens
 
+    @property
+    def has_batches_of_text(self) -> bool:
+        """As the policy says."""
+        return self.policy.has_batches_of_text
+
     def units(self, lengths: Lengths) -> np.ndarray:
         """Shares of WHOLE. They are rounded down, so that a batch of exactly the bound of the policy still fits."""
         units = self.policy.units(lengths)

@@ -22,7 +22,7 @@ DEFAULT_BATCH_SIZE = 16
 ANY_TOKENS = int(np.iinfo(np.int64).max)
 """End of a bucket that any number of tokens fits."""
 NO_BUCKET = -1
-"""Bucket of samples that may share a batch with any other sample."""
+"""Bucket of samples that may share a batch with any other sample that has audio."""
 TEXT_BUCKET = 1 << 20
 """Bucket of text without audio."""
 
@@ -55,14 +55,16 @@ class Policy(ABC):
     higher share would split more batches."""
     needs_tokens: bool = False
     """Whether `units` reads the number of tokens."""
+    has_batches_of_text: bool = False
+    """Whether the policy says how to batch text without audio."""
 
     @abstractmethod
     def units(self, lengths: Lengths) -> np.ndarray:
         """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all."""
-        return np.full(len(lengths.frames), NO_BUCKET)
+        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all audio."""
+        return np.where(lengths.text_only, TEXT_BUCKET, NO_BUCKET)
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
         """Units of whole shards from their totals; None if the units of each sample must be added up."""
@@ -71,10 +73,11 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class StaticPolicy(Policy):
-    """A fixed number of utterances."""
+    """A fixed number of utterances, texts or conversations."""
 
     batch_size: int
     fill = 0.99
+    has_batches_of_text = True
 
     @property
     def bound(self) -> int:
@@ -107,9 +110,7 @@ class FramesPolicy(Policy):
 
 @dataclass(frozen=True)
 class DurationPolicy(Policy):
-    """A bound on padded milliseconds (`batch_duration` of NeMo), optionally with a quadratic term and a limit of
-    utterances.
-    """
+    """A bound on padded milliseconds (NeMo's `batch_duration`), perhaps with a quadratic term, and of utterances."""
 
     bound: int
     quadratic: int | None = None
@@ -238,6 +239,7 @@ class TextPolicy(Policy):
     quadratic: int | None = None
     """Tokens at which the quadratic term equals the linear term."""
     needs_tokens = True
+    has_batches_of_text = True
 
     @property
     def bound(self) -> int:
