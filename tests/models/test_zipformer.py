@@ -15,7 +15,7 @@ from tests.models.test_batches import ZIPFORMER, make_features, padded_batch, sh
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.regularisers import Balancer, Whitener, kept_in_range, whiteness
-from wenet_uio.models.schedules import Clock, Schedule, clocks_of, set_clocks
+from wenet_uio.models.schedules import Clock, Clocked, Schedule, set_clocks
 from wenet_uio.models.zipformer_modules import BiasNorm, swoosh_l, swoosh_r
 
 CAUSAL = {**ZIPFORMER, "causal": True, "chunk_size": [4, 8, -1], "left_context_frames": [8, -1]}
@@ -142,18 +142,17 @@ def gradients(model: ASRModel) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("conf", [ZIPFORMER, CAUSAL], ids=["whole", "causal"])
 def test_training_depends_on_seed_and_step_alone_and_reaches_every_weight(conf: dict[str, Any]) -> None:
     model = make(conf, input_dim=20).train()
-    clocks = clocks_of(model)
-    assert len(clocks) == 1
+    assert len({id(module.clock) for module in model.modules() if isinstance(module, Clocked)}) == 1
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad and "decoder" not in name}
     losses = []
     for seed in range(4):  # the seeds draw chunks, skipped modules and masked channels
-        set_clocks(clocks, 5)
+        set_clocks(model, 5)
         loss = loss_of(model, seed)
         first = gradients(model)
         assert first.keys() == trained  # engines exchange the gradients of all weights
         assert torch.equal(loss_of(model, seed), loss)
         assert all(torch.equal(value, first[name]) for name, value in gradients(model).items())
-        set_clocks(clocks, 30000)
+        set_clocks(model, 30000)
         losses += [loss, loss_of(model, seed)]
     assert len({round(float(loss), 5) for loss in losses}) == len(losses)
 
@@ -171,7 +170,7 @@ def test_evaluation_does_not_depend_on_the_step() -> None:
     model = make(ZIPFORMER, input_dim=20)
     feats = padded_batch(make_features(model, [60, 60], 20))
     before = model.encode(*feats)[0]
-    set_clocks(clocks_of(model), 7)
+    set_clocks(model, 7)
     assert torch.equal(model.encode(*feats)[0], before)
 
 

@@ -12,13 +12,16 @@ import torch
 from tests.models.test_batches import ZIPFORMER
 from tests.train.support.tiny import CPU
 from wenet_uio.config import Config, parse_config
+from wenet_uio.config.zipformer import ZipformerEncoderConf
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.text.tokenizer import build_tokenizer
+from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engine_fsdp import FsdpEngine
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 STEPS = 200
@@ -111,3 +114,16 @@ def test_a_state_in_the_middle_of_the_schedules_continues_bit_by_bit(
     run(resumed, batches, range(8, 13))
     expected = straight.weights()
     assert all(torch.equal(value, expected[name]) for name, value in resumed.weights().items())
+
+
+def test_torch_fsdp_names_the_weight_that_it_cannot_share(config: Config) -> None:
+    two_ranks = World(torch.device("cpu"), size=2)
+    engine = FsdpEngine(build_model(config), config.model_copy(update={"optim": "adam"}), two_ranks, seed=3)
+    with pytest.raises(ValueError, match=r"torch_fsdp cannot share encoder\..*\.log_scale.*use torch_ddp"):
+        engine.connect()
+
+
+def test_the_card_of_a_run_has_the_sizes_of_the_encoder(config: Config) -> None:
+    encoder = config.encoder_conf
+    assert isinstance(encoder, ZipformerEncoderConf)
+    assert (encoder.num_blocks, encoder.output_size, encoder.attention_heads) == (2, 48, 2)  # what model_card.py shows

@@ -93,24 +93,15 @@ class ZipformerEncoderConf(Section):
                     f"{name} has {len(getattr(self, name))} numbers for {self.num_stacks} stacks (downsampling_factor)"
                 )
         for stack in self.stacks:
-            if stack.cnn_module_kernel % 2 == 0:
-                raise ValueError(f"cnn_module_kernel {stack.cnn_module_kernel} is even: it must be odd")
-            if stack.encoder_unmasked_dim > stack.encoder_dim:
-                raise ValueError(
-                    f"encoder_unmasked_dim {stack.encoder_unmasked_dim} is above encoder_dim {stack.encoder_dim}"
-                )
-            if stack.encoder_dim % 4 or stack.feedforward_dim % 4:
-                raise ValueError(
-                    "encoder_dim and feedforward_dim must be multiples of 4: some modules have 3/4 of them"
-                )
-        for size in self.chunk_size if self.causal else ():
-            if size != -1 and (size < 1 or size % self.chunk_unit):
-                raise ValueError(
-                    f"chunk_size {size}: expected -1 or a multiple of {self.chunk_unit}, by which the stacks lower the "
-                    "frame rate"
-                )
+            _check_stack(stack)
         if not self.chunk_size or not self.left_context_frames:
             raise ValueError("chunk_size and left_context_frames need a number each; -1 is the whole utterance")
+        wrong = [size for size in self.chunk_size if size != -1 and (size < 1 or size % self.chunk_unit)]
+        if self.causal and wrong:
+            raise ValueError(
+                f"chunk_size {wrong[0]}: expected -1 or a multiple of {self.chunk_unit}, by which the stacks lower the "
+                "frame rate"
+            )
         return self
 
     @property
@@ -143,3 +134,13 @@ class ZipformerEncoderConf(Section):
     def attention_heads(self) -> int:
         """Heads of the widest stack."""
         return max(self.num_heads)
+
+
+def _check_stack(stack: StackConf) -> None:
+    """Raise a ValueError for sizes that the modules of a layer cannot have."""
+    if stack.cnn_module_kernel % 2 == 0:
+        raise ValueError(f"cnn_module_kernel {stack.cnn_module_kernel} is even: it must be odd")
+    if stack.encoder_unmasked_dim > stack.encoder_dim:
+        raise ValueError(f"encoder_unmasked_dim {stack.encoder_unmasked_dim} is above encoder_dim {stack.encoder_dim}")
+    if stack.encoder_dim % 4 or stack.feedforward_dim % 4:
+        raise ValueError("encoder_dim and feedforward_dim must be multiples of 4: some modules have 3/4 of them")

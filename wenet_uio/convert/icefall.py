@@ -42,13 +42,7 @@ def from_icefall(path: Path, vocabulary: Path | None) -> Converted:
         ValueError: the weights are not those of a Zipformer with CTC.
     """
     file = path / WEIGHTS if path.is_dir() else path
-    weights = read_checkpoint(file)
-    if isinstance(weights, dict) and isinstance(weights.get("model"), dict):
-        weights = weights["model"]
-    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
-        raise ValueError(f"expected a state dict, found {type(weights).__name__}")
-    if "ctc_output.1.weight" not in weights:
-        raise ValueError("no weights ctc_output: only a zipformer that was trained with CTC can be converted")
+    weights = _read_weights(file)
     used = {ours: weight.float() for name, weight in weights.items() if (ours := _renamed(name, PREFIXES))}
     others = sorted({name.split(".")[0] for name in weights if not _renamed(name, PREFIXES)})
     tokens = _read_tokens(vocabulary or file.with_name(TOKENS), len(weights["ctc_output.1.weight"]))
@@ -59,6 +53,17 @@ def from_icefall(path: Path, vocabulary: Path | None) -> Converted:
     files["global_cmvn"] = json.dumps(cmvn)
     notes = [f"without the parts {', '.join(others)}: the model decodes with CTC"] if others else []
     return Converted(values, used, OURS_ALONE, tuple(notes), files)
+
+
+def _read_weights(file: Path) -> dict[str, torch.Tensor]:
+    weights = read_checkpoint(file)
+    if isinstance(weights, dict) and isinstance(weights.get("model"), dict):
+        weights = weights["model"]
+    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
+        raise ValueError(f"expected a state dict, found {type(weights).__name__}")
+    if "ctc_output.1.weight" not in weights:
+        raise ValueError("no weights ctc_output: only a zipformer that was trained with CTC can be converted")
+    return weights
 
 
 def to_icefall(folder: Path, output: Path) -> int:
@@ -96,34 +101,31 @@ def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
 
 def _sizes(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """encoder_conf from the shapes of the weights."""
-    count = layers_in(weights, "encoder.encoders.")
-    stacks: list[dict[str, int]] = []
+    names = [f"encoder.encoders.{place}." for place in range(layers_in(weights, "encoder.encoders."))]
     try:
-        for place in range(count):
-            start = f"encoder.encoders.{place}."
-            low = weights.get(f"{start}downsample.bias")
-            layers = f"{start}layers." if low is None else f"{start}encoder.layers."
-            stacks.append(_stack(weights, layers) | {"downsampling_factor": 1 if low is None else len(low)})
+        stacks = [_stack(weights, name) for name in names]
         pos_dim = next(weight.size(1) for name, weight in weights.items() if name.endswith("linear_pos.weight"))
     except (KeyError, StopIteration) as error:
         raise ValueError(f"not the weights of a zipformer: {error} is missing") from None
-    causal = any(name.endswith("chunkwise_conv.weight") for name in weights)
-    least = min(stack["encoder_dim"] for stack in stacks)
     return {
         **{name: [stack[name] for stack in stacks] for name in stacks[0]},
-        "encoder_unmasked_dim": least,  # training masks the others; the weights do not tell them
+        "encoder_unmasked_dim": min(stack["encoder_dim"] for stack in stacks),  # training only: weights do not tell it
         "pos_head_dim": POS_HEAD_DIM,
         "pos_dim": pos_dim,
-        "causal": causal,
+        "causal": any(name.endswith("chunkwise_conv.weight") for name in weights),
     }
 
 
-def _stack(weights: Mapping[str, torch.Tensor], layers: str) -> dict[str, int]:
+def _stack(weights: Mapping[str, torch.Tensor], start: str) -> dict[str, int]:
+    """Sizes of the stack whose names begin with `start`."""
+    low = weights.get(f"{start}downsample.bias")
+    layers = f"{start}layers." if low is None else f"{start}encoder.layers."
     layer = f"{layers}0."
     heads = weights[f"{layer}self_attn_weights.linear_pos.weight"].size(0) // POS_HEAD_DIM
     kernel = f"{layer}conv_module1.depthwise_conv."
     chunkwise = f"{kernel}chunkwise_conv.weight"
     return {
+        "downsampling_factor": 1 if low is None else len(low),
         "num_encoder_layers": layers_in(weights, layers),
         "encoder_dim": weights[f"{layer}norm.bias"].numel(),
         "feedforward_dim": weights[f"{layer}feed_forward2.in_proj.weight"].size(0),

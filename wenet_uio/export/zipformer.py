@@ -133,27 +133,29 @@ def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph
     inputs = {"x": torch.randn(2, window, feature_dim), **named}
     axes = {name: {batch_dim(name): "N"} for name in ("x", "log_probs")}
     axes |= {each: {batch_dim(name): "N"} for name in named for each in (name, f"new_{name}")}
-    layout, heads = encoder.layout, encoder.head_sizes
+    outputs = ("log_probs", *(f"new_{name}" for name in named))
+    metadata = _streaming_metadata(encoder, chunks) | {"T": window}
+    return Graph(ZipformerChunk(model, chunks.cache), inputs, outputs, axes, metadata)
+
+
+def _streaming_metadata(encoder: ZipformerEncoder, chunks: Chunks) -> dict[str, object]:
+    """What sherpa-onnx reads, except the frames of a window."""
+    layout, heads = encoder.layout, zip(*encoder.head_sizes, strict=True)
     lists = {
         "num_encoder_layers": layout.counts,
         "encoder_dims": layout.dims,
         "cnn_module_kernels": [2 * past + 1 for past in layout.pasts],
         "left_context_len": [chunks.cache // factor for factor in layout.factors],
-        "query_head_dims": [query for _, query, _ in heads],
-        "value_head_dims": [value for _, _, value in heads],
-        "num_heads": [count for count, _, _ in heads],
+        **dict(zip(("num_heads", "query_head_dims", "value_head_dims"), heads, strict=True)),
     }
-    metadata: dict[str, object] = {
+    return {
         "model_type": "zipformer2",
         "version": 1,
         "model_author": "wenet_uio",
         "comment": "streaming ctc zipformer2",
         "decode_chunk_len": chunks.size * encoder.embed.subsampling_rate,
-        "T": window,
         **{name: ",".join(map(str, numbers)) for name, numbers in lists.items()},
     }
-    outputs = ("log_probs", *(f"new_{name}" for name in named))
-    return Graph(ZipformerChunk(model, chunks.cache), inputs, outputs, axes, metadata)
 
 
 def batch_dim(name: str) -> int:

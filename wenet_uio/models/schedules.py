@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
@@ -45,13 +44,8 @@ class Clocked(nn.Module):
         self.clock = clock
 
 
-def clocks_of(model: nn.Module) -> list[Clock]:
-    """The clocks of the schedules of a model, each once."""
-    found = {id(module.clock): module.clock for module in model.modules() if isinstance(module, Clocked)}
-    return list(found.values())
-
-
-def set_clocks(clocks: Iterable[Clock], step: int) -> None:
-    """Begin optimizer step `step` (from 1)."""
-    for clock in clocks:
-        clock.step = step
+def set_clocks(model: nn.Module, step: int) -> None:
+    """Begin optimizer step `step` (from 1) in all modules with schedules."""
+    for module in model.modules():
+        if isinstance(module, Clocked):
+            module.clock.step = step

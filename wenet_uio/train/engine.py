@@ -24,7 +24,7 @@ from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
-from wenet_uio.models.schedules import clocks_of, set_clocks
+from wenet_uio.models.schedules import set_clocks
 from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
@@ -71,7 +71,6 @@ class Engine:
         self.of_tokens = {"th_accuracy", *(["loss_att"] if config.model_conf.length_normalized_loss else [])}
         """Names of the losses that are means over tokens."""
         self.schedule = build_schedule(config)
-        self.clocks = clocks_of(model)
         self.objective = Objective(self.model, world.device, AUTOCAST[config.dtype])
         self.synced: Any = self.objective
         """The objective as `wrap` connects it to the other ranks."""
@@ -154,7 +153,7 @@ class Engine:
             None if a rank ran out of memory; `size_limit` then knows the size, and the step must be repeated.
         """
         seed_everything(self.seed, number, self.world.rank)
-        set_clocks(self.clocks, number)
+        set_clocks(self.model, number)
         self.model.cr_weight = cr_weight(self.config, number)
         micro_batches = self._filled_up(
             [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]

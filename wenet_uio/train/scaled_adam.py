@@ -62,16 +62,16 @@ class ScaledAdam(torch.optim.Optimizer):
         if not self._stacks or any(self.state.get(stack.weights[0]) is not stack.first for stack in self._stacks):
             self._stacks = [stack for group in self.param_groups for stack in self._stacked(group)]
         for group in self.param_groups:
-            stacks = [stack for stack in self._stacks if stack.group is group]
-            values = [torch.stack([weight.detach() for weight in stack.weights]) for stack in stacks]
-            grads = [torch.stack([_gradient(weight) for weight in stack.weights]) for stack in stacks]
-            factor = self._clipping_factor(stacks, grads)
-            for stack, value, grad in zip(stacks, values, grads, strict=True):
-                if factor is not None:
-                    grad.mul_(factor)
-                _step(stack, value, grad)
-                for weight, new in zip(stack.weights, value.unbind(), strict=True):
-                    weight.copy_(new)
+            self._step_group([stack for stack in self._stacks if stack.group is group])
+
+    def _step_group(self, stacks: Sequence[_Stack]) -> None:
+        grads = [torch.stack([_gradient(weight) for weight in stack.weights]) for stack in stacks]
+        factor = self._clipping_factor(stacks, grads)
+        for stack, grad in zip(stacks, grads, strict=True):
+            values = torch.stack([weight.detach() for weight in stack.weights])
+            _step(stack, values, grad if factor is None else grad.mul_(factor))
+            for weight, new in zip(stack.weights, values.unbind(), strict=True):
+                weight.copy_(new)
 
     def _stacked(self, group: dict[str, Any]) -> list[_Stack]:
         """Stack the weights of a group by shape, with the state that they have."""
@@ -109,13 +109,20 @@ class ScaledAdam(torch.optim.Optimizer):
             first["model_norms"] = norm.new_zeros(period)
         norms = first["model_norms"]
         norms[done % period] = norm
-        early = done in FIRST_ESTIMATES and done < period
-        if early or done % period == 0:
-            known = norms.sort().values[-done:] if early else norms.sort().values
-            median = known[min(len(known) - 1, len(known) // 4 * 2)]
-            first["model_norm_threshold"] = median * scale * (FIRST_ALLOWANCE if early else 1.0)
+        if (median := _median(norms, done)) is not None:
+            first["model_norm_threshold"] = median * scale
         threshold = first.get("model_norm_threshold")
         return None if threshold is None else (threshold / (norm + TINY)).clamp(max=1.0)
+
+
+def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
+    """Median () of the last norms (period,), with the allowance; None if it is not estimated after `done` steps."""
+    period = len(norms)
+    early = done in FIRST_ESTIMATES and done < period
+    if not early and done % period:
+        return None
+    known = norms.sort().values[-done:] if early else norms.sort().values
+    return known[min(len(known) - 1, len(known) // 4 * 2)] * (FIRST_ALLOWANCE if early else 1.0)
 
 
 def _gradient(weight: torch.nn.Parameter) -> torch.Tensor:
