@@ -84,12 +84,12 @@ class ZipformerLayer(Clocked):
         self.conv_module1 = ZipformerConvolution(clock, dim, sizes.cnn_module_kernel, conf.causal)
         self.conv_module2 = ZipformerConvolution(clock, dim, sizes.cnn_module_kernel, conf.causal)
         self.norm = BiasNorm(dim)
-        rising = (
+        least = [
             Schedule(clock, (0.0, first), (4000.0, last)) for first, last in ((0.004, 0.02), (0.0, 0.1), (0.0, 0.2))
-        )
-        self.balancer_na = Balancer(clock, (0.3, 0.7), (next(rising), 100.0), probability=0.05)
-        self.balancer_ff2 = Balancer(clock, (0.3, 0.7), (next(rising), 2.0), probability=0.05)
-        self.balancer_ff3 = Balancer(clock, (0.3, 0.7), (next(rising), 4.0), probability=0.05)
+        ]
+        self.balancer_na = Balancer(clock, (0.3, 0.7), (least[0], 100.0), probability=0.05)
+        self.balancer_ff2 = Balancer(clock, (0.3, 0.7), (least[1], 2.0), probability=0.05)
+        self.balancer_ff3 = Balancer(clock, (0.3, 0.7), (least[2], 4.0), probability=0.05)
         self.balancer1 = Balancer(clock, (0.45, 0.55), (0.2, 4.0))
         self.balancer2 = Balancer(clock, (0.45, 0.55), (0.1, 4.0))
         self.whiten = Whitener(clock, 4.0, 12.0)
