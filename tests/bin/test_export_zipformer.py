@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from tests.models.test_batches import ZIPFORMER
-from wenet_uio.bin import export_onnx
+from wenet_uio.bin import export_jit, export_onnx
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader
@@ -80,12 +80,12 @@ def write_weights(folder: Path) -> None:
     torch.save(model.state_dict(), folder / "final.pt")
 
 
-def call(folder: Path, *more: object) -> None:
+def call(folder: Path, *more: object, tool: Any = export_onnx) -> None:
     files = ("--config", folder / "train.yaml", "--checkpoint", folder / "final.pt", "--check_data")
     given = sys.argv
     sys.argv = ["export_onnx", *map(str, (*files, folder / "data.list", *more))]
     try:
-        export_onnx.main()
+        tool.main()
     finally:
         sys.argv = given
 
@@ -174,3 +174,11 @@ def test_other_exports_are_refused_in_one_line(
     assert message in said
     assert "\n" not in said
     assert not (folder / "refused").exists()
+
+
+def test_torchscript_of_a_causal_model_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(lambda: call(folder, "--output_file", folder / "final.zip", tool=export_jit))
+    said = capsys.readouterr().err
+    assert "would not decode the last 60 ms of each utterance with a causal zipformer" in said
+    assert not (folder / "final.zip").exists()

@@ -188,7 +188,7 @@ def export_zipformer(trained: Trained) -> None:
     """
     arguments, model, reason = trained.arguments, trained.model, ""
     if "sherpa" not in arguments.runtimes or not model.ctc_weight:
-        raise ValueError("a zipformer is exported to ONNX for sherpa-onnx only, with its CTC; others: export_jit.py")
+        raise ValueError("a zipformer is exported to ONNX for sherpa-onnx only, with its CTC")
     warn_of_features(feature_differences(trained.config.dataset_conf))
     kinds: dict[str, Chunks | None] = {"offline": OFFLINE, "streaming": None}
     kinds["streaming"], reason = chunks_of(trained, arguments, check_zipformer_chunks)

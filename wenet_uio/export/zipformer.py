@@ -45,6 +45,15 @@ def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
         raise ValueError(f"sherpa-onnx streams zipformers of {STREAMING_BINS} features only: num_mel_bins")
 
 
+def refuse_causal_zipformer(model: ASRModel) -> None:
+    """Raise a ValueError for a causal zipformer, whose last 60 ms WeNet's runtime would not decode."""
+    if isinstance(model.encoder, ZipformerEncoder) and model.encoder.causal:
+        raise ValueError(
+            "WeNet's runtime would not decode the last 60 ms of each utterance with a causal zipformer: export it by "
+            "export_onnx.py for sherpa-onnx"
+        )
+
+
 class ZipformerOffline(nn.Module):
     """OfflineModule for features of quieter samples."""
 
