@@ -14,8 +14,8 @@ import yaml
 from tests.models.test_batches import ZIPFORMER, make_features, padded_batch, shake
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.clock import Clock, Clocked, Schedule, set_clocks
 from wenet_uio.models.regularisers import Balancer, Whitener, kept_in_range, whiteness
-from wenet_uio.models.schedules import Clock, Clocked, Schedule, set_clocks
 from wenet_uio.models.zipformer_modules import BiasNorm, swoosh_l, swoosh_r
 
 CAUSAL = {**ZIPFORMER, "causal": True, "chunk_size": [4, 8, -1], "left_context_frames": [8, -1]}

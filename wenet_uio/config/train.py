@@ -10,10 +10,12 @@ from pydantic import Field, field_validator, model_validator
 from wenet_uio.config.base import Section
 from wenet_uio.config.names import known_name
 from wenet_uio.config.regularisation import RegularisationKeys
+from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
+NotNegativeRate = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 Projection = Literal["linear_q", "linear_k", "linear_v", "linear_out"]
 
@@ -54,8 +56,19 @@ class AdamConf(OptimizerConf):
 class AdamWConf(AdamConf):
     """AdamW (Loshchilov and Hutter 2017, https://arxiv.org/abs/1711.05101)."""
 
-    weight_decay: float = Field(default=0.01, ge=0)
-    """Each step subtracts learning rate * weight_decay * weight from every weight."""
+    weight_decay: NotNegativeRate | tuple[NotNegativeRate, ...] = 0.01  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Each step subtracts learning rate * weight_decay * weight from every weight. A list has one decay for each of
+    `modules`, then the decay of all other weights."""
+
+    @model_validator(mode="after")
+    def _one_decay_each(self) -> AdamWConf:
+        decays = self.weight_decay
+        if isinstance(decays, tuple) and len(decays) != len(self.modules) + 1:
+            raise ValueError(
+                f"{len(decays)} weight decays for {len(self.modules)} modules: give one decay for each module, "
+                "then one for all other weights"
+            )
+        return self
 
 
 class ScaledAdamConf(OptimizerConf):
@@ -156,6 +169,8 @@ OPTIM_CONFS: dict[str, type[OptimizerConf]] = {"adam": AdamConf, "adamw": AdamWC
 SCHEDULER_CONFS: dict[str, type[Section]] = {
     "warmuplr": WarmupLrConf,
     "NoamHoldAnnealing": NoamHoldAnnealingConf,
+    "WarmupCosine": WarmupCosineConf,
+    "tri_stage": TriStageConf,
     "eden": EdenConf,
 }
 ENGINES = ("torch_ddp", "torch_fsdp", "deepspeed")
@@ -170,7 +185,7 @@ class TrainKeys(RegularisationKeys):
     optim: str = "adam"
     optim_conf: OptimizerConf = AdamConf()
     scheduler: str = "warmuplr"
-    scheduler_conf: WarmupLrConf | NoamHoldAnnealingConf | EdenConf = WarmupLrConf()
+    scheduler_conf: WarmupLrConf | NoamHoldAnnealingConf | WarmupCosineConf | TriStageConf | EdenConf = WarmupLrConf()
     grad_clip: float = Field(default=50.0, gt=0)
     """Gradients with a larger global norm are scaled down to this norm."""
     accum_grad: Positive = 1

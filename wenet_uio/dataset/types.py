@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wenet_uio.dataset.deferral import DeferredExample, DeferredFeatures
 
 if TYPE_CHECKING:
     import torch  # planning and packing run without torch
@@ -69,46 +71,6 @@ class Utterance:
     """Speakers of `to_speak`, of which one is drawn for each epoch."""
 
 
-class DeferredExample(Protocol):
-    """Replaces the features of an Example that the accelerator will compute; made by `chain.deferred.Defer`."""
-
-    @property
-    def frames(self) -> int:
-        """Number of feature frames of the example."""
-        ...
-
-
-class DeferredFeatures(Protocol):
-    """Replaces the features of a Batch that the accelerator will compute; see `chain.deferred.PaddedWaveforms`."""
-
-    @property
-    def dim(self) -> int:
-        """Features per frame."""
-        ...
-
-    @property
-    def waveforms(self) -> torch.Tensor:
-        """(B, samples), padded with 0."""
-        ...
-
-    @property
-    def lengths(self) -> torch.Tensor:
-        """(B,) int64, samples."""
-        ...
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors by name; the first dimension of each is B."""
-        ...
-
-    def with_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> DeferredFeatures:
-        """A copy with other tensors."""
-        ...
-
-    def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
-        """Features (B, frames, dim) of each view, on the device of the tensors."""
-        ...
-
-
 @dataclass(frozen=True)
 class Example:
     """A sample on its way through the chain; operators return changed copies."""
@@ -117,10 +79,10 @@ class Example:
     text: str
     waveform: torch.Tensor | None
     """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
-    computes the features, and the config names no operators of the user. None for text without audio, and after the
-    features are computed."""
+    computes the features, and the config names no operators of the user. None for text without audio, for stored
+    features, and after the features are computed."""
     sample_rate: int
-    """Hz."""
+    """Hz; of stored features FRAME_RATE."""
     random: int
     """63-bit seed of all random draws for this sample. It depends on (seed, epoch, key) only."""
     speed: float = 1.0

@@ -112,7 +112,7 @@ class Checker:
     def check(self, job: Sequence[Span]) -> Part:
         """Check some rows, in a worker process. Sets the number of torch threads of the process to 1."""
         torch.set_num_threads(1)
-        reader = BatchReader(self.corpus, (), (), self.conf)
+        reader = BatchReader(self.corpus, self.conf)
         part = Part()
         for span in job:
             self._check_span(part, reader, span)

@@ -173,3 +173,16 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
         stream.move_on(together.size(1), caches)
     # Copies, because a part of the batch would keep the whole batch in memory.
     return [frames.clone() for frames in together.split(1)]
+
+
+def joined_caches(encoder: Encoder, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The caches of B streams as those of `Encoder._chunk_blocks`; zeros before the frames of shorter ones."""
+    like, layers = next(encoder.parameters()), len(encoder.encoders)
+    att_cache = like.new_zeros(layers, len(caches), encoder.heads, longest, 2 * encoder.head_dim)
+    cnn_cache = like.new_zeros(layers, len(caches), encoder.width, encoder.cnn_cache_frames)
+    for row, (att, cnn) in enumerate(caches):
+        if att.size(2):
+            att_cache[:, row, :, longest - att.size(2) :] = att
+        if cnn.size(0):
+            cnn_cache[:, row] = cnn[:, 0]
+    return att_cache, cnn_cache

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from wenet_uio.models.schedules import Clock, Clocked, Schedule
+from wenet_uio.models.clock import Clock, Clocked, Schedule
 
 TINY = 1e-20
 

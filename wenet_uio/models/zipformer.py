@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.zipformer import OUTPUT_DOWNSAMPLING, ZipformerEncoderConf
+from wenet_uio.models.clock import Clock
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.masks import ALL_FRAMES, chunk_mask, length_mask
-from wenet_uio.models.schedules import Clock
 from wenet_uio.models.zipformer_caches import CacheLayout
 from wenet_uio.models.zipformer_embed import CONTEXT, ZipformerEmbed
 from wenet_uio.models.zipformer_layer import Context, FullRateStack, LowRateStack

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from wenet_uio.config.zipformer import StackConf
+from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.models.regularisers import Balancer, Whitener, happens, limited_scores
-from wenet_uio.models.schedules import Clock, Clocked, Schedule
 from wenet_uio.models.zipformer_modules import scaled_linear, shifted
 
 BLOCKED = -1000.0

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
+from wenet_uio.models.clock import Clock, Schedule
 from wenet_uio.models.regularisers import Balancer, Whitener
-from wenet_uio.models.schedules import Clock, Schedule
 from wenet_uio.models.zipformer_modules import scaled_linear, swoosh_r
 
 

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 from torch.nn.functional import linear, pad
 
+from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.models.embedding import NoPositionalEncoding
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.regularisers import Balancer, ScaleGradient, Whitener, kept_rows
-from wenet_uio.models.schedules import Clock, Clocked, Schedule
 from wenet_uio.models.subsampling import Subsampling, channels_last
 from wenet_uio.models.zipformer_modules import BiasNorm, ScheduledDropout, SwooshR, swoosh_l
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from wenet_uio.config.zipformer import StackConf, ZipformerEncoderConf
+from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.regularisers import Balancer, Whitener, happens, kept_rows
-from wenet_uio.models.schedules import Clock, Clocked, Schedule
 from wenet_uio.models.zipformer_attention import AttentionWeights, NonlinearAttention, SelfAttention
 from wenet_uio.models.zipformer_convolution import ZipformerConvolution
 from wenet_uio.models.zipformer_modules import BiasNorm, Bypass, Downsample, ScheduledDropout, scaled_linear, swoosh_l

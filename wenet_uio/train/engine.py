@@ -24,7 +24,7 @@ from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
-from wenet_uio.models.schedules import set_clocks
+from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode

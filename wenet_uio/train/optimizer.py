@@ -12,6 +12,7 @@ import torch
 
 from wenet_uio.config.train import EdenConf, NoamHoldAnnealingConf, OptimizerConf, TrainKeys, WarmupLrConf
 from wenet_uio.train.scaled_adam import ScaledAdam
+from wenet_uio.train.schedules import tri_stage, warmup_cosine
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -29,6 +30,10 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
         members = [named.pop(name) for name in parts_of(model, [module]) if name in named]
         groups.append({"params": members, "lr": lr, "base_lr": lr})
     values = conf.model_dump(exclude={"lr", "modules"})
+    if isinstance(decays := values.get("weight_decay"), tuple):
+        values["weight_decay"] = decays[-1]
+        for group, decay in zip(groups, decays, strict=True):
+            group["weight_decay"] = decay
     groups = [group for group in groups if group["params"]]
     if config.optim == "scaled_adam":
         return ScaledAdam(groups, lr=conf.rates[-1], **values)
@@ -140,5 +145,7 @@ def _noam_hold_annealing(conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf)
 _SCHEDULES: Mapping[str, Callable[..., Callable[[int], float]]] = {
     "warmuplr": _warmup,
     "NoamHoldAnnealing": _noam_hold_annealing,
+    "WarmupCosine": lambda conf, optim_conf: warmup_cosine(conf, optim_conf.rates[-1]),
+    "tri_stage": lambda conf, _: tri_stage(conf),
 }
 """Schedules that depend on the step alone."""

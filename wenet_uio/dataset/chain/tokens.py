@@ -14,6 +14,7 @@ from wenet_uio.dataset.filters import (
     token_rate_filters,
     token_ratio_filters,
 )
+from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.tokenizer import AnyTokenizer
@@ -55,8 +56,8 @@ class Filter:
         """
         count = len(example.labels) + len(example.source_labels)
         filters, detail = token_count_filters(self.conf, count), f"{count} tokens"
-        if example.waveform is not None:
-            frames = example.waveform.numel() / example.sample_rate * FILTER_FRAMES_PER_SECOND
+        if example.waveform is not None or example.feats is not None:
+            frames = seconds_of(example) * FILTER_FRAMES_PER_SECOND
             filters += token_rate_filters(self.conf, count, frames)
             detail += f", {frames:.0f} frames"
         if example.source_labels:
