@@ -199,7 +199,7 @@ class ZipformerEncoder(Encoder):
     def forward_end(
         self, xs: torch.Tensor, chunk_size: int, required_cache_size: int, caches: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Encode the last frames of an utterance, fewer than those of a whole chunk; see Encoder.forward_end."""
+        """Encode the last frames of an utterance, fewer than those of a whole chunk; see chunks.Ending."""
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
         convolved = self.embed.convolve(xs)
