@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.config.mixture import MixtureConf
@@ -28,14 +28,16 @@ from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.dataset.reader import BatchReader
+from wenet_uio.dataset.reader import BatchReader, Chains
 from wenet_uio.dataset.speaking import require_speaker
+from wenet_uio.dataset.stored_features import WAVEFORM_PLACES, check_features
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.tokenizer import AnyTokenizer, CallableTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
 
+Signal = Literal["waveform", "features"]
 NO_LABELS = CallableTokenizer(lambda text: ())
 """Plans batches without a look at the texts."""
 
@@ -75,10 +77,15 @@ def build_loader(
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS)
     require_speaker(corpus, conf.operators, training=training)
-    chain = build_chain(conf, labels, training=training, defer_features=options.defer_features)
-    text_chain = build_text_chain(conf, labels, training=training)
+    if corpus.has_features:
+        check_features(corpus, conf, training=training)
+    chains = Chains(
+        build_chain(conf, labels, training=training, defer_features=options.defer_features),
+        build_chain(conf, labels, training=training, signal="features") if corpus.has_features else (),
+        build_text_chain(conf, labels, training=training),
+    )
     keep_int16 = options.defer_features and not conf.operators
-    reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=keep_int16, collate=options.collate)
+    reader = BatchReader(corpus, conf, chains, keep_int16=keep_int16, collate=options.collate)
     if not training:
         options = replace(options, epoch_steps=None)
     cursor = Cursor(
@@ -93,11 +100,17 @@ def build_loader(
 
 
 def build_chain(
-    conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool, defer_features: bool = False
+    conf: DatasetConf,
+    tokenizer: AnyTokenizer | None,
+    *,
+    training: bool,
+    defer_features: bool = False,
+    signal: Signal = "waveform",
 ) -> tuple[Operator, ...]:
     """Build the operators from a decoded waveform to features and labels.
 
-    The chain of evaluation is shorter: it has no filter and no augmentation.
+    The chain of evaluation is shorter: it has no filter and no augmentation. The chain of stored features lacks the
+    steps that change or read a waveform, also those of the user.
 
         for operator in build_chain(config.dataset_conf, tokenizer, training=False):
             example = operator(example)
@@ -105,6 +118,7 @@ def build_chain(
     Args:
         tokenizer: turns texts into labels; None leaves examples without labels.
         defer_features: put waveforms into the batch; `Batch.to` computes the features on its device.
+        signal: what the chain begins with.
 
     Raises:
         ConfigError: an operator of the user cannot be loaded.
@@ -123,8 +137,10 @@ def build_chain(
         "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),
         "spec_trim": (augment.spec_trim,) if augment.spec_trim else (),
     }
+    if signal == "features":
+        chain |= dict.fromkeys((*WAVEFORM_PLACES, "features"), ())
     for own in conf.operators:
-        if training or own.evaluation:
+        if (training or own.evaluation) and not (signal == "features" and own.after in WAVEFORM_PLACES):
             chain[own.after] += (user_operator(own),)
     return _joined(chain, two_views=augments and conf.views.number == 2)
 

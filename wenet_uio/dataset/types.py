@@ -33,6 +33,8 @@ class AudioTurn(NamedTuple):
     """Seconds."""
     end: float | None = None
     """Seconds; None reads to the end of the audio."""
+    seconds_of_token: float = 0.08
+    """Seconds of audio that count as one token."""
 
 
 class ToSpeak(NamedTuple):
@@ -77,10 +79,10 @@ class Example:
     text: str
     waveform: torch.Tensor | None
     """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
-    computes the features, and the config names no operators of the user. None for text without audio, and after the
-    features are computed."""
+    computes the features, and the config names no operators of the user. None for text without audio, for stored
+    features, and after the features are computed."""
     sample_rate: int
-    """Hz."""
+    """Hz; of stored features FRAME_RATE."""
     random: int
     """63-bit seed of all random draws for this sample. It depends on (seed, epoch, key) only."""
     speed: float = 1.0
@@ -202,17 +204,13 @@ class Batch:
         return bool(self.keys) and self.feats.size(1) == 0
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch with its tensors on `device`; deferred features are computed there.
-
-        The copy does not block if the tensors are in pinned memory.
-        """
+        """The batch on `device`, copied without blocking from pinned memory; deferred features are computed there."""
         moved = self._map(lambda tensor: tensor.to(device, non_blocking=True))
         if moved.deferred is None:
             return moved
-        if len(moved):
+        feats, others = moved.feats.new_zeros(0, 0, moved.deferred.dim), ()
+        if len(moved):  # else all utterances were removed after padding
             feats, *others = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
-        else:  # all utterances were removed after padding
-            feats, others = moved.feats.new_zeros(0, 0, moved.deferred.dim), ()
         return replace(moved, feats=feats, other_feats=others[0] if others else None, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
@@ -223,9 +221,8 @@ class Batch:
             tensors[name] = tensors[name][:, : int(lengths.max())]
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
-        return replace(
-            self._with(tensors), seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named
-        )
+        own = self._with(tensors)
+        return replace(own, seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named)
 
     def pin_memory(self) -> Batch:
         """The batch in pinned memory; the pinning thread of the DataLoader calls this."""
