@@ -59,10 +59,13 @@ from wenet_uio.config.transducer import (
 )
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
+from wenet_uio.config.zipformer import ZipformerEncoderConf
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf | SanmEncoderConf
+AnyEncoderConf = (
+    EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf | SanmEncoderConf | ZipformerEncoderConf
+)
 AnyModelConf = WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf
 ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
@@ -76,6 +79,7 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "dual_conformer": DualConformerEncoderConf,
     "sanm_encoder": SanmEncoderConf,
     "sanm_encoder_with_tp": SanmEncoderWithTpConf,
+    "zipformer": ZipformerEncoderConf,
 }
 MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "asr_model": ModelConf,
