@@ -36,7 +36,7 @@ from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
 from wenet_uio.config.nemo import from_nemo, renamed
 from wenet_uio.config.parts import check_parts, with_own_parts, with_widths
-from wenet_uio.config.regularisation import check_inter_ctc, refuse_derived, with_views
+from wenet_uio.config.regularisation import check_ctc_losses, refuse_derived, with_views
 from wenet_uio.config.sanm import (
     CifPredictorConf,
     ParaformerConf,
@@ -214,7 +214,7 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
         values = {f"{role}_conf": {}, **values}
     config = parse(create_model("Config", __base__=Config, **fields), values, where)
     check_parts(config, where)
-    check_inter_ctc(config, where)
+    check_ctc_losses(config, where)
     return with_views(with_widths(config, where), where)
 
 
