@@ -184,6 +184,7 @@ def test_training_and_validation_report_the_loss(checkpointing):
             {"interctc_layer_idx": [2], "model": "ctl_model", "conf": STREAMING},
             "ctl_model has no CTC loss in the middle",
         ),
+        ({"ctc_label_smoothing": 0.1, "model_conf": {"ctc_weight": 0.0}}, "ctc_label_smoothing: there is no CTC loss"),
         ({"interctc_conditioning": True}, "interctc_conditioning: it needs interctc_layer_idx"),
         ({"interctc_layer_idx": [2], "interctc_weight": 1.0}, "interctc_weight"),
     ],

@@ -9,7 +9,7 @@ from wenet_uio.train.optimizer import build_optimizer, build_schedule
 
 def rates(scheduler: str, **conf: float) -> list[float]:
     schedule = build_schedule(tiny_config(scheduler=scheduler, scheduler_conf=conf, optim_conf={"lr": 0.1}))
-    return [schedule(step) for step in range(1, 13)]
+    return [schedule(step, 0) for step in range(1, 13)]
 
 
 def test_warmuplr_rises_to_the_full_rate_and_falls_with_the_square_root() -> None:

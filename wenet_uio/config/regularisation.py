@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from wenet_uio.config.config import Config
 
 
+NO_CTC = "there is no CTC loss; set model_conf.ctc_weight above 0"
 NO_INTER_CTC = ("ctl_model", "paraformer", "sensevoice_small")
 """Models that compute their losses in another way."""
 
@@ -87,7 +88,7 @@ def with_views(config: Config, where: str) -> Config:
     data = config.dataset_conf
     obstacle = ""
     if config.model_conf.ctc_weight == 0:
-        obstacle = "there is no CTC loss; set model_conf.ctc_weight above 0"
+        obstacle = NO_CTC
     elif config.model == "ctl_model":
         obstacle = "model: ctl_model compares passes of one view; use asr_model"
     elif not (data.spec_aug or data.spec_sub):
@@ -100,12 +101,14 @@ def with_views(config: Config, where: str) -> Config:
     return config.model_copy(update={"dataset_conf": data.model_copy(update={"views": views})})
 
 
-def check_inter_ctc(config: Config, where: str) -> None:
-    """Check the blocks of `interctc_layer_idx`.
+def check_ctc_losses(config: Config, where: str) -> None:
+    """Check label smoothing of CTC, and the blocks of `interctc_layer_idx`.
 
     Raises:
-        ConfigError: the encoder or the model does not have a CTC loss there.
+        ConfigError: the encoder or the model does not have such a CTC loss.
     """
+    if config.ctc_label_smoothing and config.model_conf.ctc_weight == 0:
+        raise ConfigError(f"{where}: ctc_label_smoothing: {NO_CTC}")
     blocks, last = config.interctc_layer_idx, config.encoder_conf.num_blocks
     obstacle = ""
     if not blocks:
@@ -114,7 +117,7 @@ def check_inter_ctc(config: Config, where: str) -> None:
     elif list(blocks) != sorted(set(blocks)) or blocks[-1] >= last:
         obstacle = f"expected rising numbers from 1 to {last - 1}, below num_blocks {last}"
     elif config.model_conf.ctc_weight == 0:
-        obstacle = "there is no CTC loss; set model_conf.ctc_weight above 0"
+        obstacle = NO_CTC
     elif config.model in NO_INTER_CTC:
         obstacle = f"model {config.model} has no CTC loss in the middle of its encoder"
     if obstacle:

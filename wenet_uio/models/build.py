@@ -37,6 +37,7 @@ from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.weights import fill, read_weights
 from wenet_uio.models.whisper import Whisper
+from wenet_uio.models.zipformer import ZipformerEncoder
 from wenet_uio.text.symbols import EOS, SOS
 from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
 from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens
@@ -53,6 +54,7 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
     "sanm_encoder": SanmEncoder,
     "sanm_encoder_with_tp": SanmEncoderWithTp,
+    "zipformer": ZipformerEncoder,
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 

@@ -40,7 +40,7 @@ class Encoder(nn.Module):
     `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
-    `reduction`: factor by which the layers lower the frame rate of the input layer.
+    `reduction`: factor by which the layers lower the frame rate; `chunk_divisor`: one that chunks of streams need.
     `chunk_unit`: streaming equals one pass for chunks that are a multiple of this number of input layer frames.
     `drop_rates`: share of the training batches that skip each layer.
     `strides`: factor by which each layer lowers the frame rate.
@@ -75,7 +75,7 @@ class Encoder(nn.Module):
         self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
         self.batches_chunks = self.masks_padding = True
-        self.reduction = self.chunk_unit = 1
+        self.reduction = self.chunk_unit = self.chunk_divisor = 1
         self.strides = [1] * len(layers)
 
     @torch.jit.unused
