@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from wenet_uio.config.augmentation import AugmentationKeys
 from wenet_uio.config.base import Section
 from wenet_uio.config.batch import BatchConf, Positive, Probability
 
@@ -174,7 +175,17 @@ class ChannelConf(Section):
 
 
 Place = Literal[
-    "decode", "tokenize", "filter", "resample", "speed_perturb", "features", "spec_aug", "spec_sub", "spec_trim"
+    "decode",
+    "tokenize",
+    "filter",
+    "resample",
+    "speed_perturb",
+    "noise",
+    "gain",
+    "features",
+    "spec_aug",
+    "spec_sub",
+    "spec_trim",
 ]
 """Steps of the chain, in their order. Operators of the user may follow any of them, also a step that is off."""
 
@@ -206,7 +217,7 @@ class ViewsConf(Section):
     """spec_aug has this many times `num_t_mask` masks of time."""
 
 
-class DatasetConf(Section):
+class DatasetConf(AugmentationKeys):
     """From data list to batch; a step that is switched off is absent from the chain."""
 
     filter_conf: FilterConf = FilterConf()

@@ -23,6 +23,8 @@ from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.chain.user import user_operator
 from wenet_uio.dataset.chain.views import TwoViews
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
+from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
+from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.loader import Loader
@@ -68,14 +70,14 @@ def build_loader(
         options: rank, workers, seed, a collate function and more.
 
     Raises:
-        ListError: the list cannot be used.
+        ListError: the list, or a list of noise, cannot be used.
         ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
     """
     conf = config.dataset_conf
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS)
     require_speaker(corpus, conf.operators, training=training)
-    chain = build_chain(conf, labels, training=training, defer_features=options.defer_features)
+    chain = build_chain(conf, labels, training=training, defer_features=options.defer_features, corpus=corpus)
     text_chain = build_text_chain(conf, labels, training=training)
     keep_int16 = options.defer_features and not conf.operators
     reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=keep_int16, collate=options.collate)
@@ -93,7 +95,12 @@ def build_loader(
 
 
 def build_chain(
-    conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool, defer_features: bool = False
+    conf: DatasetConf,
+    tokenizer: AnyTokenizer | None,
+    *,
+    training: bool,
+    defer_features: bool = False,
+    corpus: Corpus | None = None,
 ) -> tuple[Operator, ...]:
     """Build the operators from a decoded waveform to features and labels.
 
@@ -105,9 +112,11 @@ def build_chain(
     Args:
         tokenizer: turns texts into labels; None leaves examples without labels.
         defer_features: put waveforms into the batch; `Batch.to` computes the features on its device.
+        corpus: the training data, if utterances are mixed with others of it.
 
     Raises:
-        ConfigError: an operator of the user cannot be loaded.
+        ConfigError: an operator of the user cannot be loaded, or noise cannot be made.
+        ListError: a list of noise cannot be used.
     """
     augments = training and not defer_features
     augment = augmentations(conf, training=augments)
@@ -118,6 +127,7 @@ def build_chain(
         "filter": (Filter(conf.filter_conf),) if training and tokenizer else (),
         "resample": (Resample(conf.resample_conf.resample_rate),),
         "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
+        **waveform_augmentations(conf, corpus, training=training),
         "features": features,
         "spec_aug": (augment.spec_aug,) if augment.spec_aug else (),
         "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),

@@ -78,6 +78,7 @@ class BatchReader(Dataset[Batch]):
             batch.collated = self.collate(examples)
         batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
+        batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
         return batch
 
     def _chain_of(self, example: Example) -> tuple[Operator, ...]:
@@ -140,6 +141,11 @@ class BatchReader(Dataset[Batch]):
             speed=ref.speed,
             extra=utterance.extra,
         )
+
+
+def unreadable_of(example: Example) -> tuple[Skipped, ...]:
+    """The noise that was drawn for an example, or for the turns of a conversation, and cannot be read."""
+    return sum((turn.unreadable for turn in example.turns or ()), example.unreadable)
 
 
 def _indexed_seconds(rows: Rows, ref: SampleRef) -> float:
