@@ -7,7 +7,7 @@ import pytest
 import soundfile
 import torch
 
-from wenet_uio.config.augmentation import GainConf, NoiseConf
+from wenet_uio.config.augmentation import GainConf, NoiseConf, OverlapConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.noise import EXPONENTS, LOWEST, TABLE, AddNoise, Gain, coloured_noise, mixed, power
 from wenet_uio.dataset.chain.recordings import Recordings, repeated
@@ -177,7 +177,7 @@ def test_the_order_and_the_type_of_a_noise_list_have_no_effect(tmp_path):
 
 
 def test_a_noise_that_cannot_be_read_is_named_and_another_is_drawn(tmp_path):
-    data_list, lines = noise_list(tmp_path, hiss(9000), hiss(9000, 1))
+    data_list, _ = noise_list(tmp_path, hiss(9000), hiss(9000, 1))
     add = operator(NoiseConf(data_list=data_list, prob=1, snr=(5, 5)))
     (tmp_path / "noise0.wav").write_bytes(b"no audio")
     found = [add(speech(3000, seed)) for seed in range(20)]
@@ -245,3 +245,32 @@ def test_repeating_begins_anywhere_and_wraps():
 def test_mixing_with_silence_changes_nothing():
     waveform = speech().waveform
     assert mixed(waveform, torch.zeros(16000), 0) is waveform
+
+
+def overlapped(corpus, ratio):
+    conf = DatasetConf(overlap_conf=OverlapConf(prob=1, ratio=(ratio, ratio)))
+    (made,) = waveform_augmentations(conf, corpus, training=True)["overlap"]
+    return made
+
+
+def test_a_second_utterance_is_heard_from_a_drawn_place_on_at_the_drawn_ratio(make_lists):
+    overlap = overlapped(open_list(make_lists(12)["raw"], "raw"), 10)
+    starts = []
+    for seed in range(10):
+        given = speech(40000, seed)
+        found = overlap(given)
+        assert (found.text, len(found.waveform)) == (given.text, 40000)
+        (heard,) = (found.waveform - given.waveform).nonzero(as_tuple=True)
+        starts.append(int(heard[0]))
+        second = (found.waveform - given.waveform)[heard[0] : heard[-1] + 1]
+        if len(second) > 100:
+            assert 10 * np.log10(power(given.waveform) / power(second)) == pytest.approx(10, abs=0.1)
+    assert max(starts) - min(starts) > 10000
+
+
+def test_overlap_keeps_silence_and_an_utterance_without_another(make_lists):
+    corpus = open_list(make_lists(1)["raw"], "raw")
+    silence = Example("silence", "", torch.zeros(16000), 16000, random=3)
+    assert not overlapped(corpus, 0)(silence).waveform.any()
+    alone = Example("utt0000", "", speech().waveform, 16000, random=5)
+    assert overlapped(corpus, 0)(alone).waveform is alone.waveform

@@ -8,7 +8,13 @@ from tests.dataset.support.loading import loader, same
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
 from wenet_uio.files import read_lines
 
-MADE = {"noise_conf": {"made": ["babble", "pink"], "prob": 0.7}, "gain_conf": {}}
+MADE = {
+    "reverb_conf": {"rooms": 3, "rt60": (0.05, 0.1)},
+    "overlap_conf": {"prob": 0.5},
+    "noise_conf": {"made": ["babble", "pink"], "prob": 0.7},
+    "codec_conf": {"prob": 0.5},
+    "gain_conf": {},
+}
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def test_an_utterance_has_other_noise_in_another_epoch(lists):
 
 
 def test_a_probability_of_zero_equals_no_augmentation_bit_for_bit(lists):
-    off = {"noise_conf": {"made": ["babble"], "prob": 0}, "gain_conf": {"prob": 0}}
+    off = {name: {**section, "prob": 0} for name, section in MADE.items()}
     assert equal(read(lists, conf=off), read(lists, conf={}))
 
 

@@ -1,4 +1,4 @@
-"""Operators that add noise, and that change the level."""
+"""Operators that add noise or a second utterance, and that change the level."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.read import INT16_SCALE
-from wenet_uio.config.augmentation import GainConf, NoiseConf
+from wenet_uio.config.augmentation import GainConf, NoiseConf, OverlapConf
 from wenet_uio.dataset.chain.recordings import Excerpt, Recordings, repeated
 from wenet_uio.dataset.types import Example, waveform_of
 
@@ -105,6 +105,28 @@ def coloured_noise(exponent: int) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """Add another utterance of the training data from a drawn place on, at a drawn ratio of the first to the second."""
+
+    conf: OverlapConf
+    recordings: Recordings
+
+    def __call__(self, example: Example) -> Example:
+        """Change `waveform`; its length and the text stay. Add to `unreadable`."""
+        random = Random(f"overlap {example.random}")
+        if random.random() >= self.conf.prob:
+            return example
+        waveform, ratio = waveform_of(example), random.uniform(*self.conf.ratio)
+        start = random.randrange(len(waveform))
+        second, unreadable = self.recordings.part(len(waveform) - start, random, other_than=example.key)
+        first_power, second_power = power(waveform), 0.0 if second is None else power(second)
+        if second is not None and first_power and second_power:
+            waveform = waveform.to(torch.float32, copy=True)
+            waveform[start : start + len(second)].add_(second, alpha=_factor(first_power, second_power, ratio))
+        return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
+
+
+@dataclass(frozen=True)
 class Gain:
     """Multiply the waveform by a drawn factor, and clip it at full scale."""
 
@@ -127,7 +149,12 @@ def mixed(waveform: torch.Tensor, other: torch.Tensor, ratio: float) -> torch.Te
     signal, noise = power(waveform), power(other)
     if not signal or not noise:
         return waveform
-    return torch.add(waveform, other, alpha=(signal / noise) ** 0.5 * 10 ** (-ratio / 20))
+    return torch.add(waveform, other, alpha=_factor(signal, noise, ratio))
+
+
+def _factor(signal: float, noise: float, ratio: float) -> float:
+    """Factor of noise of power `noise`, with which a signal of power `signal` has `ratio` dB more power."""
+    return (signal / noise) ** 0.5 * 10 ** (-ratio / 20)
 
 
 def power(waveform: torch.Tensor) -> float:

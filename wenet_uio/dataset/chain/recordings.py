@@ -59,14 +59,27 @@ class Recordings:
         Raises:
             ListError: none of TRIES drawn recordings can be read.
         """
+        found, unreadable = self._drawn(samples, random, other_than)
+        if found is None or len(found) >= samples:
+            return Excerpt(found, unreadable)
+        return Excerpt(repeated(found, random.randrange(len(found)), samples), unreadable)
+
+    def part(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
+        """Like `excerpt`, but all of a recording that is shorter, as it is."""
+        return self._drawn(samples, random, other_than)
+
+    def beginning(self, samples: int, random: Random) -> Excerpt:
+        """The first samples, at most `samples`, of a drawn recording."""
+        return self._drawn(samples, random, place=0.0)
+
+    def _drawn(self, samples: int, random: Random, other_than: str = "", place: float | None = None) -> Excerpt:
         unreadable: list[Skipped] = []
         for _ in range(TRIES):
             ref = self._ref(random.randrange(len(self)))
-            place = random.random()
             if self.corpus.key(ref) == other_than:
                 continue
             try:
-                waveform = self._read(ref, samples, place)
+                waveform = self._read(ref, samples, random.random() if place is None else place)
             except (AudioError, ListError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
                     raise
@@ -85,7 +98,7 @@ class Recordings:
         return SampleRef(shard, number - (int(self._ends[shard - 1]) if shard else 0))
 
     def _read(self, ref: SampleRef, samples: int, place: float) -> torch.Tensor | None:
-        """An excerpt that begins at `place`, from 0 to 1, of the recording; None if the sample has no audio."""
+        """At most `samples` from `place`, 0 to 1, of the recording on; None if the sample has no audio."""
         utterance = self.corpus.read(ref)
         if utterance.audio is None:
             return None
@@ -100,7 +113,7 @@ class Recordings:
         found = torch.from_numpy(waveform)
         if rate != self.rate:
             found = resample(found, rate, self.rate)
-        return repeated(found, 0 if len(found) >= samples else int(place * len(found)), samples)
+        return found[:samples]
 
 
 def repeated(waveform: torch.Tensor, first: int, samples: int) -> torch.Tensor:

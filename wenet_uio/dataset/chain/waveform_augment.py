@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from wenet_uio.audio.decoders import Channel
+from wenet_uio.audio.encoding import MP3_RATES, OPUS_RATES
 from wenet_uio.cli import listed, warn_once
-from wenet_uio.config.augmentation import NoiseConf
+from wenet_uio.config.augmentation import CodecConf, NoiseConf, ReverbConf
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import DatasetConf, Place
-from wenet_uio.dataset.chain.noise import EXPONENTS, AddNoise, Babble, ColouredNoise, Gain, NoiseSource, RecordedNoise
+from wenet_uio.dataset.chain.codec import LossyCodec
+from wenet_uio.dataset.chain.noise import (
+    EXPONENTS,
+    AddNoise,
+    Babble,
+    ColouredNoise,
+    Gain,
+    NoiseSource,
+    Overlap,
+    RecordedNoise,
+)
 from wenet_uio.dataset.chain.recordings import Recordings
+from wenet_uio.dataset.chain.reverb import RecordedRooms, Reverb, SimulatedRooms
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.types import Operator
 
-PLACES: tuple[Place, ...] = ("noise", "gain")
+PLACES: tuple[Place, ...] = ("reverb", "overlap", "noise", "codec", "gain")
 """Steps of the chain that this module fills, in their order."""
 NAMED = 3
 """Recordings that a warning names."""
@@ -33,11 +46,33 @@ def waveform_augmentations(
     chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(PLACES, ())
     if not training:
         return chain
+    if conf.reverb_conf:
+        chain["reverb"] = (Reverb(conf.reverb_conf, _rooms(conf.reverb_conf, conf)),)
+    if conf.overlap_conf:
+        chain["overlap"] = (Overlap(conf.overlap_conf, _other_utterances("overlap_conf", conf, corpus)),)
     if conf.noise_conf:
         chain["noise"] = (AddNoise(conf.noise_conf, _noise_sources(conf.noise_conf, conf, corpus)),)
+    if conf.codec_conf:
+        chain["codec"] = (_lossy(conf.codec_conf, conf.resample_conf.resample_rate),)
     if conf.gain_conf:
         chain["gain"] = (Gain(conf.gain_conf),)
     return chain
+
+
+def _rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRooms:
+    if reverb.data_list is None:
+        return SimulatedRooms(reverb.rooms, reverb.rt60)
+    return RecordedRooms(recordings_of_list("reverb_conf", reverb.data_list, reverb.data_type, conf, channel=0))
+
+
+def _lossy(codec: CodecConf, rate: int) -> LossyCodec:
+    for name, rates in (("opus", OPUS_RATES), ("mp3", MP3_RATES)):
+        if name in codec.codecs and rate not in rates:
+            known = ", ".join(map(str, rates))
+            raise ConfigError(
+                f"dataset_conf.codec_conf.codecs: {name} has {known} Hz, not resample_rate {rate}; remove {name}"
+            )
+    return LossyCodec(codec)
 
 
 def _noise_sources(noise: NoiseConf, conf: DatasetConf, corpus: Corpus | None) -> tuple[NoiseSource, ...]:
@@ -53,7 +88,9 @@ def _noise_sources(noise: NoiseConf, conf: DatasetConf, corpus: Corpus | None) -
     return tuple(sources)
 
 
-def recordings_of_list(section: str, data_list: str, data_type: DataType, conf: DatasetConf) -> Recordings:
+def recordings_of_list(
+    section: str, data_list: str, data_type: DataType, conf: DatasetConf, channel: Channel = "mix"
+) -> Recordings:
     """The recordings of a list that a section of `dataset_conf` names. Recordings that cannot be used are named.
 
     Raises:
@@ -67,7 +104,7 @@ def recordings_of_list(section: str, data_list: str, data_type: DataType, conf: 
         named = listed([f"{key}: {reason}" for key, reason in corpus.bad], NAMED, "; ")
         total = corpus.num_samples + len(corpus.bad)
         warn_once(f"{data_list}: {len(corpus.bad)} of {total} recordings are left out: {named}")
-    return Recordings(corpus, conf.resample_conf.resample_rate, "mix", by_key=True)
+    return Recordings(corpus, conf.resample_conf.resample_rate, channel, by_key=True)
 
 
 def _other_utterances(key: str, conf: DatasetConf, corpus: Corpus | None) -> Recordings:
