@@ -13,9 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
 wenet_uio public_face uris files cli crashes executor run_files pages
 config audio text scoring
-dataset.batch_memory dataset.types dataset.randomness dataset.frames dataset.filters
+dataset.batch_memory dataset.deferral dataset.types dataset.randomness dataset.frames dataset.filters
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
-dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.conversations dataset.speaking dataset.reader
+dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.conversations dataset.speaking
+dataset.stored_features dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset
 prepare diagnose models search train export api serve convert bin __main__
 """

@@ -84,7 +84,7 @@ def main() -> int:
         report = check_corpus(corpus, not_indexed, reading, audio=not options.no_audio, processes=options.nj)
         print(as_text(report), file=sys.stderr if options.json else None)
         if options.html:
-            write_html(options.html, report, BatchReader(corpus, (), (), reading.conf), options.data_list)
+            write_html(options.html, report, BatchReader(corpus, reading.conf), options.data_list)
         if options.fix:
             left = write_clean_list(corpus, report, options.fix, options.data_list)
             print(f"{options.fix}: {left} utterances; {options.fix}.left_out.jsonl names the losses", file=sys.stderr)

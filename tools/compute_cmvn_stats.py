@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sum the features of the audio in wav.scp, for global mean and variance normalization.
+"""Sum the features of the audio in wav.scp, or those in feats.scp, for global mean and variance normalization.
 
-Features are computed as in training, without augmentation. Models that stack frames, such as a paraformer, get the
-statistics of the stacked frames.
+Features of audio are computed as in training, without augmentation. Models that stack frames, such as a paraformer, get
+the statistics of the stacked frames.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
+from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics, stacked, write_cmvn
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
@@ -22,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train_config", required=True, help="yaml; its dataset_conf says what features are computed")
     add_override_option(parser)
-    parser.add_argument("--in_scp", required=True, help="lines `key path`")
+    parser.add_argument("--in_scp", required=True, help="lines `key path`, or feats.scp, or a pattern of several")
     parser.add_argument("--segments", help="lines `key recording start end` in seconds (default: beside in_scp)")
     parser.add_argument("--out_cmvn", required=True, help="JSON to write: mean_stat, var_stat, frame_num")
     parser.add_argument(
@@ -34,8 +35,9 @@ def main() -> None:
     add_executor_options(parser, "--num_workers", "--nj")
     args = parser.parse_args()
     config = load_config(args.train_config, args.override_config)
-    beside = Path(args.in_scp).with_name("segments")
-    lines = read_audio_lines(args.in_scp, args.segments or (str(beside) if beside.exists() else None))
+    are_beside = any(Path(scp).with_name("segments").exists() for scp in expand(args.in_scp))
+    beside = str(Path(args.in_scp).with_name("segments")) if are_beside else None
+    lines = read_audio_lines(args.in_scp, args.segments or beside)
     if 0 < args.num_utts < len(lines):
         lines = random.Random(0).sample(lines, args.num_utts)
     statistics = cmvn_statistics(lines, config.dataset_conf, executor_of(args), args.allow_bad)

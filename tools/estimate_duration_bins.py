@@ -3,6 +3,11 @@
 
     estimate_duration_bins.py data/train/data.list --data_type shard --config conf/train_conformer.yaml --num_bins 30
 
+The options of NeMo's estimate_duration_bins.py and estimate_duration_bins_2d.py work too:
+
+    estimate_duration_bins.py -b 30 [[manifest.json,0.7],[other.json,0.3]]
+    estimate_duration_bins.py -b 30 -s 5 --tokenizer en/tokenizer.model pl/tokenizer.model --langs en pl input_cfg.yaml
+
 Copy the output into `dataset_conf` of train.yaml, and add `bucket_batch_size`. find_batch_size.py can find the sizes.
 """
 
@@ -12,21 +17,18 @@ import sys
 import yaml
 
 from wenet_uio.cli import run
-from wenet_uio.config import load_config
 from wenet_uio.diagnose.bin_estimate import estimate_bins
+from wenet_uio.diagnose.bin_options import add_options, config_of, data_of
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Estimate the bins and print them as yaml."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
-    parser.add_argument("--data_type", required=True, choices=("raw", "shard"), help="type of the data list")
-    parser.add_argument("--config", required=True, help="train.yaml: its filter_conf and tokenizer are used")
-    parser.add_argument("--num_bins", type=int, default=30, help="bins of duration (default: %(default)s)")
-    parser.add_argument("--num_token_bins", type=int, help="bins of tokens within each bin of duration")
-    args = parser.parse_args()
-    config = load_config(args.config)
-    found = estimate_bins(args.data_list, args.data_type, config, args.num_bins, args.num_token_bins)
+    add_options(parser)
+    args = parser.parse_args(argv)
+    found = estimate_bins(data_of(args.data_list), args.data_type, config_of(args), args.num_bins, args.num_token_bins)
+    for reason, count in found.filtered.items():
+        print(f"{count} utterances are left out by {reason}", file=sys.stderr)
     if args.num_token_bins:
         print(f"{found.outliers} of {found.utterances} utterances are outliers of tokens per second", file=sys.stderr)
     conf = {"batch_conf": found.batch_conf()}

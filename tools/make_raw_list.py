@@ -18,8 +18,11 @@ from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 def main() -> int:
     """Make the list and report bad utterances; the status is 1 if there are any and --allow_bad is not given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wav_scp", help="lines `key path`")
-    parser.add_argument("text", help="lines `key transcript`")
+    parser.add_argument(
+        "wav_scp",
+        help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: 'data/{a,b}/feats.scp'",
+    )
+    parser.add_argument("text", help="lines `key transcript`; several files as a pattern: 'data/{a,b}/text'")
     parser.add_argument("data_list", help="list to write; the index is written as data_list.idx")
     parser.add_argument(
         "--segments", help="lines `key recording start end` in seconds; the keys of wav.scp are then recordings"

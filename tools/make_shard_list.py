@@ -14,14 +14,17 @@ from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.sharding import ShardOptions, parse_group, parse_size
+from wenet_uio.prepare.sharding import PER_SECOND, ShardOptions, parse_group, parse_size
 
 
 def parse_options() -> argparse.Namespace:
     """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wav_scp", help="lines `key path`")
-    parser.add_argument("text", help="lines `key transcript`")
+    parser.add_argument(
+        "wav_scp",
+        help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: 'data/{a,b}/feats.scp'",
+    )
+    parser.add_argument("text", help="lines `key transcript`; several files as a pattern: 'data/{a,b}/text'")
     parser.add_argument("shards_dir", help="folder for the shards")
     parser.add_argument("shards_list", help="list to write, one shard per line")
     parser.add_argument(
@@ -43,14 +46,7 @@ def parse_options() -> argparse.Namespace:
         "--shuffle", action="store_true", help="shuffle the utterances before they are divided into shards"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of --shuffle (default: %(default)s)")
-    parser.add_argument(
-        "--filter_group",
-        nargs="+",
-        default=[],
-        metavar="SHORTEST:LONGEST",
-        help="put utterances of SHORTEST to below LONGEST seconds into the folder shards_dir/SHORTEST_LONGEST; "
-        "utterances in no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 5:20",
-    )
+    _add_groups(parser)
     parser.add_argument(
         "--audio_format",
         choices=("keep", "wav", "flac", "opus"),
@@ -72,6 +68,23 @@ def parse_options() -> argparse.Namespace:
     return args
 
 
+def _add_groups(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--filter_group",
+        nargs="+",
+        default=[],
+        metavar="SHORTEST:LONGEST",
+        help="put utterances of SHORTEST to below LONGEST into the folder shards_dir/SHORTEST_LONGEST; utterances in "
+        "no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 5:20 20:",
+    )
+    parser.add_argument(
+        "--filter_unit",
+        choices=tuple(PER_SECOND),
+        default="seconds",
+        help="unit of --filter_group; frames: of stored features, or 10 ms of audio (default: %(default)s)",
+    )
+
+
 def main() -> int:
     """Make the shards and the list; the status is 1 if utterances are bad and --allow_bad is not given."""
     args = parse_options()
@@ -82,7 +95,7 @@ def main() -> int:
         prefix=args.prefix,
         per_shard=per_shard,
         max_bytes=max_bytes,
-        groups=[parse_group(text) for text in args.filter_group],
+        groups=[parse_group(text, args.filter_unit) for text in args.filter_group],
         seed=args.seed if args.shuffle else None,
         storing=Storing(args.audio_format, args.resample),
     )

@@ -59,7 +59,7 @@ class Runs:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (npy(np.zeros((300, 80), np.float32)), r"an array of shape \(300, 80\), which is no waveform"),
+        (npy(np.zeros((300, 80), np.int16)), r"an array of shape \(300, 80\), which is no waveform"),
         (npy(np.zeros((2, 3, 4), np.float32)), "which is no waveform"),
         (npy(np.zeros(9, np.int64)), "an array of int64; a waveform is of int16, float32, float64"),
         (npy(np.array([{}], object)), "cannot be read without pickle"),

@@ -81,6 +81,11 @@ def test_a_two_language_list_is_trained_moved_recognised_and_fine_tuned(home, ca
     aligned = ("--data_list", "cv.list", "--data_type", "raw", "--result_dir", "aligned")
     assert call("align", *model, *aligned) == 0
 
+    ctc = ("--modes", "ctc_prefix_beam_search", "--result_dir", "phrases_used")
+    Path("phrases").write_text("ab\nca\n")
+    phrases = ("--context_list_path", "phrases")
+    assert call("recognize", *model, "--test_data", "cv.list", "--data_type", "raw", *ctc, *phrases) == 0
+
     tuned = ("--config", "moved/train.yaml", "--checkpoint", "moved/epoch_0.pt", "--model_dir", "tuned")
     assert call("train", *tuned, "--train_data", "train.list", *lists) == 0
     assert Path("tuned/en.units.txt").is_file()

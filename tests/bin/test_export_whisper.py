@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sherpa_onnx
 import soundfile
@@ -13,9 +14,11 @@ import torch
 import torchaudio
 import yaml
 
-from tests.text.support.vocabularies import write_tiktoken
+from tests.support.digit_whisper import digit_whisper, write_vocabulary
+from tests.support.digits import WORDS
 from wenet_uio.bin import export_jit, export_onnx
-from wenet_uio.config import save_config
+from wenet_uio.config import Config, save_config
+from wenet_uio.dataset.chain.fbank import log_mel_spectrogram
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.export.whisper import TAIL
 from wenet_uio.models import build_model
@@ -25,42 +28,37 @@ from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.recogniser import load_recogniser
 from wenet_uio.train.run_config import read_config
 
-WORDS = [f" {word}" for word in ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")]
-LAYERS = {"attention_heads": 2, "linear_units": 64, "num_blocks": 2, "activation_type": "gelu", "key_bias": False}
-CONFIG: dict[str, Any] = {
-    "model": "whisper",
-    "encoder": "transformer",
-    "encoder_conf": {**LAYERS, "output_size": 32, "input_layer": "conv1d2", "pos_enc_layer_type": "abs_pos_whisper"},
-    "decoder": "transformer",
-    "decoder_conf": {**LAYERS, "src_key_bias": False, "input_layer": "embed_learnable_pe", "tie_word_embedding": True},
-    "tokenizer": "whisper",
-    "tokenizer_conf": {"is_multilingual": True, "num_languages": 99, "bpe_path": "tiny.tiktoken"},
-    "dataset_conf": {
+HOP = 160
+"""Samples of 16 kHz between two frames."""
+CONFIG = digit_whisper(
+    num_blocks=2,
+    dataset_conf={
         "feats_type": "log_mel_spectrogram",
         "log_mel_spectrogram_conf": {"num_mel_bins": 80},
         "filter_conf": {"min_length": 0},
     },
-}
+)
 
 
 @pytest.fixture
 def home(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model of random weights that says words, and a list of three recordings of 16 kHz."""
+    """A folder with a model of random weights that says words, other words for each of three recordings of 16 kHz."""
     monkeypatch.chdir(tmp_path)
-    write_tiktoken(tmp_path / "tiny.tiktoken", WORDS)
+    write_vocabulary(tmp_path)
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
     config, tokenizer = read_config("train.yaml")
     save_config(config, "train.yaml")
-    torch.manual_seed(7)
     model = build_model(config)
     assert isinstance(model, Whisper)
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.25)
+    torch.manual_seed(25)
+    for name, weight in model.named_parameters():
+        if "norm" not in name:
+            torch.nn.init.normal_(weight, std=0.5)
     with torch.no_grad():
         bias = model.decoder.output_layer.bias
         bias.fill_(-1e3)
         for word in WORDS:
-            bias[tokenizer.symbols[word.replace(" ", "▁")]] = 0.0
+            bias[tokenizer.symbols[f"▁{word}"]] = 0.0
         bias[model.eos] = 0.0
     torch.save(model.state_dict(), "final.pt")
     lines = []
@@ -80,17 +78,20 @@ def export(monkeypatch: pytest.MonkeyPatch, tool: Any, *options: str) -> None:
     tool.main()
 
 
-def texts_of_checkpoint(home: Path, audio: list[Path]) -> list[str]:
-    """Texts from features that end as those of sherpa-onnx."""
-    from wenet_uio.dataset.chain.fbank import log_mel_spectrogram
+def features_of_sherpa(samples: np.ndarray, config: Config) -> torch.Tensor:
+    """Features (T, F) as sherpa-onnx frames them: half a hop later, mirrored at the ends, and with TAIL zeros."""
+    frames = (len(samples) + HOP // 2) // HOP
+    mirrored = torch.from_numpy(np.pad(samples, (3 * HOP // 2, 4 * HOP), mode="symmetric")) * 32768
+    feats = log_mel_spectrogram(mirrored, 100 * HOP, config.dataset_conf.log_mel_spectrogram_conf)
+    return torch.nn.functional.pad(feats[2 : 2 + frames], (0, 0, 0, TAIL))
 
+
+def texts_of_checkpoint(home: Path, audio: list[Path]) -> list[str]:
     recogniser = load_recogniser(home)
+    options = DecodeOptions(beam_size=1, language="de")
     found = []
     for path in audio:
-        samples = torch.from_numpy(soundfile.read(path, dtype="float32")[0]) * 32768
-        feats = log_mel_spectrogram(samples, 16000, recogniser.config.dataset_conf.log_mel_spectrogram_conf)
-        feats = torch.nn.functional.pad(feats, (0, 0, 0, TAIL)).unsqueeze(0)
-        options = DecodeOptions(beam_size=1, language="de")
+        feats = features_of_sherpa(soundfile.read(path, dtype="float32")[0], recogniser.config).unsqueeze(0)
         nbests = decode(recogniser.model.eval(), feats, torch.tensor([feats.size(1)]), ["attention"], options)
         found.append(recogniser.tokenizer.detokenize(nbests["attention"][0][0].tokens))
     return found
@@ -117,6 +118,7 @@ def test_sherpa_onnx_recognises_the_same_text(
         recogniser.decode_stream(stream)
         found.append(stream.result.text.strip())
     assert found == texts_of_checkpoint(home, audio)
+    assert len(set(found)) == 3
     assert all(found)
 
 

@@ -45,6 +45,13 @@ def test_several_loaders_are_groups_with_batches_of_their_own(fusion, per_batch,
     assert [speech.weight, words.weight] == weights
 
 
+@pytest.mark.parametrize("kind", ["txt", "txt_pair", "multimodal_conversation"])
+def test_a_static_batch_size_counts_texts_and_conversations(kind):
+    files = {"txt": ["paths"], "txt_pair": ["source_path", "target_path"]}.get(kind, ["manifest_filepath"])
+    conf = parsed(input_cfg=[{"type": kind, **dict.fromkeys(files, "a")}], batch_size=4).dataset_conf.batch_conf
+    assert (conf.batch_type, conf.batch_size, conf.batch_tokens) == ("static", 4, None)
+
+
 SPEECH = {"manifest_filepath": "t.json", "speakers_filepath": "s.txt", "max_words": 45}
 
 
@@ -127,7 +134,10 @@ def test_overrides_of_nemo_work_with_their_prefixes(tmp_path, prefix):
         ({**TARRED, "bucketing_strategy": "x"}, "'x' is unknown; known: synced_randomized, fixed_order"),
         ({"is_tarred": True, "manifest_filepath": "a"}, "is_tarred: needs tarred_audio_filepaths"),
         ({**AUDIO, "tarred_shard_strategy": "x"}, "'x' is unknown; known: scatter, replicate"),
-        ({**TEXT, "batch_tokens": None, "batch_size": 4}, "text is batched by padded tokens; write batch_tokens"),
+        (
+            {**TEXT, "batch_tokens": None, "bucket_batch_size": [4]},
+            "needs as many bucket_duration_bins; or write",
+        ),
         ({"quadratic_duration": 3}, "quadratic_duration: needs batch_duration; write both"),
         ({"bucket_batch_size": [3]}, "bucket_batch_size: needs bucket_duration_bins"),
         ({"max_tps": []}, "max_tps: the list is empty"),

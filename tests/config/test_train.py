@@ -26,7 +26,7 @@ def test_the_names_of_optimizer_and_schedule_select_their_keys() -> None:
         ({"accum_grda": 2}, "accum_grda: unknown key; did you mean 'accum_grad'"),
         ({"optim_conf": {"learning_rate": 1}}, "optim_conf.learning_rate: unknown key; known: betas, eps, lr"),
         ({"optim": "adma"}, "optim: .*did you mean 'adam'"),
-        ({"scheduler": "cosine"}, "scheduler: .*known: warmuplr, NoamHoldAnnealing"),
+        ({"scheduler": "staircase"}, "scheduler: .*known: warmuplr, NoamHoldAnnealing"),
         ({"scheduler_conf": {"max_steps": 3}}, "scheduler_conf.max_steps: unknown key"),
         ({"scheduler": "NoamHoldAnnealing"}, "scheduler_conf.max_steps: required key is missing"),
         ({"train_engine": "torch_dp"}, "train_engine: .*did you mean 'torch_ddp'"),

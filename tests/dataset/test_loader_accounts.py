@@ -54,7 +54,7 @@ def test_a_bug_in_an_operator_is_not_bad_data(lists):
     def buggy(example):
         return replace(example, key=example.key / 2)
 
-    one.reader.chain += (buggy,)
+    one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, buggy))
     with pytest.raises(TypeError):
         list(one)
 

@@ -117,3 +117,90 @@ def test_pairs_out_of_the_bounds_on_tokens_per_token_are_filtered(buckets, tmp_p
     read = sum(len(batch.keys) for batch in loader)
     ratios = [(1 + number % 4) / (1 + number % 5) for number in range(40)]
     assert read == sum(0.5 <= ratio <= 1.0 for ratio in ratios)
+
+
+def conversations_of(buckets, path):
+    """Conversations in which a user speaks and the assistant writes 1 to 6 letters."""
+    lines = [
+        {
+            "id": f"c{number}",
+            "conversations": [
+                {"from": "user", "value": f"{buckets}/{number:02d}.wav", "type": "audio"},
+                {"from": "assistant", "value": "abcabc"[: 1 + number % 6], "type": "text"},
+            ],
+        }
+        for number in range(12)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {"type": "multimodal_conversation", "manifest_filepath": str(path), "token_equivalent_duration": 0.08}
+
+
+@pytest.mark.parametrize("kind", ["txt", "txt_pair", "multimodal_conversation"])
+def test_a_static_batch_size_is_the_number_of_texts_or_conversations_in_a_batch(buckets, tmp_path, kind):
+    source = {
+        "txt": {"type": "txt", "paths": f"{buckets}/en.txt"},
+        "txt_pair": {"type": "txt_pair", "source_path": f"{buckets}/en.txt", "target_path": f"{buckets}/pl.txt"},
+        "multimodal_conversation": conversations_of(buckets, tmp_path / "chat.jsonl"),
+    }[kind]
+    batches = keys_of(loader_of(tmp_path, {"input_cfg": [source], "batch_size": 5}))
+    count = 12 if kind == "multimodal_conversation" else 40
+    assert len(set(itertools.chain(*batches))) == sum(map(len, batches)) == count
+    assert (max(map(len, batches)), len(batches)) == (-(-count // len(batches)), -(-count // 5))
+
+
+def test_static_batches_hold_text_or_audio_and_never_both(buckets, tmp_path):
+    sources = [
+        {"type": "txt", "paths": f"{buckets}/en.txt"},
+        {"type": "nemo", "manifest_filepath": f"{buckets}/m.json"},
+    ]
+    loader = loader_of(tmp_path, {"input_cfg": sources, "batch_size": 5})
+    batches = [set(batch.keys) for batch in loader]
+    assert sum(map(len, batches)) == COUNT + 40
+    assert all(len({key.startswith("en.txt") for key in keys}) == 1 for keys in batches)
+
+
+@pytest.mark.parametrize("batches", [{"batch_tokens": 60}, {"batch_size": 4}])
+def test_conversations_out_of_the_bounds_on_tokens_are_filtered(buckets, tmp_path, batches):
+    source = conversations_of(buckets, tmp_path / "chat.jsonl")
+    heard = [-(-round(1000 * (0.3 + number / 50)) // 80) for number in range(12)]
+    said = [1 + number % 6 for number in range(12)]
+    section = {"input_cfg": [source], **batches, "min_tpt": 0.4, "max_tpt": 0.8, "max_tokens": 10}
+    expected = [
+        f"c{n}" for n, (h, s) in enumerate(zip(heard, said, strict=True)) if 0.4 <= s / h <= 0.8 and h + s <= 10
+    ]
+    found = keys_of(loader_of(tmp_path, section))
+    assert sorted(itertools.chain(*found)) == sorted(expected)
+    assert 0 < len(expected) < 12
+
+
+def test_a_pair_has_its_languages_a_question_and_both_texts(buckets, tmp_path):
+    source = {
+        "type": "txt_pair",
+        "source_path": f"{buckets}/en.txt",
+        "target_path": f"{buckets}/pl.txt",
+        "questions_path": f"{buckets}/questions.txt",
+        "source_language": "en",
+        "target_language": "pl",
+        "questions_language": "en",
+    }
+    for batch in loader_of(tmp_path, {"input_cfg": [source], "batch_size": 8, "shard_seed": "randomized"}):
+        for key, extra, text, row in zip(batch.keys, batch.extra, batch.texts, batch.source, strict=True):
+            number = int(key.rpartition(":")[2]) - 1
+            assert text == "bc" * (1 + number % 4)
+            assert row[row != -1].tolist() == TOKENIZER.tokenize("ab" * (1 + number % 5))[1]
+            languages = [extra[f"{of}_language"] for of in ("source", "target", "questions")]
+            assert (languages, extra["question"][-1]) == (["en", "pl", "en"], "?")
+
+
+@pytest.mark.parametrize("shard_seed", ["trng", "randomized", 7, None])
+def test_shard_seed_changes_nothing_for_the_plan_decides_the_order(buckets, tmp_path, shard_seed):
+    section = {**nested(buckets), "batch_size": 4, "seed": 3}
+    plain = keys_of(loader_of(tmp_path, section))
+    assert keys_of(loader_of(tmp_path, {**section, "shard_seed": shard_seed})) == plain
+    ranks = [keys_of(loader_of(tmp_path, {**section, "shard_seed": shard_seed}, rank=n, world_size=2)) for n in (0, 1)]
+    assert sorted(itertools.chain(*itertools.chain(*ranks))) == sorted(itertools.chain(*plain))
+    in_list = {"type": "nemo", "manifest_filepath": f"{buckets}/m.json"}
+    plain = keys_of(loader_of(tmp_path, {"input_cfg": [in_list], "batch_size": 4}))
+    assert (
+        keys_of(loader_of(tmp_path, {"input_cfg": [{**in_list, "shard_seed": shard_seed}], "batch_size": 4})) == plain
+    )

@@ -100,7 +100,7 @@ def test_a_crash_outside_of_decoders_ends_the_run_after_one_retry(make_lists, mo
         os.kill(os.getpid(), signal.SIGSEGV)
 
     one = loader(make_lists(20)["raw"], "raw", num_workers=1)
-    one.reader.chain += (crash,)
+    one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, crash))
     with pytest.raises(
         ChildProcessError, match=r"crashed \(SIGSEGV\), and not in a decoder.*look at operators of dataset_conf"
     ):
@@ -113,7 +113,7 @@ def test_an_error_of_a_worker_is_raised_as_it_is(make_lists):
         raise RuntimeError("this is why")
 
     one = loader(make_lists(20)["raw"], "raw", num_workers=1)
-    one.reader.chain += (fail,)
+    one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, fail))
     with pytest.raises(RuntimeError, match="this is why"):
         list(one)
 

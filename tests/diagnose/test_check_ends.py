@@ -10,6 +10,7 @@ import pytest
 
 from tests.dataset.support.tars import wav, write_tar
 from wenet_uio.config.mixture import SourceConf
+from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
 from wenet_uio.dataset.corpus.sources import lists_of
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
@@ -53,6 +54,21 @@ def cuts(folder: Path) -> tuple[str, str]:
     assert len(list(lhotse.CutSet.from_jsonl_lazy(folder / "cuts.jsonl"))) == len(SEGMENTS)
     (list_and_type,) = lists_of(SourceConf(type="lhotse_cuts", cuts_path=str(folder / "cuts.jsonl")))
     return list_and_type[:2]
+
+
+def test_an_audio_turn_of_a_conversation_past_the_end_is_named(tmp_path):
+    (tmp_path / "a.wav").write_bytes(wav(1.0))
+    turns = {
+        text: [
+            {"from": "user", "type": "audio", "value": f"{tmp_path}/a.wav", "offset": start, "duration": end - start}
+        ]
+        for text, (start, end) in SEGMENTS.items()
+    }
+    lines = [{"id": text, "conversations": found} for text, found in turns.items()]
+    (tmp_path / "chat.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = check_corpus(ConversationCorpus(f"{tmp_path}/chat.jsonl", 0.08, "[audio]"), [], Reading(), processes=1)
+    found = [finding for finding in report.findings if finding.kind == "past_the_end"]
+    assert [(finding.key, finding.detail[:29]) for finding in found] == [("far", "the segment ends at 2.00 s, t")]
 
 
 @pytest.mark.parametrize("make", [raw, tarred, cuts])

@@ -32,7 +32,7 @@ def test_the_batches_are_those_of_training(make_lists):
 
     def make_loader():
         made = loader(data_list, "raw")
-        made.reader.chain = (*made.reader.chain, Watched())
+        made.reader.chains = made.reader.chains._replace(audio=(*made.reader.chains.audio, Watched()))
         return made
 
     profile(make_loader, batches=1000)

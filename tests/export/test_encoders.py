@@ -15,7 +15,12 @@ SMALL = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
 GATED = {**SMALL, "cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
 SQUEEZED = {**SMALL, "encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
 GROUPED = {**SMALL, "linear_units": 32, "stride_layer_idx": 1, "group_layer_idx": [0], "cnn_module_kernel": 7}
+ZIPFORMER = {
+    **{"downsampling_factor": [1, 2], "num_encoder_layers": 1, "encoder_dim": [16, 24], "encoder_unmasked_dim": 16},
+    **{"feedforward_dim": 32, "num_heads": 2, "query_head_dim": 8, "cnn_module_kernel": [7, 5], "pos_dim": 12},
+}
 OFFLINE = {
+    "zipformer": ZIPFORMER,
     "efficientConformer": GROUPED,
     "branchformer": {**GATED, "merge_method": "learned_ave"},
     "e_branchformer": {**GATED, "linear_units": 32},
@@ -81,4 +86,18 @@ def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(encoder
     assert att_cache.shape[1:] == (2, seen if left_chunks < 0 else chunk * left_chunks, 16)
     assert cnn_cache.shape[1:] == (1, 16, model.encoder.cnn_cache_frames)
     expected, _ = model.encode(feats, torch.tensor([131]), chunk, left_chunks)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_chunks_of_a_zipformer_give_the_log_probabilities_of_the_checkpoint() -> None:
+    model = make("zipformer", {**ZIPFORMER, "causal": True, "chunk_size": 8})
+    runtime = from_torchscript(to_torchscript(model))
+    feats, outputs = torch.randn(1, 125, 40), []
+    att_cache = cnn_cache = torch.zeros(0, 0, 0, 0)
+    for number in range(7):  # chunks of 8 frames of the input layer, which sees 13 further feature frames
+        window = feats[:, 16 * number : 16 * number + 29]
+        output, att_cache, cnn_cache = runtime.forward_encoder_chunk(window, 4 * number, 16, att_cache, cnn_cache)
+        outputs.append(output)
+    expected = model.encoder.forward_chunk_by_chunk(feats, 8, 2)[:, :28]
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=1e-4)

@@ -50,7 +50,8 @@ def make_encoder_model(make_model: Callable[..., ASRModel]) -> Callable[..., ASR
 
     def make(encoder: str, encoder_conf: dict[str, Any]) -> ASRModel:
         blocks = {} if encoder == "squeezeformer" else {"num_blocks": 2}
-        conf = {"output_size": 16, "attention_heads": 2, **blocks, **encoder_conf}
+        sizes = {} if encoder == "zipformer" else {"output_size": 16, "attention_heads": 2, **blocks}
+        conf = {**sizes, **encoder_conf}
         return make_model(encoder, "transformer", conf, {"reverse_weight": 0.0}, defaults={})
 
     return make

@@ -27,6 +27,10 @@ BRANCH = {"cgmlp_linear_units": 24, "cgmlp_conv_kernel": 7}
 CAUSAL = {"causal": True, "use_dynamic_chunk": True}
 SQUEEZE = {"encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
 EFFICIENT = {"linear_units": 32, "num_blocks": 3, "cnn_module_kernel": 15}
+ZIPFORMER = {
+    **{"downsampling_factor": [1, 2], "num_encoder_layers": 1, "encoder_dim": [16, 24], "encoder_unmasked_dim": 16},
+    **{"feedforward_dim": 32, "num_heads": 2, "query_head_dim": 8, "cnn_module_kernel": [7, 5], "pos_dim": 12},
+}
 MOE = {"mlp_type": "moe", "n_expert": 3}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -86,6 +90,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "sanm_encoder",
         {"linear_units": 32, "kernel_size": 8, "sanm_shfit": 2, "use_dynamic_chunk": True},
     ),
+    "zipformer": ("zipformer", ZIPFORMER),
+    "causal zipformer": ("zipformer", {**ZIPFORMER, "causal": True, "chunk_size": 4}),
     "sanm_encoder with a second stack": ("sanm_encoder_with_tp", {"linear_units": 32, "tp_blocks": 1}),
     **{f"conformer with {name}": ("conformer", {"input_layer": name, "cnn_module_kernel": 7}) for name in INPUT_LAYERS},
 }

@@ -31,6 +31,18 @@ def test_ctc_loss_of_an_utterance_that_is_too_short_is_zero():
     torch.testing.assert_close(both, alone / 2)
 
 
+def test_smoothed_ctc_adds_the_divergence_from_the_uniform_distribution():
+    torch.manual_seed(0)
+    plain, smooth = CTC(6, 8, blank=0).double(), CTC(6, 8, blank=0).double()
+    smooth.load_state_dict(plain.state_dict())
+    smooth.smoothing = 0.1
+    encoder_out, lengths = torch.randn(2, 5, 8).double(), torch.tensor([5, 3])
+    batch = (encoder_out, lengths, torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1]))
+    posteriors = [row[:frames].exp() for row, frames in zip(plain.log_softmax(encoder_out), lengths, strict=True)]
+    divergence = sum(kl_div(torch.full_like(row, 1 / 6).log(), row, reduction="sum") for row in posteriors) / 2
+    torch.testing.assert_close(smooth(*batch), 0.9 * plain(*batch) + 0.1 * divergence, check_dtype=False)
+
+
 def test_blank_penalty_lowers_only_the_blank():
     torch.manual_seed(0)
     ctc = CTC(6, 8, blank=2)

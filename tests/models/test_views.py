@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from wenet_uio.config import ConfigError, parse_config
+from wenet_uio.config import ConfigError, load_config, parse_config, save_config
 from wenet_uio.models import build_model
 
 WIDTH, VOCAB = 16, 7
@@ -112,7 +112,7 @@ def test_validation_has_one_view_and_no_divergence():
     model = make().eval()
     first, _, others = views_of_a_batch()
     losses = model(first, *others)
-    assert losses["loss_cr"] is None
+    assert "loss_cr" not in losses
     off = make(cr_loss_scale=0.0).eval()
     assert losses["loss"].item() == off(first, *others)["loss"].item()
 
@@ -126,10 +126,21 @@ def test_validation_has_one_view_and_no_divergence():
             {"dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 1}}},
             "do not fit batch_conf.batch_size",
         ),
-        ({"model": "ctl_model"}, "passes of one view"),
+        ({"model": "ctl_model", "encoder_conf": {"use_dynamic_chunk": True}}, "passes of one view"),
         ({"dataset_conf": {"views": {"number": 2}}}, "dataset_conf.views: this is no key"),
     ],
 )
 def test_a_config_without_two_different_views_is_refused(keys, message):
     with pytest.raises(ConfigError, match=message):
         parse_config({"cr_loss_scale": 0.2, **keys}, "test")
+
+
+def test_a_saved_config_asks_for_the_same_views(tmp_path):
+    config = parse_config({"cr_loss_scale": 0.2, "cr_time_mask_ratio": 2.0}, "test")
+    save_config(config, tmp_path / "train.yaml")
+    loaded = load_config(tmp_path / "train.yaml")
+    assert loaded.model_dump() == config.model_dump()
+    assert (loaded.dataset_conf.views.number, loaded.dataset_conf.views.time_mask_ratio) == (2, 2.0)
+    one_view = load_config(tmp_path / "train.yaml", ["cr_loss_scale=0"])
+    assert one_view.dataset_conf.views.number == 1
+    assert "views" not in (tmp_path / "train.yaml").read_text()

@@ -23,11 +23,20 @@ def test_an_utterance_that_ends_after_its_audio_is_cut_by_half_a_second_at_most_
         (1.0, None, 9.0),
     ]
     told = capsys.readouterr().err
-    assert "own: utterances that end after their audio: 4 left out (1.9-2.3 from 1.9 s to 2.3 s of " in told
+    assert "own: utterances that are not inside their audio: 4 left out (1.9-2.3 from 1.9 s to 2.3 s of " in told
     with pytest.raises(
         ListError, match=r"own: no utterance is inside its audio: 3.0-4.0 from 3 s to 4 s of .* has 2 s;"
     ):
         inside_audio(lines[5:6], "own", Executor())
+
+
+def test_an_utterance_of_no_time_is_left_out_whatever_its_audio_is(capsys):
+    lines = [RawLine(f"{end}", "s3://x/a.wav", "a", 1.0, end) for end in (1.0, 0.5, 2.0)]
+    assert [line.end for line in inside_audio(lines, "own", Executor())] == [2.0]
+    told = (
+        "own: utterances that are not inside their audio: 2 left out (1.0 from 1 s to 1 s of s3://x/a.wav, which is no "
+    )
+    assert told in capsys.readouterr().err
 
 
 def test_whole_remote_and_unreadable_audio_is_not_compared(make_utterances, tmp_path):

@@ -47,21 +47,13 @@ def test_a_set_whose_rows_have_paths_in_place_of_audio_is_refused(tmp_path):
         write_audio([(line.wav, line.key)], tmp_path / "audio")
 
 
-def test_rows_that_state_equal_paths_get_the_names_of_their_rows_as_keys(tmp_path):
+def test_rows_that_state_equal_paths_get_keys_by_the_one_rule(tmp_path):
     row = {"audio": {"bytes": wav(0.1), "path": "audio.wav"}, "text": "x"}
     for name in ("0.parquet", "1.PARQUET"):
         write_table(tmp_path / name, [row, row], 1)
-    assert [line.key for line in read_parquet(str(tmp_path))] == [
-        "0_0_000000",
-        "0_1_000000",
-        "1_0_000000",
-        "1_1_000000",
-    ]
-    for folder in ("a", "b"):
-        (tmp_path / "set" / folder).mkdir(parents=True)
-        write_table(tmp_path / "set" / folder / "0.parquet", [row], 1)
-    keys = [line.key for line in read_parquet(str(tmp_path / "set"))]
-    assert keys == ["a-0.parquet-0.tar-0_0_000000", "b-0.parquet-0.tar-0_0_000000"]
+    lines = read_parquet(str(tmp_path))
+    assert [line.key for line in lines] == ["audio", "audio-sub1", "audio-sub2", "audio-sub3"]
+    assert len({line.wav for line in lines}) == 4
 
 
 def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
@@ -109,6 +111,56 @@ def test_a_key_with_a_control_character_is_refused_with_the_word_to_write(tmp_pa
     (tmp_path / "wav.scp").write_text("a\x1bb /a.wav\n")
     with pytest.raises(ListError, match=r"wav.scp: the key 'a\\x1bb' holds a control character; write 'a_b'"):
         read_filled_table(str(tmp_path / "wav.scp"))
+
+
+def test_several_tables_are_named_by_one_pattern(tmp_path):
+    for part in ("a", "b", "c"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "wav.scp").write_text(f"{part}1 /{part}1.wav\n{part}2 /{part}2.wav\n")
+    (tmp_path / "a/text").write_text("a1 x\nb1 y\n")
+    (tmp_path / "c/text").write_text("c2 z\n")
+    lines = read_utterances(f"{tmp_path}/{{a,b,c}}/wav.scp", f"{tmp_path}/*/text")
+    assert [(line.key, line.wav, line.text) for line in lines] == [
+        ("a1", "/a1.wav", "x"),
+        ("b1", "/b1.wav", "y"),
+        ("c2", "/c2.wav", "z"),
+    ]
+    (tmp_path / "c/wav.scp").write_text("a2 /other.wav\n")
+    with pytest.raises(ValueError, match=r"c/wav.scp: a2 also in an earlier file of \S+/\*/wav.scp"):
+        read_audio_lines(f"{tmp_path}/*/wav.scp")
+    with pytest.raises(ListError, match=r"gone\*.scp matches no file"):
+        read_audio_lines(f"{tmp_path}/gone*.scp")
+
+
+def test_features_of_segments_are_not_cut_again_and_features_of_recordings_are(segmented, tmp_path, capsys):
+    _, segments = segmented("a call 0 1\nb call 1 2\n")
+    scp = tmp_path / "feats.scp"
+    scp.write_text("a /f.ark:5\n")  # the features of b could not be computed
+    assert read_audio_lines(str(scp), segments) == [RawLine("a", "/f.ark:5", "")]
+    assert "holds features of the utterances of" in capsys.readouterr().err
+    scp.write_text("call /f.ark:5[0:299]\n")
+    assert read_audio_lines(str(scp), segments) == [
+        RawLine("a", "/f.ark:5[0:299]", "", 0.0, 1.0),
+        RawLine("b", "/f.ark:5[0:299]", "", 1.0, 2.0),
+    ]
+    scp.write_text("a copy-feats ark:x.ark ark:- |\n")
+    with pytest.raises(ListError, match="commands are not run"):
+        read_audio_lines(str(scp), segments)
+
+
+def test_tables_take_about_a_kilobyte_of_memory_for_each_line(tmp_path):
+    count = 5000
+    numbers = range(count)
+    (tmp_path / "feats.scp").write_text("".join(f"speaker-utt{n:08d} /data/feats/raw.{n}.ark:{n}\n" for n in numbers))
+    (tmp_path / "text").write_text("".join(f"speaker-utt{n:08d} a sentence of some words {n}\n" for n in numbers))
+    tracemalloc.start()
+    try:
+        lines = read_utterances(str(tmp_path / "feats.scp"), str(tmp_path / "text"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(lines) == count
+    assert peak / count < 1024
 
 
 def test_utt2lang_sets_the_language_of_every_utterance_and_lacks_none(tables, tmp_path):

@@ -115,6 +115,22 @@ def test_audio_may_be_in_another_folder_than_the_texts(corpora, tmp_path, monkey
     assert sorted(map(heard, read_list(str(tmp_path / "a.list")))) == expected(said)
 
 
+def test_subtitles_after_the_end_of_their_recording_are_in_no_list_and_no_recipe(
+    corpora, tmp_path, monkeypatch, capsys
+):
+    said = recordings(corpora, takes=1)
+    corpus = LAYOUTS["srt"](tmp_path / "corpus", said)
+    with open(corpus / "theo.en.srt", "a") as file:
+        file.write("99\n00:10:00,000 --> 00:10:02,000\nlost\n")
+    run(monkeypatch, convert_manifest, corpus, tmp_path / "a.list", "--to", "raw")
+    assert sorted(map(heard, read_list(str(tmp_path / "a.list")))) == expected(said)
+    run(monkeypatch, prepare_data, corpus, tmp_path / "data")
+    lines = [line for part in ("train", "dev", "test") for line in read_kaldi(str(tmp_path / "data" / part))]
+    assert sorted(map(heard, lines)) == expected(said)
+    told = f"{corpus}: utterances that are not inside their audio: 1 left out (theo_0600000 from 600 s to 602 s of "
+    assert capsys.readouterr().err.count(told) == 2
+
+
 def test_a_single_file_of_subtitles_takes_the_audio_beside_it(corpora, tmp_path, monkeypatch):
     said = recordings(corpora)
     corpus = LAYOUTS["srt"](tmp_path / "corpus", said)

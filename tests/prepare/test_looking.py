@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.prepare.support.transcripts import with_audio
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.prepare.looking import form_of
-from wenet_uio.prepare.own_corpus import ReadOptions, read_transcripts
+from wenet_uio.prepare.own_corpus import ReadOptions, into_parts, read_transcripts
 
 CUE = "1\n00:00:01,000 --> 00:00:02,000\none\n"
 GRID = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n9\n<exists>\n2\n'
@@ -65,7 +67,20 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({}, {}, "no form of corpus is recognized: 0 audio files"),
+        ({}, {}, "no form of corpus is recognized: it has no file; name a file of transcripts, or give --form raw, "),
+        (
+            {"clips/a.mp3": "", "train.tsv": ""},
+            {},
+            "name a file of transcripts, such as train.tsv, or give",
+        ),
+        (
+            {"a.wav": "", "metadata.csv": "path,text\ra.wav,one\r"},
+            {},
+            "csv:1: a carriage return inside a line; ",
+        ),
+        ({"a.wav": "", "metadata.csv": "a|one\rb|two\r"}, {}, "metadata.csv:1: a carriage return inside a line; make"),
+        ({"a.wav": "", "a.txt": "o\0n\0"}, {}, "a.txt: holds NUL characters; convert the file with iconv if it is "),
+        ({"a.wav": "", "metadata.csv": "p\0a\0t\0h\0"}, {}, "metadata.csv:1: holds NUL characters; convert the file"),
         (
             {"a.wav": "", "b.txt": "one"},
             {},
@@ -98,7 +113,6 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
             "a.srt:2: expected times as 00:00:01,000 --> 00:00:02,500",
         ),
         ({"a.wav": "", "a.vtt": f"WEBVTT\n\n{CUE}".replace("00:00:02,", "2,")}, {}, "a.vtt:4: expected times as 00"),
-        ({"a.wav": "", "a.srt": CUE.replace("02,", "01,")}, {}, "no utterance in it"),
         ({"a.wav": "", "a.flac": "", "a.txt": "one"}, {}, "a.txt: its audio may be a.flac or a.wav; move one of them"),
         ({"a.wav": "", "a.TextGrid": "x"}, {}, "a.TextGrid: not a TextGrid of Praat"),
         ({"a.wav": "", "a.TextGrid": GRID.format("A", "B")[:100]}, {}, "a.TextGrid: a TextGrid that is cut short"),
@@ -115,6 +129,26 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
         ({"a.wav": "", "x.ctm": "a 1 0\n"}, {}, "x.ctm:1: expected recording channel start duration word, found 'a 1"),
         ({"a.wav": "", "x.ctm": "b 1 0 1 one\n"}, {}, "audio b is not in "),
         (
+            {"a.wav": "", "a.tsv": "one"},
+            {"path": "a.tsv", "form": "srt"},
+            "a.tsv:1: expected the number or the times of",
+        ),
+        (
+            {"a.wav": "", "a.wrd": "a 1 0"},
+            {"path": "a.wrd", "form": "ctm"},
+            "a.wrd:1: expected recording channel start",
+        ),
+        ({"a.wav": "", "a.txt": "one"}, {"form": "ctm"}, "no file .ctm in it"),
+        ({"d/a.wav": "", "a.csv": "path,text\nd\\a.wav,x\n"}, {"path": "a.csv"}, r"; write / in place of \\ in paths$"),
+        ({"a.wav": "", "x.ctm": "a 1 nan 1 one\n"}, {}, "x.ctm:1: starts at nan s and lasts 1.0 s"),
+        ({"a.wav": "", "metadata.tsv": "path\ttext\tText\na.wav\t1\t2\n"}, {}, "tsv:1: two columns are named as text"),
+        ({"a.wav": "", "metadata.tsv": "path\ttext\tstart\na.wav\t1\tinf\n"}, {}, "start: expected a number, found"),
+        (
+            {"a.wav": "", "a.TextGrid": GRID.format("x", "x")},
+            {},
+            "2 tiers with texts are named x; rename one of them",
+        ),
+        (
             {"a.wav": "", "metadata.csv": "a|one\nb|two|2\n"},
             {"form": "ljspeech"},
             "2: expected 2 columns .* 3$",
@@ -127,8 +161,9 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
     ],
 )
 def test_an_unclear_corpus_is_refused_with_one_line(files, options, message, tmp_path):
-    with pytest.raises(ListError, match=message) as error:
-        read_transcripts(write(tmp_path, files), ReadOptions(**options))
+    with pytest.raises(ValueError, match=message) as error:
+        chosen = {name: value for name, value in options.items() if name != "path"}
+        read_transcripts(write(tmp_path, files) / options.get("path", "."), ReadOptions(**chosen))
     assert "\n" not in str(error.value)
 
 
@@ -150,6 +185,10 @@ def test_a_text_in_another_encoding_is_named_with_its_line(tmp_path):
         ({"wavs/a.wav": "", "metadata.csv": "a|1|one\n"}, None, "one"),
         ({"a.wav": "", "metadata.csv": "path,text,said\na.wav,1,one\n"}, "said", "one"),
         ({"a.wav": "", "metadata.jsonl": '{"wav": "a.wav", "text": "1", "said": "one"}\n'}, "said", "one"),
+        ({"d/a.wav": "", "metadata.jsonl": '{"file_name": "d/a.wav", "transcription": "one"}\n'}, None, "one"),
+        ({"d/a.wav": "", "metadata.jsonl": '{"file_name": "d/a.wav", "text": "1", "said": "one"}\n'}, "said", "one"),
+        ({"a.wav": "", "metadata.jsonl": '{"file_name": "a.wav", "sentence": "1", "text": "one"}\n'}, "text", "one"),
+        ({"a.wav": "", "a.txt": "one", "._a.wav": "", "._a.txt": "1", "__MACOSX/._a.wav": ""}, None, "one"),
     ],
 )
 def test_one_word_chooses_among_several_texts(files, field, text, tmp_path):
@@ -169,12 +208,22 @@ def test_what_is_left_out_is_counted_and_named(tmp_path, capsys):
     assert told.out.startswith(f"{tmp_path}: a file with the text beside each audio file (--form pairs); 1 utterances")
 
 
+@pytest.mark.parametrize(("file", "said"), [("a\u0308", "\u00e4"), ("\u00e4", "a\u0308"), ("o\u00e4", "o\u00e4")])
+def test_accents_may_be_parts_of_letters_or_characters_of_their_own(file, said, tmp_path):
+    write(tmp_path / "pairs", {f"{file}.wav": "", f"{said}.txt": "one"})
+    write(tmp_path / "names", {f"d/{file}.wav": "", "transcripts.txt": f"{said} one\n"})
+    write(tmp_path / "table", {f"{file}.wav": "", "metadata.tsv": f"path\ttext\n{said}.wav\tone\n"})
+    for folder in ("pairs", "names", "table"):
+        (line,) = read_transcripts(tmp_path / folder)
+        assert (line.text, Path(line.wav).name) == ("one", f"{file}.wav")
+
+
 def test_rows_of_ljspeech_without_a_text_are_left_out_counted_and_named(tmp_path, capsys):
     write(tmp_path, {"a.wav": "", "b.wav": "", "metadata.csv": "b|2\na|1|one\nc|3|\n"})
     assert [(line.key, line.text) for line in read_transcripts(tmp_path)] == [("a", "one")]
     told = capsys.readouterr()
     table = tmp_path / "metadata.csv"
-    assert told.err == f"{table}: rows without a text in column 3: 2 left out ({table}:1, {table}:3)\n"
+    assert told.err.startswith(f"{table}: rows without a text in column 3: 2 left out ({table}:1, {table}:3)\n")
     assert told.out.startswith(f"{table}: the texts are the third column; --text_field raw takes the second\n")
     (tmp_path / "c.wav").touch()
     assert [line.text for line in read_transcripts(tmp_path, ReadOptions(text_field="raw"))] == ["2", "1", "3"]
@@ -189,11 +238,22 @@ def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):
     assert "takes another column" not in capsys.readouterr().out
 
 
-def test_utterances_of_zero_length_are_left_out_counted_and_named(tmp_path, capsys):
-    zero = "2\n00:00:05,000 --> 00:00:05,000\nlost\n"
-    (line,) = read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": f"{CUE}\n{zero}"}))
-    assert line.text == "one"
-    assert f"{tmp_path}: utterances of zero length: 1 left out (a_0005000: lost)" in capsys.readouterr().err
+def test_subtitles_that_begin_at_once_are_utterances_and_those_of_equal_times_are_one(tmp_path):
+    cues = [CUE.replace("01,", "00,"), CUE, CUE, CUE.replace("one", "on"), CUE.replace("02,", "03,")]
+    parts = into_parts(read_transcripts(write(tmp_path, {"a.wav": "", "a.srt": "\n".join(cues)})), "keep")
+    found = sorted((line.key, line.text) for of in parts.values() for line in of)
+    assert found == [("a_0000000", "one"), ("a_0001000-2", "one on"), ("a_0001000-3", "one")]
+
+
+@pytest.mark.parametrize(
+    "files", [{"metadata.csv": "a|one\n"}, {"transcripts.txt": "a one\n"}, {"x.ctm": "a 1 0 1 one\n"}]
+)
+def test_audio_that_a_table_does_not_name_is_counted_and_named(files, tmp_path, capsys):
+    write(tmp_path, {"d/a.wav": "", "d/b.wav": "", "c.flac": "", **files})
+    read_transcripts(tmp_path / "d" / "..")
+    told = capsys.readouterr().err
+    assert "audio without a text: 2 left out (" in told
+    assert "a.wav" not in told
 
 
 def test_both_sides_of_a_call_may_begin_at_once(tmp_path):

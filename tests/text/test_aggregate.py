@@ -68,7 +68,12 @@ def test_languages_that_share_a_file_have_ids_of_their_own(files):
 def test_the_language_is_that_of_lang_field_then_that_of_nemos_and_kaldis_names(files):
     tokenizer = aggregate(files, lang_field="spoken")
     first = [tokenizer.symbols[f"⟨{each}⟩{token}"] for each, token in (("en", "▁we"), ("zh", "你"))]
-    for fields in ({"spoken": "zh", "language": "en"}, {"target_language": "zh"}, {"language": "zh", "lang": "en"}):
+    for fields in (
+        {"spoken": "zh", "language": "en"},
+        {"target_language": "zh"},
+        {"target_lang": "zh", "source_lang": "en"},
+        {"language": "zh", "lang": "en"},
+    ):
         assert tokenizer.of(fields).tokenize("你")[1] == [first[1]]
     pair = {"source_language": "en", "target_language": "zh"}
     assert tokenizer.of(pair, "source").tokenize("we")[1] == [first[0]]
@@ -81,7 +86,7 @@ def test_the_language_is_that_of_lang_field_then_that_of_nemos_and_kaldis_names(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "none of the fields lang, target_language, language says the language; known: en, zh"),
+        ({}, "none of the fields lang, target_language, target_lang, language says the language; known: en, zh"),
         ({"lang": None, "language": "fr"}, "language 'fr' has no tokenizer; known: en, zh"),
     ],
 )

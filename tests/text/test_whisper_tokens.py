@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.text.whisper_tokens import LANGUAGES, NAMES, WhisperTokens, language_of, special_tokens
+from wenet_uio.text.whisper_tokens import LANGUAGES, NAMES, WhisperTokens, language_of, prompted, special_tokens
 
 SMALL = {
     "eot": 40,
@@ -94,3 +94,24 @@ def test_the_language_of_a_text_is_that_of_the_corpus_or_found_between_chinese_a
 def test_other_languages_must_be_named_by_the_data() -> None:
     with pytest.raises(ValueError, match=r"no language, and en, de are possible: add the field `lang`"):
         language_of("x", ("en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, (None, "transcribe")),
+        ({"lang": "de"}, ("de", "transcribe")),
+        ({"lang": "xx", "source_lang": "de"}, ("xx", "transcribe")),  # a wrong `lang` is an error, not passed over
+        ({"source_lang": "de", "target_lang": "de", "task": "asr"}, ("de", "transcribe")),
+        ({"source_lang": "de", "target_lang": "en"}, ("de", "translate")),
+        ({"source_lang": "de", "target_lang": "en", "task": "s2t_translation", "pnc": "no"}, ("de", "translate")),
+        ({"source_lang": "de", "target_lang": "en", "task": "transcribe"}, ("de", "transcribe")),
+        ({"language": "en"}, ("en", "transcribe")),
+        ({"language": "zh-CN"}, (None, "transcribe")),
+        ({"source_lang": None, "language": ""}, (None, "transcribe")),
+    ],
+)
+def test_the_slots_of_nemos_prompts_and_kaldis_language_are_read(
+    fields: dict[str, str | None], expected: tuple[str | None, str]
+) -> None:
+    assert prompted(fields, LANGUAGES) == expected

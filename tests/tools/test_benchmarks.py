@@ -101,7 +101,7 @@ def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
 )
 def test_loader_gives_every_loader_the_same_audio():
     kinds = ["shard", "raw", "shard_cold", "raw_cold", "waveform", "flac", "decoding", "parquet", "parquet_unpacked"]
-    kinds += ["nemo", "tensors", "webdataset", "lhotse"]
+    kinds += ["nemo", "tensors", "ark", "webdataset", "lhotse"]
     options = ("--hours", 0.12, "--repeats", 1, "--workers", 0, "--json")
     done = benchmark("loader.py", *options, "--kinds", *kinds)
     assert done.returncode == 0, done.stderr

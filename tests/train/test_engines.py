@@ -22,7 +22,13 @@ KEYS = {
     "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1},
 }
 BY_TOKEN = {**KEYS, "model_conf": {**KEYS["model_conf"], "length_normalized_loss": True}}
-TWO_VIEWS = {**KEYS, "cr_loss_scale": 0.2, "cr_warmup_steps": 2}
+TWO_VIEWS = {
+    **KEYS,
+    "cr_loss_scale": 0.2,
+    "cr_warmup_steps": 2,
+    "interctc_layer_idx": [1],
+    "interctc_conditioning": True,
+}
 EVERY = list(range(7))
 ON_ONE = [
     [[EVERY]],

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.audio.support.crashing import mark
 from tests.support import preloaded
 from tests.train.support import killed_run
-from tests.train.support.training_corpus import write_corpus
+from tests.train.support.training_corpus import CONFIG, write_corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.files import read_lines
 
@@ -25,6 +25,13 @@ ROOT = Path(__file__).parents[2]
 KILLS = 8
 OBSERVED = 3
 """Epochs between two plots, which take longer than the training."""
+MORE_STATE = {
+    "model_avg": {"interval": 2},
+    "cr_loss_scale": 0.2,
+    "cr_warmup_steps": 30,
+    "dataset_conf": {**CONFIG["dataset_conf"], "batch_conf": {"batch_type": "static", "batch_size": 8}},
+}
+"""A running average, and two views of each utterance, four utterances a batch."""
 
 
 def draw_kills(seed: int) -> list[list[object]]:
@@ -38,7 +45,7 @@ def draw_kills(seed: int) -> list[list[object]]:
 
 def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     folder.mkdir()
-    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=OBSERVED, model_avg={"interval": 2})
+    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=OBSERVED, **MORE_STATE)
     for name, lost in (("train", (2, 9, 17)), ("cv", (3,))):
         open_list(str(folder / f"{name}.list"), "raw")  # indexed before it breaks
         for number in lost:

@@ -9,7 +9,7 @@ from wenet_uio.train.optimizer import build_optimizer, build_schedule
 
 def rates(scheduler: str, **conf: float) -> list[float]:
     schedule = build_schedule(tiny_config(scheduler=scheduler, scheduler_conf=conf, optim_conf={"lr": 0.1}))
-    return [schedule(step) for step in range(1, 13)]
+    return [schedule(step, 0) for step in range(1, 13)]
 
 
 def test_warmuplr_rises_to_the_full_rate_and_falls_with_the_square_root() -> None:
@@ -45,3 +45,54 @@ def test_optimizer_has_the_values_of_the_yaml_and_leaves_frozen_weights_out(
     (group,) = optimizer.param_groups
     assert (group["lr"], group["weight_decay"], group["betas"]) == (0.5, 0.25, (0.9, 0.999))
     assert len(group["params"]) == 2
+
+
+def test_warmup_cosine_rises_and_falls_along_half_a_cosine_to_min_lr() -> None:
+    found = rates("WarmupCosine", warmup_steps=2, max_steps=10, min_lr=0.02)
+    assert found[:2] == pytest.approx([0.5, 1.0])
+    assert found[5] == pytest.approx(0.6)  # half of the way from 1 to 0.2
+    assert found[9:] == pytest.approx([0.2, 0.2, 0.2])
+    assert found[1:10] == sorted(found[1:10], reverse=True)
+
+
+def test_warmup_cosine_without_warm_up_only_falls() -> None:
+    found = rates("WarmupCosine", max_steps=12)
+    assert found == sorted(found, reverse=True)
+    assert found[11] == pytest.approx(0.0)
+
+
+def test_tri_stage_rises_holds_and_falls_exponentially() -> None:
+    found = rates("tri_stage", warmup_steps=2, hold_steps=3, decay_steps=4, init_lr_scale=0.5, final_lr_scale=0.0625)
+    assert found == pytest.approx([0.5, 0.75, 1, 1, 1, 1, 0.5, 0.25, 0.125, 0.0625, 0.0625, 0.0625])
+
+
+def test_modules_may_have_weight_decays_of_their_own() -> None:
+    conf = {"modules": ["output", "hidden.bias"], "lr": [0.1, 0.1, 0.1], "weight_decay": [0.5, 0.0, 0.1]}
+    model = TinyModel()
+    optimizer = build_optimizer(model, tiny_config(optim="adamw", optim_conf=conf))
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.5, 0.0, 0.1]
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()  # without a gradient only the decay changes a weight
+    shrunk = {"output.weight": 0.95, "output.bias": 0.95, "hidden.bias": 1.0, "hidden.weight": 0.99}
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight, before[name] * shrunk[name])
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"scheduler": "WarmupCosine", "scheduler_conf": {"warmup_steps": 5, "max_steps": 5}},
+            "is not below max_steps 5",
+        ),
+        ({"scheduler": "WarmupCosine", "scheduler_conf": {}}, "max_steps: required key is missing"),
+        ({"scheduler": "tri_stage", "scheduler_conf": {"warmup_steps": 5}}, "hold_steps: required key is missing"),
+        ({"optim": "adamw", "optim_conf": {"weight_decay": [0.1, 0.2]}}, "2 weight decays for 0 modules"),
+        ({"optim": "adam", "optim_conf": {"weight_decay": [0.1]}}, "optim_conf.weight_decay"),
+    ],
+)
+def test_impossible_schedules_and_decays_are_refused(keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tiny_config(**keys)

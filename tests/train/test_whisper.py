@@ -16,41 +16,28 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import wenet_uio
 from tests.support import preloaded
-from tests.text.support.vocabularies import write_tiktoken
+from tests.support.digit_whisper import digit_whisper, write_vocabulary
+from tests.support.digits import WORDS
 from wenet_uio.bin import recognize, train, transcribe
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list
 
 ROOT = Path(__file__).parents[2]
-WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-LAYERS = {"attention_heads": 2, "linear_units": 64, "num_blocks": 1, "dropout_rate": 0.0, "key_bias": False}
-CONFIG = {
-    "model": "whisper",
-    "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1},
-    "encoder": "transformer",
-    "encoder_conf": {
-        **LAYERS,
-        "output_size": 32,
-        "activation_type": "gelu",
-        "input_layer": "conv1d2",
-        "pos_enc_layer_type": "abs_pos_whisper",
-    },
-    "decoder": "transformer",
-    "decoder_conf": {**LAYERS, "src_key_bias": False, "input_layer": "embed_learnable_pe", "tie_word_embedding": True},
-    "tokenizer": "whisper",
-    "tokenizer_conf": {"is_multilingual": True, "num_languages": 99, "bpe_path": "tiny.tiktoken"},
-    "dataset_conf": {
+CONFIG = digit_whisper(
+    num_blocks=1,
+    model_conf={"ctc_weight": 0.3, "lsm_weight": 0.1},
+    dataset_conf={
         "feats_type": "log_mel_spectrogram",
         "resample_conf": {"resample_rate": 8000},
         "log_mel_spectrogram_conf": {"num_mel_bins": 40, "n_fft": 200, "hop_length": 80},
         "language_conf": {"limited_langs": ["en"]},
         "batch_conf": {"batch_type": "static", "batch_size": 8},
     },
-    "optim_conf": {"lr": 0.01},
-    "scheduler_conf": {"warmup_steps": 20},
-    "log_interval": 1,
-    "max_epoch": 1,
-}
+    optim_conf={"lr": 0.01},
+    scheduler_conf={"warmup_steps": 20},
+    log_interval=1,
+    max_epoch=1,
+)
 
 
 @pytest.fixture
@@ -61,7 +48,7 @@ def home(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def write_run(corpora: Path, folder: Path, **keys: Any) -> Path:
-    write_tiktoken(folder / "tiny.tiktoken", [f" {word}" for word in WORDS] + list(WORDS))
+    write_vocabulary(folder)
     recordings = sorted((corpora / "fsdd/recordings").glob("*_theo_*.wav"))
     for name, chosen in (("train", recordings[::12]), ("cv", recordings[5::60])):
         lines = [RawLine(path.stem, str(path), WORDS[int(path.stem[0])]) for path in chosen]

@@ -14,6 +14,7 @@ without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
     mds, litdata           ours, from shards of MosaicML's Streaming and from chunks of LitData, unpacked before
     nemo                   ours, from a tarred set of NeMo
     tensors                ours, from shards of WebDataset whose audio is an array of 16-bit samples
+    ark                    ours, from features that Kaldi's compressed archive holds: no fbank is computed
     webdataset, lhotse     the other loaders
 
 Before an epoch its files are read into the page cache, or dropped from it (_cold). webdataset is the chain of WeNet's
@@ -27,8 +28,9 @@ kinds alternate; a figure is the median of its rounds.
     memory   MB: peak of the process, plus peak of its largest worker times the number of workers; shared pages count
              in each
 
-Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt. mds and litdata need the packages
-mosaicml-streaming and litdata, to write the corpus. Without --kinds they are measured if these are installed.
+Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt. The packages mosaicml-streaming,
+litdata and kaldi_native_io write the corpus of mds, litdata and ark. Without --kinds, all kinds are measured whose
+packages are installed.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ from typing import Any
 import soundfile
 import torch
 from corpus import MEAN, RATE, open_loader, write_audio
-from loader_formats import SHARD_SIZE, WRITERS, list_of, use_cache, write_format
+from loader_formats import SHARD_SIZE, WRITERS, list_of, type_of, use_cache, write_format
 from loader_peers import lhotse_batches, webdataset_batches, write_shar
 from provenance import cpu_seconds, provenance
 
@@ -81,6 +83,7 @@ FOLDERS = {
     "litdata": "litdata",
     "nemo": "nemo",
     "tensors": "tensors",
+    "ark": "ark",
     "webdataset": "shards",
     "lhotse": "shar",
 }
@@ -90,8 +93,8 @@ PEERS = ("webdataset", "lhotse")
 
 def installed() -> list[str]:
     """The kinds whose packages are installed."""
-    missing = {kind for kind, package in (("mds", "streaming"), ("litdata", "litdata")) if find_spec(package) is None}
-    return [kind for kind in FOLDERS if kind not in missing]
+    packages = {"mds": "streaming", "litdata": "litdata", "ark": "kaldi_native_io"}
+    return [kind for kind in FOLDERS if kind not in packages or find_spec(packages[kind])]
 
 
 def make_corpus(folder: Path, hours: float, kinds: Sequence[str]) -> None:
@@ -127,10 +130,11 @@ def prepare_page_cache(folder: Path, cold: bool) -> None:
 
 def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
     """Yield for each batch: seconds, frames (samples for waveforms) without padding, and with padding."""
-    data_type = "raw" if kind == "raw" else "shard"
     waveforms = kind in ("waveform", "flac")
     use_cache(folder, empty=kind == "parquet_unpacked")
-    loader = open_loader(list_of(folder, FOLDERS[kind]), data_type, num_workers=workers, defer_features=waveforms)
+    loader = open_loader(
+        list_of(folder, FOLDERS[kind]), type_of(FOLDERS[kind]), num_workers=workers, defer_features=waveforms
+    )
     for batch in loader:
         if batch.skipped:
             raise ValueError(f"{batch.skipped[0]}: the benchmark expects no skipped sample")

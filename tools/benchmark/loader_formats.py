@@ -9,16 +9,22 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from shutil import rmtree
 
 import numpy as np
 import soundfile
+import torch
 import yaml
-from corpus import open_loader
+from corpus import RATE, open_loader
 
-from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.config.dataset import FbankConf
+from wenet_uio.dataset.chain.fbank import fbank
+from wenet_uio.dataset.formats.data_list import DataType, RawLine
+from wenet_uio.prepare.kaldi_tables import read_audio_lines
+from wenet_uio.prepare.list_making import make_raw_list
 
 SHARD_SIZE = 500
 MDS_BYTES = 120_000_000
@@ -115,11 +121,26 @@ def write_tensors(lines: Sequence[RawLine], folder: Path) -> None:
     (folder / "tensors.list").write_text("".join(f"{tar}\n" for tar in tars))
 
 
+def write_ark(lines: Sequence[RawLine], folder: Path) -> None:
+    """Write the features of the corpus to `ark/feats.ark`, in Kaldi's compressed form, with a raw list of them."""
+    kaldi = import_module("kaldi_native_io")  # optional
+    (folder / "ark").mkdir()
+    conf = FbankConf(num_mel_bins=80)
+    with kaldi.CompressedMatrixWriter(f"ark,scp:{folder}/ark/feats.ark,{folder}/ark/feats.scp") as out:
+        for line in lines:
+            samples = torch.from_numpy(soundfile.read(line.wav, dtype="int16")[0]).float()
+            out.write(line.key, fbank(samples, RATE, conf).numpy(), kaldi.CompressionMethod.kAutomaticMethod)
+    texts = {line.key: line.text for line in lines}
+    features = (replace(each, text=texts[each.key]) for each in read_audio_lines(f"{folder}/ark/feats.scp"))
+    make_raw_list(list(features), str(folder / "ark.list"))
+
+
 WRITERS: dict[str, Callable[[Sequence[RawLine], Path], None]] = {
     "parquet": write_parquet,
     "mds": write_mds,
     "litdata": write_litdata,
     "nemo": write_nemo,
+    "ark": write_ark,
     "tensors": write_tensors,
 }
 
@@ -129,10 +150,15 @@ def list_of(folder: Path, name: str) -> Path:
     return folder / f"{name}.{'yaml' if name in ('mds', 'litdata', 'nemo') else 'list'}"
 
 
+def type_of(name: str) -> DataType:
+    """The type of the list of a format."""
+    return "raw" if name in ("wav", "ark") else "shard"
+
+
 def write_format(name: str, lines: Sequence[RawLine], folder: Path) -> None:
     """Write the corpus in a format with its list, and index it, unless it is there."""
     use_cache(folder)
     if not list_of(folder, name).exists():
         WRITERS[name](lines, folder)
         os.sync()
-    open_loader(list_of(folder, name), "shard")
+    open_loader(list_of(folder, name), type_of(name))

@@ -14,6 +14,8 @@ import soundfile
 
 INT16_SCALE = 32768.0
 """Factor from the scale of libsndfile, -1 to 1, to that of int16, which Kaldi's features expect."""
+FRAME_RATE = 100
+"""Frames a second of stored features: every frame counts 10 ms, as in `filter_conf`."""
 MOST_SAMPLES = 2**32 - 1
 """Samples of one channel: the largest number that an index can store; a day at 48 kHz."""
 LOUDEST = 1000 * INT16_SCALE
@@ -42,6 +44,11 @@ class AudioInfo:
     channels: int
     is_whole: bool = True
     """False if the header of a wav claims more samples than the file has. Other formats must be decoded to know."""
+
+    @property
+    def is_features(self) -> bool:
+        """Whether these are stored features: frames count as samples, features per frame as channels."""
+        return self.sample_rate == FRAME_RATE
 
     def samples_between(self, start: float, end: float | None) -> int:
         """Samples of the segment `start` to `end` (seconds; None is the end of the audio); 0 for an empty segment.

@@ -1,4 +1,4 @@
-"""The one place where audio is opened: headers and waveforms of encoded audio, as numpy arrays.
+"""The one place where audio and stored features are opened: headers, waveforms and matrices, as numpy arrays.
 
 The content of a file decides how it is read, not its name. Plain 16-bit wav needs no decoding. libsndfile decodes
 other wav, flac, ogg, opus, mp3, aiff, au, caf, w64 and sphere. PyAV, if it is installed, decodes m4a, aac, wma, webm,
@@ -21,6 +21,7 @@ import numpy as np
 import soundfile
 
 from wenet_uio.audio.decoders import (
+    FRAME_RATE,
     INT16_SCALE,
     MOST_SAMPLES,
     AudioError,
@@ -32,14 +33,24 @@ from wenet_uio.audio.decoders import (
     SndfileDecoder,
     WavDecoder,
 )
-from wenet_uio.audio.tensors import is_tensor, wav_of_tensor
+from wenet_uio.audio.features import (
+    KALDI,
+    FeatureDecoder,
+    Place,
+    bytes_between,
+    end_in_archive,
+    features_of_array,
+    kaldi_features,
+    place_of,
+)
+from wenet_uio.audio.tensors import is_features, is_tensor, load_array, wav_of_array
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
 
-__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "decodes", "read_audio"]
+__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "decodes", "read_audio", "read_signal"]
 
 Source = bytes | memoryview | str
-"""Encoded audio, or the path of an audio file."""
+"""Encoded audio, or the path of an audio file; or the place of a matrix in a Kaldi archive: `feats.ark:1234[0:99]`."""
 Given = TypeVar("Given", bound=Source)
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
@@ -51,6 +62,8 @@ HEAD = 4096
 WAVE_FORMAT_PCM = 1
 MOST_CHANNELS = 1024
 """The limit of libsndfile."""
+WHOLE = Place("")
+"""The place of bytes in memory: all of them."""
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of opening a file that are not the fault of the file."""
 AV_CONTAINERS = (
@@ -89,6 +102,8 @@ def decodes(
 def audio_info(source: Source) -> AudioInfo:
     """Number of samples, sample rate and channels. Audio is decoded only if its header does not tell its length.
 
+    Of stored features: number of frames, FRAME_RATE, and features per frame.
+
     Raises:
         AudioError: the audio cannot be read, or has no samples.
     """
@@ -101,8 +116,24 @@ def audio_info(source: Source) -> AudioInfo:
         return info
 
 
-@decodes
 def read_audio(
+    source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
+) -> tuple[np.ndarray, int]:
+    """Decode a segment of a waveform (samples,): `read_signal` where stored features cannot be used.
+
+    Raises:
+        AudioError: as in `read_signal`; or these are stored features.
+    """
+    waveform, rate = read_signal(source, start, end, channel, keep_int16=keep_int16)
+    if waveform.ndim > 1:
+        where = f"{source}: " if isinstance(source, str) else ""
+        frames, dim = waveform.shape
+        raise AudioError(f"{where}stored features ({frames} frames of {dim}), where a waveform is needed")
+    return waveform, rate
+
+
+@decodes
+def read_signal(
     source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
 ) -> tuple[np.ndarray, int]:
     """Decode a segment of one channel, or of the mean of all channels.
@@ -114,7 +145,8 @@ def read_audio(
         keep_int16: return int16 if the audio is stored with 16 bits.
 
     Returns:
-        the waveform (samples,) as float32 on the scale of int16, and its sample rate in Hz.
+        the waveform (samples,) as float32 on the scale of int16, and its sample rate in Hz; or stored features
+        (frames, features) as float32, and FRAME_RATE.
 
     Raises:
         AudioError: the audio cannot be read, is empty or damaged, or does not have the channel.
@@ -132,16 +164,14 @@ def _decoder(source: Source) -> Iterator[Decoder]:
     where = f"{source}: " if isinstance(source, str) else ""
     try:
         if isinstance(source, str):
-            if not stat.S_ISREG(os.stat(source).st_mode):  # noqa: PTH116 - runs for every file that is read
+            place = place_of(source)
+            if not stat.S_ISREG(os.stat(place.path).st_mode):  # noqa: PTH116 - runs for every file that is read
                 raise AudioError("not a file")
-            opened = open(source, "rb")  # noqa: SIM115 - closed below
+            opened = open(place.path, "rb")  # noqa: SIM115 - closed below
         else:
-            opened = nullcontext(memoryview(source))
-        with opened as encoded, closing(_open(encoded)) as decoder:
-            if not SAMPLE_RATES[0] <= decoder.sample_rate <= SAMPLE_RATES[1]:
-                raise AudioError(
-                    f"sample rate {decoder.sample_rate} Hz is not within {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz"
-                )
+            place, opened = WHOLE, nullcontext(memoryview(source))
+        with opened as encoded, closing(_open_at(encoded, place)) as decoder:
+            _check_rate(decoder.sample_rate)
             yield decoder
     except AudioError as error:
         raise AudioError(f"{where}{error}") from None
@@ -153,12 +183,37 @@ def _decoder(source: Source) -> Iterator[Decoder]:
         raise AudioError(f"{where}{error.strerror or error}") from None
 
 
+def _check_rate(rate: int) -> None:
+    if rate != FRAME_RATE and not SAMPLE_RATES[0] <= rate <= SAMPLE_RATES[1]:
+        raise AudioError(f"sample rate {rate} Hz is not within {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz")
+
+
+def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
+    """A decoder for the whole of opened bytes, or for the object at a place in a Kaldi archive."""
+    decoder = _open(encoded) if place.offset is None else _open_in_archive(encoded, place.offset)
+    if place.is_whole:
+        return decoder
+    if not isinstance(decoder, FeatureDecoder):
+        raise AudioError("a range of frames in brackets, but this is audio; segments give times in seconds")
+    return decoder.of(place)
+
+
+def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
+    """A decoder for the object of a Kaldi archive that begins at byte `offset`: a matrix, or a wav."""
+    end = end_in_archive(encoded, offset, _size_and_head(encoded)[0])
+    if bytes_between(encoded, offset, offset + len(KALDI)) == KALDI:
+        return kaldi_features(encoded, offset, end)
+    return _open(memoryview(bytes_between(encoded, offset, end)))
+
+
 def _open(encoded: memoryview | BinaryIO) -> Decoder:
     size, head = _size_and_head(encoded)
     if wav := _plain_wav(encoded, head, size):
         return wav
+    if head.startswith(KALDI):
+        return kaldi_features(encoded, 0, size)
     if is_tensor(head):
-        return _open(memoryview(wav_of_tensor(encoded if isinstance(encoded, memoryview) else encoded.read())))
+        return _open_array(load_array(bytes_between(encoded, 0, size)))
     stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
     try:
         decoder = SndfileDecoder(stream, size)
@@ -174,6 +229,10 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         stream.seek(0)
         return AvDecoder(stream, container)
     raise AudioError(_with_advice(reason, head))
+
+
+def _open_array(array: np.ndarray) -> Decoder:
+    return features_of_array(array) if is_features(array) else _open(memoryview(wav_of_array(array)))
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
@@ -198,6 +257,8 @@ def _with_advice(reason: str, head: bytes) -> str:
     """The reason why audio cannot be read; for known formats also how to convert the audio."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"
+    if b" \0B" in head:
+        return "a Kaldi archive of several matrices; name one of them by its byte, as feats.scp does (feats.ark:1234)"
     if reason.startswith("Format not recognised"):
         return "no known format; samples without a header must be converted to wav first"
     return reason

@@ -1,6 +1,6 @@
-"""Waveforms that other tools store as arrays: numpy's `.npy`, and tensors that `torch.save` wrote. Never unpickled.
+"""Arrays of other tools: numpy's `.npy`, and tensors that `torch.save` wrote. They are never unpickled.
 
-An array states no sample rate: its samples are at RATE.
+An array is a waveform or features (`is_features`). It states no sample rate: samples of a waveform are at RATE.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ def is_tensor(head: bytes) -> bool:
     return head.startswith(NPY) or (head.startswith(ZIP) and TORCH in head[:256])
 
 
-def wav_of_tensor(data: bytes | memoryview) -> bytes:
+def is_features(array: np.ndarray) -> bool:
+    """Whether an array holds features (frames, features) and no waveform of up to MOST_CHANNELS channels."""
+    return array.ndim == 2 and min(array.shape) > MOST_CHANNELS and array.dtype.kind == "f"
+
+
+def wav_of_array(samples: np.ndarray) -> bytes:
     """A wav file with the waveform of an array: (samples,), (channels, samples) or (samples, channels).
 
     Raises:
-        AudioError: the file holds anything else, or needs pickle.
+        AudioError: the array is no waveform.
     """
-    samples = _load(bytes(data))
     if samples.ndim == 2 and samples.shape[0] <= MOST_CHANNELS < samples.shape[1]:
         samples = samples.T
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):
@@ -47,7 +51,12 @@ def wav_of_tensor(data: bytes | memoryview) -> bytes:
     return wav.getvalue()
 
 
-def _load(data: bytes) -> np.ndarray:
+def load_array(data: bytes) -> np.ndarray:
+    """The array in the bytes of a file.
+
+    Raises:
+        AudioError: the file holds anything else, or needs pickle.
+    """
     try:
         if data.startswith(NPY):
             return np.load(io.BytesIO(data), allow_pickle=False)

@@ -19,6 +19,7 @@ from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.paraformer import refuse_sanm
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.export.whisper import NO_WENET
+from wenet_uio.export.zipformer import refuse_causal_zipformer
 from wenet_uio.files import written_aside
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
@@ -40,6 +41,7 @@ def main() -> None:
     if isinstance(trained.model, Whisper):
         raise ValueError(f"{arguments.config}: {NO_WENET}; export it by export_onnx.py for sherpa-onnx")
     refuse_sanm(trained.model)
+    refuse_causal_zipformer(trained.model)
     ways = {"": DecodeOptions()}
     chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:

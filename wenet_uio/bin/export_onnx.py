@@ -12,6 +12,8 @@ streaming_int8. Each folder has:
 A model whisper is exported for sherpa-onnx only: whisper-encoder.onnx, whisper-decoder.onnx and tokens.txt for
 from_whisper(encoder=, decoder=, tokens=, language=).
 A paraformer is exported for sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=).
+A model with a zipformer is exported for sherpa-onnx alone, with its CTC: OfflineRecognizer.from_zipformer_ctc(model=,
+tokens=), and if it can stream OnlineRecognizer.from_zipformer2_ctc(model=, tokens=).
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """
@@ -46,9 +48,12 @@ from wenet_uio.export.whisper import (
     whisper_graphs,
     whisper_tokens_file,
 )
+from wenet_uio.export.zipformer import check_zipformer_chunks, compare_zipformer, zipformer_graph
 from wenet_uio.files import written_aside
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.whisper import Whisper
+from wenet_uio.models.zipformer import ZipformerEncoder
 from wenet_uio.search.types import DecodeOptions
 
 RUNTIMES = ("wenet", "sherpa")
@@ -97,6 +102,9 @@ def main() -> None:
         export_for_sherpa(trained, parts)
         return
     refuse_sanm(trained.model)
+    if isinstance(trained.model.encoder, ZipformerEncoder):
+        export_zipformer(trained)
+        return
     if "sherpa" in arguments.runtimes:
         warn_of_features(feature_differences(trained.config.dataset_conf))
     chunks, reason = chunks_of(trained, arguments)
@@ -172,6 +180,31 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
     print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
 
 
+def export_zipformer(trained: Trained) -> None:
+    """Export, check and write OUTPUT_DIR/offline and, of a model that can stream, streaming; float and int8.
+
+    Raises:
+        ValueError: the options ask for another runtime or for chunks, or a model differs by more than the limits.
+    """
+    arguments, model, reason = trained.arguments, trained.model, ""
+    if "sherpa" not in arguments.runtimes or not model.ctc_weight:
+        raise ValueError("a zipformer is exported to ONNX for sherpa-onnx only, with its CTC")
+    warn_of_features(feature_differences(trained.config.dataset_conf))
+    kinds: dict[str, Chunks | None] = {"offline": OFFLINE, "streaming": None}
+    kinds["streaming"], reason = chunks_of(trained, arguments, check_zipformer_chunks)
+    for name, chunks in kinds.items():
+        if chunks is None:
+            continue
+        content = to_onnx(zipformer_graph(model, trained.config.feature_dim, chunks))
+        for int8 in (False, True):
+            content = to_int8(content) if int8 else content
+            path = Path(arguments.output_dir, f"{name}_int8" if int8 else name)
+            agreement = compare_zipformer(content, model, trained.examples(), arguments.num_check, chunks)
+            print(judge(f"{path}/model.onnx", agreement, trained.limits(int8), trained.tokenizer.detokenize))
+            write(path, {"model.onnx": content}, tokens_file(trained.tokenizer, model.blank))
+    print(f"only for sherpa-onnx{f'; no streaming model: {reason}' if reason else ''}")
+
+
 def warn_of_features(differences: list[str]) -> None:
     """Name the feature settings of the model that are not those of sherpa-onnx."""
     for difference in differences:
@@ -188,7 +221,9 @@ def write(path: Path, contents: Mapping[str, bytes], tokens: str | None) -> None
             file.write(tokens)
 
 
-def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks | None, str]:
+def chunks_of(
+    trained: Trained, arguments: argparse.Namespace, check: Callable[[ASRModel, Chunks], None] = check_onnx_chunks
+) -> tuple[Chunks | None, str]:
     """The chunks of the streaming model; without a streaming model None and the reason.
 
     Raises:
@@ -197,7 +232,7 @@ def chunks_of(trained: Trained, arguments: argparse.Namespace) -> tuple[Chunks |
     if arguments.chunk_size is not None and arguments.chunk_size <= 0:
         return None, ""
     left = arguments.num_decoding_left_chunks
-    chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left, check_onnx_chunks)
+    chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left, check)
     if chunks is not None and left < 0 and "sherpa" in arguments.runtimes:
         raise ValueError(
             f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) use --runtimes wenet"

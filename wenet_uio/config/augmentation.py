@@ -58,7 +58,7 @@ class ReverbConf(Section):
     data_type: Literal["raw", "shard"] = "raw"
     """Type of `data_list`."""
     rooms: Positive = 100
-    """Number of simulated rooms, of which one is drawn for each utterance. A worker computes a room once, in 1 to 100 ms."""
+    """Number of simulated rooms, of which one is drawn for each utterance. A worker computes a room once."""
     rt60: Annotated[tuple[Rt60, Rt60], AfterValidator(_ascending)] = (0.1, 0.5)
     """Shortest and longest reverberation time of simulated rooms, in seconds: the sound falls by 60 dB."""
 

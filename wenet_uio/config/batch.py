@@ -18,11 +18,15 @@ class BatchConf(Section):
 
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
     batch_size: Positive | None = None
-    """static: utterances of a batch, 16 by default. dynamic with `batch_duration`: largest number of utterances."""
+    """static: utterances, texts without audio or conversations of a batch, 16 by default. dynamic with
+    `batch_duration`: largest number of utterances."""
     max_frames_in_batch: Positive = 12000
     """dynamic: padded frames of a batch, which are its longest utterance times its number of utterances."""
     batch_duration: Seconds | None = None
     """dynamic: padded seconds of a batch, instead of max_frames_in_batch."""
+    batch_target: Annotated[float, Field(gt=0)] | None = None
+    """dynamic: frames, or seconds with batch_duration, that batches are filled to, below the bound. An utterance
+    between target and bound has a batch of its own. Above 262,144 utterances batches have the target on average."""
     quadratic_duration: Seconds | None = None
     """With batch_duration: an utterance of d seconds counts as d + d² / quadratic_duration, as attention costs."""
     bucket_boundaries: tuple[Positive, ...] = (500, 1000, 1500)
@@ -40,7 +44,8 @@ class BatchConf(Section):
     """Buckets of (seconds, tokens): strict searches only the buckets of the smallest duration that fits, lenient takes
     the first bucket that fits both."""
     batch_tokens: Positive | None = None
-    """Padded tokens of a batch of text without audio; required for sources of type txt and txt_pair."""
+    """Padded tokens of a batch of text without audio, or of conversations; required for them unless batch_type is
+    static."""
     quadratic_factor: Positive | None = None
     """With batch_tokens: a text of n tokens counts as n + n² / quadratic_factor."""
     use_semi_sorted_batching: bool = False
@@ -87,6 +92,17 @@ class BatchConf(Section):
         durations = {end[0] if isinstance(end, tuple) else end for end in self.bucket_duration_bins or ()}
         if self.max_tps is not None and len(self.max_tps) != len(durations):
             raise ValueError(f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the bins")
+        return self
+
+    @model_validator(mode="after")
+    def _target_is_below_the_bound(self) -> BatchConf:
+        if self.batch_target is None:
+            return self
+        if self.batch_type != "dynamic" or self.batch_tokens is not None:
+            raise ValueError("batch_target goes with batch_type: dynamic, and without batch_tokens")
+        name = "max_frames_in_batch" if self.batch_duration is None else "batch_duration"
+        if self.batch_target > getattr(self, name):
+            raise ValueError(f"batch_target {self.batch_target:g} is above {name} {getattr(self, name):g}")
         return self
 
     @model_validator(mode="after")

@@ -36,7 +36,7 @@ from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.names import known_name
 from wenet_uio.config.nemo import from_nemo, renamed
 from wenet_uio.config.parts import check_parts, with_own_parts, with_widths
-from wenet_uio.config.regularisation import refuse_derived, with_views
+from wenet_uio.config.regularisation import check_ctc_losses, refuse_derived, with_views
 from wenet_uio.config.sanm import (
     CifPredictorConf,
     ParaformerConf,
@@ -59,10 +59,13 @@ from wenet_uio.config.transducer import (
 )
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
+from wenet_uio.config.zipformer import ZipformerEncoderConf
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-AnyEncoderConf = EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf | SanmEncoderConf
+AnyEncoderConf = (
+    EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf | SanmEncoderConf | ZipformerEncoderConf
+)
 AnyModelConf = WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf
 ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "transformer": TransformerEncoderConf,
@@ -76,6 +79,7 @@ ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
     "dual_conformer": DualConformerEncoderConf,
     "sanm_encoder": SanmEncoderConf,
     "sanm_encoder_with_tp": SanmEncoderWithTpConf,
+    "zipformer": ZipformerEncoderConf,
 }
 MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "asr_model": ModelConf,
@@ -210,6 +214,7 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
         values = {f"{role}_conf": {}, **values}
     config = parse(create_model("Config", __base__=Config, **fields), values, where)
     check_parts(config, where)
+    check_ctc_losses(config, where)
     return with_views(with_widths(config, where), where)
 
 

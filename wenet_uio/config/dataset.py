@@ -136,8 +136,11 @@ class SpecAugConf(Section):
     """Frames."""
     max_f: Positive = 10
     """Bins."""
+    time_warp: bool = False
+    """Stretch the time before a drawn point and squeeze that after it, or the reverse. WeNet does not."""
     max_w: Positive = 80
-    """Accepted for compatibility and ignored: configs of WeNet contain it, and WeNet does not warp either."""
+    """time_warp moves the point by fewer frames than this; utterances of at most twice as many frames stay as they are.
+    Without time_warp it is ignored, as in WeNet."""
 
 
 class SpecSubConf(Section):

@@ -15,21 +15,18 @@ from wenet_uio.config.encoder import (
     InputLayer,
     NotNegative,
     Positive,
+    StackConf,
     heads_divide,
     odd_or_causal,
 )
 
 
-class EfficientConformerEncoderConf(ChunkConf):
+class EfficientConformerEncoderConf(StackConf, ChunkConf):
     """Efficient Conformer (Burchi and Vielzeuf 2021): some blocks lower the frame rate, some attend in groups."""
 
     output_size: Positive = 256
-    attention_heads: Positive = 4
     linear_units: Positive = 2048
     """Width of the hidden layer of the feed-forward modules."""
-    num_blocks: Positive = 6
-    dropout_rate: DropoutRate = 0.1
-    positional_dropout_rate: DropoutRate = 0.1
     attention_dropout_rate: DropoutRate = 0.0
     input_layer: InputLayer = "conv2d"
     pos_enc_layer_type: Literal["rel_pos"] = "rel_pos"

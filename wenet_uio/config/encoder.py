@@ -30,13 +30,18 @@ InputLayer = Literal[
 PerBlock = Probability | tuple[Probability, ...]
 
 
-class AttentionConf(Section):
-    """Keys of every stack of attention layers."""
+class StackConf(Section):
+    """Keys of every stack of layers."""
 
     attention_heads: Positive = 4
     num_blocks: Positive = 6
     dropout_rate: DropoutRate = 0.1
     positional_dropout_rate: DropoutRate = 0.1
+
+
+class AttentionConf(StackConf):
+    """Keys of every stack of layers of general attention."""
+
     query_bias: bool = True
     """Bias of the queries and, as in WeNet, of the output of self-attention."""
     key_bias: bool = True

@@ -78,9 +78,9 @@ class SourceConf(Section):
     """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
     (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of Lhotse's Shar; parquet: files of Hugging
     Face's data sets, or folders of them; mds, litdata: shards of MosaicML's and chunks of Lightning's streaming data
-    sets, or folders of them; txt: text without audio, one
-    text a line; txt_pair: two text files that are paired line by line; tts_text: text that an operator of the user
-    speaks, NeMo's manifests or plain text; group: sources with a common weight and tags."""
+    sets, or folders of them; txt: text without audio, one text a line; txt_pair: two text files that are paired line by
+    line; tts_text: text that an operator of the user speaks, NeMo's manifests or plain text; group: sources with a
+    common weight and tags."""
     data_list: str | None = None
     manifest_filepath: Buckets | None = None
     tarred_audio_filepaths: Buckets | None = None
@@ -107,9 +107,13 @@ class SourceConf(Section):
     """tts_text: seconds of the longest speech of a character. The plan counts them, and 0.5 s for each text, unless a
     line states its `duration`."""
     text_field: str | None = None
-    """Name of the text in a manifest or a JSON member, or field of the text member in a tar."""
+    """Name of the text in a manifest or a JSON member, or field of the text member in a tar. `txt;cls`: the first of
+    these that a sample has."""
     audio_field: str | None = None
-    """Field of the audio member, if the samples of a WebDataset tar have several."""
+    """Field of the audio member, if the samples of a WebDataset tar have several; alternatives as in text_field."""
+    rename: dict[str, str] = Field(default_factory=dict)
+    """shard: new names of fields, as `rename` of WebDataset: {audio: flac;wav, text: txt, speaker: spk.txt}. `audio`
+    and `text` are other ways to write audio_field and text_field."""
     key_ends: Literal["auto", "first", "last"] | None = None
     """Dot at which the key of a member ends: last (ours and WeNet's), first (WebDataset's), or auto."""
     input_cfg: tuple[SourceConf, ...] | str | None = None
@@ -138,6 +142,7 @@ class SourceConf(Section):
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
+        values |= _fields_of_rename(values)
         if isinstance(tag := values.get("audio_locator_tag"), list):  # [audio] without quotes is a list in yaml
             values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
@@ -208,6 +213,26 @@ class SourceConf(Section):
         """`tags`, and the languages as tags."""
         names = ("language", "source_language", "target_language", "questions_language")
         return {**{name: getattr(self, name) for name in names if getattr(self, name) is not None}, **self.tags}
+
+
+def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a source that its `rename` stands for; none without a `rename`.
+
+    Raises:
+        ValueError: the source has no tars, or names a field twice.
+    """
+    rename = values.get("rename")
+    if not rename or not isinstance(rename, dict):
+        return {}
+    if values.get("type") != "shard":
+        raise ValueError("rename goes with type: shard; for other types give text_field or audio_field")
+    fields: dict[str, Any] = {"rename": dict(rename)}
+    for name, key in (("audio", "audio_field"), ("text", "text_field")):
+        if name in rename:
+            if values.get(key) is not None:
+                raise ValueError(f"rename and {key} name the same field: give one of them")
+            fields[key] = fields["rename"].pop(name)
+    return fields
 
 
 class MixtureConf(Section):

@@ -135,8 +135,10 @@ def _max_tps_by_duration(given: list[float], bins: list[Any], where: str, notes:
 
 
 def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """Text is batched by padded tokens. Buckets of tokens with sizes become the smallest padded batch among them."""
+    """Batches of tokens or of a number of texts. Buckets of tokens become the smallest padded batch among them."""
     if "batch_tokens" in section:
+        if "batch_size" in section:
+            notes.append(f"{where}.batch_size: not needed here, because batch_tokens bounds the batches")
         return {"batch_type": "dynamic"}
     bins, sizes = section.get("bucket_duration_bins") or [], section.get("bucket_batch_size") or []
     if bins and len(bins) == len(sizes):
@@ -145,12 +147,12 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
             f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch of its buckets"
         )
         return {"batch_type": "dynamic", "batch_tokens": tokens}
-    for key in ("batch_size", "bucket_batch_size"):
-        if key in section:
-            raise ConfigError(
-                f"{where}.{key}: text is batched by padded tokens; write batch_tokens: 4000 (tokens of a batch) instead"
-            )
-    return {"batch_type": "dynamic"}
+    if "bucket_batch_size" in section:
+        raise ConfigError(
+            f"{where}.bucket_batch_size: needs as many bucket_duration_bins; or write batch_tokens: 4000 (tokens of a "
+            "batch) instead"
+        )
+    return {"batch_type": "static", "batch_size": section["batch_size"]} if "batch_size" in section else {}
 
 
 def _smallest_padded(bins: list[Any], sizes: list[int]) -> int:

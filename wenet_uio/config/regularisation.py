@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from wenet_uio.config.config import Config
 
 
+NO_CTC = "there is no CTC loss; set model_conf.ctc_weight above 0"
+NO_INTER_CTC = ("ctl_model", "paraformer", "sensevoice_small")
+"""Models that compute their losses in another way."""
+
+
 class ModelAvgConf(Section):
     """Running average of the weights, updated while the run trains."""
 
@@ -35,7 +40,7 @@ class ModelAvgConf(Section):
 
 
 class RegularisationKeys(Section):
-    """Consistency of two views (CR-CTC), and the running average."""
+    """Consistency of two views (CR-CTC), label smoothing of CTC, intermediate CTC, and the running average."""
 
     cr_loss_scale: float = Field(default=0.0, ge=0)
     """Weight of `loss_cr` in the loss: the divergence between the CTC posteriors of two augmented views of each
@@ -45,6 +50,18 @@ class RegularisationKeys(Section):
     """Optimizer steps in which the weight of `loss_cr` rises linearly to `cr_loss_scale`."""
     cr_time_mask_ratio: float = Field(default=2.5, gt=0)
     """With two views, spec_aug has this many times `num_t_mask` masks of time."""
+    ctc_label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the CTC loss that is the divergence of the posteriors of all frames from the uniform distribution (Kim
+    et al. 2018, https://arxiv.org/abs/1711.02212)."""
+    interctc_layer_idx: tuple[Annotated[int, Field(gt=0)], ...] | None = None
+    """Encoder blocks, from 1, that get a CTC loss of their own (Lee and Watanabe 2021,
+    https://arxiv.org/abs/2102.03216), such as [6] of 12; all but the last are possible. Null: none."""
+    interctc_weight: float = Field(default=0.3, gt=0, lt=1)
+    """Share of the CTC loss that is the mean over these blocks; the last block has the rest."""
+    interctc_conditioning: bool = False
+    """The block after each of them also sees its CTC posteriors, in decoding too (self-conditioned CTC, Nozaki and
+    Komatsu 2021, https://arxiv.org/abs/2104.02724). The weights are `encoder.conditioning_layer`. Such a model does not
+    stream, and is exported to ONNX for whole utterances only."""
     model_avg: ModelAvgConf | None = None
     """Running average of the weights, saved as running_N.pt beside epoch_N.pt; null: none."""
 
@@ -71,7 +88,7 @@ def with_views(config: Config, where: str) -> Config:
     data = config.dataset_conf
     obstacle = ""
     if config.model_conf.ctc_weight == 0:
-        obstacle = "there is no CTC loss; set model_conf.ctc_weight above 0"
+        obstacle = NO_CTC
     elif config.model == "ctl_model":
         obstacle = "model: ctl_model compares passes of one view; use asr_model"
     elif not (data.spec_aug or data.spec_sub):
@@ -82,3 +99,27 @@ def with_views(config: Config, where: str) -> Config:
         raise ConfigError(f"{where}: cr_loss_scale {config.cr_loss_scale}: {obstacle}")
     views = ViewsConf(number=2, time_mask_ratio=config.cr_time_mask_ratio)
     return config.model_copy(update={"dataset_conf": data.model_copy(update={"views": views})})
+
+
+def check_ctc_losses(config: Config, where: str) -> None:
+    """Check label smoothing of CTC, and the blocks of `interctc_layer_idx`.
+
+    Raises:
+        ConfigError: the encoder or the model does not have such a CTC loss.
+    """
+    if config.ctc_label_smoothing and config.model_conf.ctc_weight == 0:
+        raise ConfigError(f"{where}: ctc_label_smoothing: {NO_CTC}")
+    blocks, last = config.interctc_layer_idx, config.encoder_conf.num_blocks
+    obstacle = ""
+    if not blocks:
+        obstacle = "it needs interctc_layer_idx" if config.interctc_conditioning else ""
+        blocks = None
+    elif list(blocks) != sorted(set(blocks)) or blocks[-1] >= last:
+        obstacle = f"expected rising numbers from 1 to {last - 1}, below num_blocks {last}"
+    elif config.model_conf.ctc_weight == 0:
+        obstacle = NO_CTC
+    elif config.model in NO_INTER_CTC:
+        obstacle = f"model {config.model} has no CTC loss in the middle of its encoder"
+    if obstacle:
+        name = "interctc_conditioning" if blocks is None else f"interctc_layer_idx {list(blocks)}"
+        raise ConfigError(f"{where}: {name}: {obstacle}")

@@ -14,6 +14,7 @@ from wenet_uio.config.encoder import (
     NotNegative,
     Positive,
     Probability,
+    StackConf,
     TransformerEncoderConf,
     heads_divide,
 )
@@ -42,16 +43,12 @@ class MemoryConf(Section):
         return (self.kernel_size - 1) // 2 + self.sanm_shfit
 
 
-class SanmEncoderConf(ChunkConf, MemoryConf):
+class SanmEncoderConf(StackConf, ChunkConf, MemoryConf):
     """Self-attention with memory (SANM, Gao et al. 2020)."""
 
     output_size: Positive = 256
-    attention_heads: Positive = 4
     linear_units: Positive = 2048
     """Width of the hidden layer of the feed-forward modules."""
-    num_blocks: Positive = 6
-    dropout_rate: DropoutRate = 0.1
-    positional_dropout_rate: DropoutRate = 0.1
     attention_dropout_rate: DropoutRate = 0.0
     input_layer: str = "paraformer_dummy"
     """Not used, a key of WeNet: this encoder takes features as they are."""
@@ -81,16 +78,13 @@ class SanmEncoderWithTpConf(SanmEncoderConf):
     """Number of layers of the second stack."""
 
 
-class SanmDecoderConf(MemoryConf):
+class SanmDecoderConf(StackConf, MemoryConf):
     """Decoder that scores all tokens at once (Paraformer, Gao et al. 2022). Its width is the encoder's output_size."""
 
-    attention_heads: Positive = 4
     linear_units: Positive = 2048
     """Width of the hidden layer of the feed-forward modules."""
-    num_blocks: Positive = 6
     att_layer_num: Positive = 16
     """Number of blocks with attention; must be num_blocks."""
-    dropout_rate: DropoutRate = 0.1
     positional_dropout_rate: DropoutRate = 0.1
     """Not used, a key of WeNet: tokens have no positions."""
     self_attention_dropout_rate: DropoutRate = 0.0

@@ -48,7 +48,8 @@ class TokenizerConf(PartConf):
     its own."""
     lang_field: str = "lang"
     """aggregate: field of a sample, or tag of its source, that says the language of the text. Without this field it is
-    `target_language` (of a pair of texts) or `language`; that of the first text of a pair is `source_language`."""
+    `target_language` (of a pair of texts), `target_lang` or `language`; that of the first text of a pair is
+    `source_language` or `source_lang`."""
     special_tokens: dict[str, Annotated[int, Field(ge=0)]] | None = None
     """Ids of <blank>, <unk>, <sos>, <eos>. Default of <sos> and <eos>: the unit <sos/eos>, else the last id."""
 

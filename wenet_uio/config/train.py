@@ -10,16 +10,18 @@ from pydantic import Field, field_validator, model_validator
 from wenet_uio.config.base import Section
 from wenet_uio.config.names import known_name
 from wenet_uio.config.regularisation import RegularisationKeys
+from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
+NotNegativeRate = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 Projection = Literal["linear_q", "linear_k", "linear_v", "linear_out"]
 
 
-class AdamConf(Section):
-    """Adam (Kingma and Ba 2014, https://arxiv.org/abs/1412.6980)."""
+class OptimizerConf(Section):
+    """Keys of every optimizer."""
 
     lr: Rate | tuple[Rate, ...] = 0.001
     """Learning rate that the schedule multiplies. A list has one rate for each of `modules`, then the rate of all other
@@ -28,11 +30,9 @@ class AdamConf(Section):
     """Modules of the model with their own learning rate, such as `encoder.embed`."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: Rate = 1e-8
-    weight_decay: float = Field(default=0.0, ge=0)
-    """L2 penalty: its gradient is added to the gradient of the loss."""
 
     @model_validator(mode="after")
-    def _one_rate_each(self) -> AdamConf:
+    def _one_rate_each(self) -> OptimizerConf:
         if len(self.rates) != len(self.modules) + 1:
             raise ValueError(
                 f"{len(self.rates)} learning rates for {len(self.modules)} modules: give one rate for each module, "
@@ -46,11 +46,67 @@ class AdamConf(Section):
         return self.lr if isinstance(self.lr, tuple) else (self.lr,)
 
 
+class AdamConf(OptimizerConf):
+    """Adam (Kingma and Ba 2014, https://arxiv.org/abs/1412.6980)."""
+
+    weight_decay: float = Field(default=0.0, ge=0)
+    """L2 penalty: its gradient is added to the gradient of the loss."""
+
+
 class AdamWConf(AdamConf):
     """AdamW (Loshchilov and Hutter 2017, https://arxiv.org/abs/1711.05101)."""
 
-    weight_decay: float = Field(default=0.01, ge=0)
-    """Each step subtracts learning rate * weight_decay * weight from every weight."""
+    weight_decay: NotNegativeRate | tuple[NotNegativeRate, ...] = 0.01  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Each step subtracts learning rate * weight_decay * weight from every weight. A list has one decay for each of
+    `modules`, then the decay of all other weights."""
+
+    @model_validator(mode="after")
+    def _one_decay_each(self) -> AdamWConf:
+        decays = self.weight_decay
+        if isinstance(decays, tuple) and len(decays) != len(self.modules) + 1:
+            raise ValueError(
+                f"{len(decays)} weight decays for {len(self.modules)} modules: give one decay for each module, "
+                "then one for all other weights"
+            )
+        return self
+
+
+class ScaledAdamConf(OptimizerConf):
+    """ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230): steps relative to the scale of each weight.
+
+    It does not need `grad_clip`, which applies as well: give a large number.
+    """
+
+    lr: Rate | tuple[Rate, ...] = 0.045
+    betas: tuple[Decay, Decay] = (0.9, 0.98)
+    clipping_scale: Rate | None = 2.0
+    """Gradients above this multiple of the median norm of the last steps are scaled down to it; null: never. The norm
+    counts each gradient times the RMS (root mean square) of its weight."""
+    clipping_update_period: Positive = 100
+    """Steps between two estimates of the median."""
+    scalar_lr_scale: Rate = 0.1
+    """Factor of the learning rate for the scales of the weights, and for weights of one element."""
+    scalar_max: Rate = 10.0
+    """Largest absolute value of weights of one element."""
+    param_min_rms: Rate = 1e-5
+    """Smallest scale that a step is relative to."""
+    param_max_rms: Rate = 3.0
+    """Largest RMS of a weight."""
+    size_update_period: Positive = 4
+    """Steps between two changes of the scales."""
+
+
+class EdenConf(Section):
+    """The rate falls with the root of both the step and the epoch (Yao et al. 2023, section 3.5)."""
+
+    lr_batches: Rate = 7500.0
+    """Optimizer steps around which the rate begins to fall."""
+    lr_epochs: Rate = 3.5
+    """Epochs around which the rate begins to fall."""
+    warmup_batches: NotNegative = 500
+    """Optimizer steps of a linear warm-up."""
+    warmup_start: float = Field(default=0.5, gt=0, le=1)
+    """Factor of the rate in the first step of the warm-up."""
 
 
 class WarmupLrConf(Section):
@@ -109,10 +165,13 @@ class LoraConf(Section):
     lora_dropout: Decay = 0.0
 
 
-OPTIM_CONFS: dict[str, type[AdamConf]] = {"adam": AdamConf, "adamw": AdamWConf}
-SCHEDULER_CONFS: dict[str, type[WarmupLrConf] | type[NoamHoldAnnealingConf]] = {
+OPTIM_CONFS: dict[str, type[OptimizerConf]] = {"adam": AdamConf, "adamw": AdamWConf, "scaled_adam": ScaledAdamConf}
+SCHEDULER_CONFS: dict[str, type[Section]] = {
     "warmuplr": WarmupLrConf,
     "NoamHoldAnnealing": NoamHoldAnnealingConf,
+    "WarmupCosine": WarmupCosineConf,
+    "tri_stage": TriStageConf,
+    "eden": EdenConf,
 }
 ENGINES = ("torch_ddp", "torch_fsdp", "deepspeed")
 
@@ -124,9 +183,9 @@ class TrainKeys(RegularisationKeys):
     """
 
     optim: str = "adam"
-    optim_conf: AdamConf = AdamConf()
+    optim_conf: OptimizerConf = AdamConf()
     scheduler: str = "warmuplr"
-    scheduler_conf: WarmupLrConf | NoamHoldAnnealingConf = WarmupLrConf()
+    scheduler_conf: WarmupLrConf | NoamHoldAnnealingConf | WarmupCosineConf | TriStageConf | EdenConf = WarmupLrConf()
     grad_clip: float = Field(default=50.0, gt=0)
     """Gradients with a larger global norm are scaled down to this norm."""
     accum_grad: Positive = 1
@@ -176,6 +235,15 @@ class TrainKeys(RegularisationKeys):
     def _lora_is_there_to_train(self) -> TrainKeys:
         if self.only_optimize_lora and not self.use_lora:
             raise ValueError("only_optimize_lora needs use_lora: true")
+        return self
+
+    @model_validator(mode="after")
+    def _engine_fits(self) -> TrainKeys:
+        if self.optim == "scaled_adam" and self.train_engine != "torch_ddp":
+            raise ValueError(
+                f"optim scaled_adam needs the whole of each weight, and the ranks of train_engine {self.train_engine} "
+                "share them: use torch_ddp"
+            )
         return self
 
     @field_validator("optim", "scheduler", "train_engine")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.convert import funasr, whisper
+from wenet_uio.convert import funasr, icefall, whisper
 from wenet_uio.convert.converted import Converted
 
 
@@ -25,6 +25,7 @@ LAYOUTS: dict[str, Layout] = {
     "openai": Layout("a .pt file of a Whisper of OpenAI", whisper.is_openai, whisper.from_openai),
     "huggingface": Layout("a folder of a Whisper of Hugging Face", whisper.is_hugging_face, whisper.from_hugging_face),
     "funasr": Layout("a folder of a Paraformer of FunASR", funasr.is_funasr, funasr.from_funasr),
+    "icefall": Layout("a folder of a Zipformer of icefall with CTC", icefall.is_icefall, icefall.from_icefall),
 }
 """{name on the command line: layout}."""
 

@@ -11,7 +11,11 @@ import torch
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.types import AUDIO_TURN, AudioTurn, Example, Operator, Utterance
+from wenet_uio.dataset.formats.conversations import tokens_of_audio
+from wenet_uio.dataset.types import AUDIO_TURN, AudioTurn, Example, Operator, Utterance, waveform_of
+
+ASSISTANT = "assistant"
+"""Role whose turns are the output of a model; the turns of all others are its input, as in NeMo."""
 
 
 def read_conversation(
@@ -29,19 +33,22 @@ def read_conversation(
     Raises:
         AudioError, OSError: audio cannot be read. SkipSample: an operator leaves the conversation out.
     """
-    tokenizers = [operator for operator in chain if isinstance(operator, Tokenize)]
     operators = [operator for operator in chain if not isinstance(operator, (Tokenize, Filter))]
     labels: list[int] = []
     heard: list[Example] = []
+    tokens = {True: 0, False: 0}  # of the assistant, and of others
     assert utterance.turns is not None
-    for number, turn in enumerate(utterance.turns):
+    for number, (turn, role) in enumerate(zip(utterance.turns, utterance.extra["roles"], strict=True)):
         if isinstance(turn, str):
-            for tokenize in tokenizers:
-                labels += tokenize(Example(utterance.key, turn, None, TEXT_ONLY, 0, extra=utterance.extra)).labels
+            own = _labels(turn, utterance, chain)
+            labels += own
+            tokens[role == ASSISTANT] += len(own)
             continue
         labels.append(AUDIO_TURN)
         decoded = _decoded(turn, f"{utterance.key}/{number}", channel)
+        tokens[role == ASSISTANT] += tokens_of_audio(_seconds(decoded), turn.seconds_of_token)
         heard.append(_through(operators, replace(decoded, random=random + number, speed=speed)))
+    _check_tokens(chain, tokens[True], tokens[False])
     return Example(
         utterance.key,
         utterance.text,
@@ -54,10 +61,27 @@ def read_conversation(
     )
 
 
+def _labels(text: str, utterance: Utterance, chain: Sequence[Operator]) -> list[int]:
+    """The labels of a text turn."""
+    example = Example(utterance.key, text, None, TEXT_ONLY, 0, extra=utterance.extra)
+    return [unit for operator in chain if isinstance(operator, Tokenize) for unit in operator(example).labels]
+
+
+def _check_tokens(chain: Sequence[Operator], said: int, heard: int) -> None:
+    """Apply the filters of a chain to the tokens of a conversation."""
+    for operator in chain:
+        if isinstance(operator, Filter):
+            operator.check_conversation(said, heard)
+
+
 def _through(operators: Sequence[Operator], example: Example) -> Example:
     for operator in operators:
         example = operator(example)
     return example
+
+
+def _seconds(example: Example) -> float:
+    return waveform_of(example).numel() / example.sample_rate
 
 
 def _decoded(turn: AudioTurn, key: str, channel: int | Literal["mix"]) -> Example:

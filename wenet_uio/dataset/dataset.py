@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.config.mixture import MixtureConf
@@ -30,14 +30,16 @@ from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.dataset.reader import BatchReader
+from wenet_uio.dataset.reader import BatchReader, Chains
 from wenet_uio.dataset.speaking import require_speaker
+from wenet_uio.dataset.stored_features import WAVEFORM_PLACES, check_features
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.tokenizer import AnyTokenizer, CallableTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
 
+Signal = Literal["waveform", "features"]
 NO_LABELS = CallableTokenizer(lambda text: ())
 """Plans batches without a look at the texts."""
 
@@ -77,10 +79,15 @@ def build_loader(
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS)
     require_speaker(corpus, conf.operators, training=training)
-    chain = build_chain(conf, labels, training=training, defer_features=options.defer_features, corpus=corpus)
-    text_chain = build_text_chain(conf, labels, training=training)
+    if corpus.has_features:
+        check_features(corpus, conf, training=training)
+    chains = Chains(
+        build_chain(conf, labels, training=training, defer_features=options.defer_features, corpus=corpus),
+        build_chain(conf, labels, training=training, signal="features") if corpus.has_features else (),
+        build_text_chain(conf, labels, training=training),
+    )
     keep_int16 = options.defer_features and not conf.operators
-    reader = BatchReader(corpus, chain, text_chain, conf, keep_int16=keep_int16, collate=options.collate)
+    reader = BatchReader(corpus, conf, chains, keep_int16=keep_int16, collate=options.collate)
     if not training:
         options = replace(options, epoch_steps=None)
     cursor = Cursor(
@@ -101,10 +108,12 @@ def build_chain(
     training: bool,
     defer_features: bool = False,
     corpus: Corpus | None = None,
+    signal: Signal = "waveform",
 ) -> tuple[Operator, ...]:
     """Build the operators from a decoded waveform to features and labels.
 
-    The chain of evaluation is shorter: it has no filter and no augmentation.
+    The chain of evaluation is shorter: it has no filter and no augmentation. The chain of stored features lacks the
+    steps that change or read a waveform, also those of the user.
 
         for operator in build_chain(config.dataset_conf, tokenizer, training=False):
             example = operator(example)
@@ -113,6 +122,7 @@ def build_chain(
         tokenizer: turns texts into labels; None leaves examples without labels.
         defer_features: put waveforms into the batch; `Batch.to` computes the features on its device.
         corpus: the training data, if utterances are mixed with others of it.
+        signal: what the chain begins with.
 
     Raises:
         ConfigError: an operator of the user cannot be loaded, or noise cannot be made.
@@ -127,14 +137,16 @@ def build_chain(
         "filter": (Filter(conf.filter_conf),) if training and tokenizer else (),
         "resample": (Resample(conf.resample_conf.resample_rate),),
         "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
-        **waveform_augmentations(conf, corpus, training=training),
+        **waveform_augmentations(conf, corpus, training=training and signal == "waveform"),
         "features": features,
         "spec_aug": (augment.spec_aug,) if augment.spec_aug else (),
         "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),
         "spec_trim": (augment.spec_trim,) if augment.spec_trim else (),
     }
+    if signal == "features":
+        chain |= dict.fromkeys((*WAVEFORM_PLACES, "features"), ())
     for own in conf.operators:
-        if training or own.evaluation:
+        if (training or own.evaluation) and not (signal == "features" and own.after in WAVEFORM_PLACES):
             chain[own.after] += (user_operator(own),)
     return _joined(chain, two_views=augments and conf.views.number == 2)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.types import Example
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,9 @@ def frame_count(conf: DatasetConf) -> FrameCount:
 def resampled_length(num_samples: np.ndarray, source_rate: np.ndarray | int, target_rate: int) -> np.ndarray:
     """Number of samples after resampling: ceil(n * target / source)."""
     return -(-num_samples * target_rate // source_rate)
+
+
+def seconds_of(example: Example) -> float:
+    """Seconds of the waveform of an example, or of its stored features, before the chain changes them."""
+    signal = example.waveform if example.feats is None else example.feats
+    return 0.0 if signal is None else len(signal) / example.sample_rate

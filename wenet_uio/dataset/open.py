@@ -25,7 +25,6 @@ from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.corpus.tts_corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
-from wenet_uio.dataset.plan.policies import TextPolicy
 from wenet_uio.text.tokenizer import AnyTokenizer, Tokenizer, build_tokenizer, makes_one_token_a_character
 
 if TYPE_CHECKING:
@@ -213,8 +212,11 @@ def _measures(name: str, leaves: Sequence[_Leaf], measure: Measure | None) -> li
 
 def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
     """Raises: ListError: a corpus is text without audio, and the batch policy does not say how to batch text."""
-    if measure is not None and leaf.corpus.has_text_only and not isinstance(measure.policy, TextPolicy):
-        raise ListError(f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens")
+    if measure is None or not leaf.corpus.has_text_only or measure.policy.has_batches_of_text:
+        return
+    raise ListError(
+        f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, or batch_type: static"
+    )
 
 
 def open_source(conf: SourceConf) -> list[Corpus]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import Dataset
 
 from wenet_uio.audio.completeness import LENGTH_TOLERANCE
-from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.conversations import read_conversation
@@ -19,11 +20,31 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Rows
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.speaking import example_to_speak, spoken
+from wenet_uio.dataset.stored_features import wrong_width
 from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance
 
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
+
+
+class Chains(NamedTuple):
+    """The operators for each kind of sample."""
+
+    audio: tuple[Operator, ...] = ()
+    features: tuple[Operator, ...] = ()
+    """For stored features."""
+    text: tuple[Operator, ...] = ()
+    """For texts without audio."""
+
+    def of(self, example: Example) -> tuple[Operator, ...]:
+        """The operators for an example."""
+        if example.waveform is not None or example.to_speak is not None:
+            return self.audio
+        if example.turns is not None:  # its turns went through the chain already
+            return ()
+        return self.text if example.feats is None else self.features
 
 
 class BatchReader(Dataset[Batch]):
@@ -32,23 +53,21 @@ class BatchReader(Dataset[Batch]):
     def __init__(
         self,
         corpus: Corpus,
-        chain: tuple[Operator, ...],
-        text_chain: tuple[Operator, ...],
         conf: DatasetConf,
+        chains: Chains = Chains(),  # noqa: B008 - immutable
         keep_int16: bool = False,
         collate: Callable[[Sequence[Example]], Any] | None = None,
     ) -> None:
         """Read from `corpus`.
 
         Args:
-            chain: operators for samples with audio.
-            text_chain: operators for texts without audio.
+            chains: the operators; none by default, for `example` alone.
             keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
             collate: makes `Batch.collated` from the examples, instead of padded features.
         """
         self.collate = collate
         self.keep_int16 = keep_int16
-        self.corpus, self.chain, self.text_chain, self.conf = corpus, chain, text_chain, conf
+        self.corpus, self.chains, self.conf = corpus, chains, conf
         self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
         self._pool: ThreadPoolExecutor | None = None
 
@@ -61,12 +80,11 @@ class BatchReader(Dataset[Batch]):
         ]
         for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
-                example, duration = self.example(ref, int(seed), read), 0.0
-                operators = iter(self._chain_of(example))
+                example = self.example(ref, int(seed), read)
+                operators = iter(self.chains.of(example))
                 if example.to_speak is not None:
                     example = spoken(example, operators)
-                if example.waveform is not None:
-                    duration = example.waveform.numel() / example.sample_rate
+                duration = seconds_of(example)
                 for operator in operators:
                     example = operator(example)
                 examples.append(example)
@@ -80,11 +98,6 @@ class BatchReader(Dataset[Batch]):
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
         batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
         return batch
-
-    def _chain_of(self, example: Example) -> tuple[Operator, ...]:
-        if example.turns is not None:  # its turns went through the chain already
-            return ()
-        return self.text_chain if example.waveform is None and example.to_speak is None else self.chain
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
         """A function for each sample that reads it. Remote samples are being fetched when this returns."""
@@ -105,7 +118,7 @@ class BatchReader(Dataset[Batch]):
             utterance = read()
             if utterance.turns is not None:
                 return read_conversation(
-                    utterance, seed >> 1, ref.speed, self.chain, self.conf.singal_channel_conf.channel
+                    utterance, seed >> 1, ref.speed, self.chains.audio, self.conf.singal_channel_conf.channel
                 )
             if utterance.to_speak is not None:
                 return example_to_speak(utterance, seed >> 1, ref.speed, _indexed_seconds(rows, ref))
@@ -120,7 +133,7 @@ class BatchReader(Dataset[Batch]):
                     extra=utterance.extra,
                 )
             channel = utterance.extra.get("channel", self.channel)
-            waveform, rate = read_audio(
+            signal, rate = read_signal(
                 utterance.audio, utterance.start, utterance.end, channel, keep_int16=self.keep_int16
             )
         except (AudioError, ListError) as error:
@@ -129,18 +142,33 @@ class BatchReader(Dataset[Batch]):
             if error.errno in OUT_OF_RESOURCES:
                 raise
             raise SkipSample("unreadable", str(error)) from None
-        indexed, found = _indexed_seconds(rows, ref), len(waveform) / rate
+        indexed, found = _indexed_seconds(rows, ref), len(signal) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
-        return Example(
-            utterance.key,
-            utterance.text,
-            torch.from_numpy(waveform),
-            rate,
-            seed >> 1,
-            speed=ref.speed,
-            extra=utterance.extra,
+        return self._with_signal(
+            Example(
+                utterance.key,
+                utterance.text,
+                None,
+                rate,
+                seed >> 1,
+                speed=ref.speed,
+                extra=utterance.extra,
+            ),
+            torch.from_numpy(signal),
         )
+
+    def _with_signal(self, example: Example, signal: torch.Tensor) -> Example:
+        """The example with its waveform (samples,), or with its stored features (frames, dim), which have no speed.
+
+        Raises:
+            SkipSample: the features have not the width that `dataset_conf` states.
+        """
+        if signal.dim() == 1:
+            return replace(example, waveform=signal)
+        if signal.size(1) != self.feature_dim:
+            raise SkipSample("feature_dim", wrong_width(signal.size(1), self.feature_dim))
+        return replace(example, feats=signal, speed=1.0)
 
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:

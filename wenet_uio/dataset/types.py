@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wenet_uio.dataset.deferral import DeferredExample, DeferredFeatures
 
 if TYPE_CHECKING:
     import torch  # planning and packing run without torch
@@ -31,6 +33,8 @@ class AudioTurn(NamedTuple):
     """Seconds."""
     end: float | None = None
     """Seconds; None reads to the end of the audio."""
+    seconds_of_token: float = 0.08
+    """Seconds of audio that count as one token."""
 
 
 class ToSpeak(NamedTuple):
@@ -67,46 +71,6 @@ class Utterance:
     """Speakers of `to_speak`, of which one is drawn for each epoch."""
 
 
-class DeferredExample(Protocol):
-    """Replaces the features of an Example that the accelerator will compute; made by `chain.deferred.Defer`."""
-
-    @property
-    def frames(self) -> int:
-        """Number of feature frames of the example."""
-        ...
-
-
-class DeferredFeatures(Protocol):
-    """Replaces the features of a Batch that the accelerator will compute; see `chain.deferred.PaddedWaveforms`."""
-
-    @property
-    def dim(self) -> int:
-        """Features per frame."""
-        ...
-
-    @property
-    def waveforms(self) -> torch.Tensor:
-        """(B, samples), padded with 0."""
-        ...
-
-    @property
-    def lengths(self) -> torch.Tensor:
-        """(B,) int64, samples."""
-        ...
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors by name; the first dimension of each is B."""
-        ...
-
-    def with_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> DeferredFeatures:
-        """A copy with other tensors."""
-        ...
-
-    def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
-        """Features (B, frames, dim) of each view, on the device of the tensors."""
-        ...
-
-
 @dataclass(frozen=True)
 class Example:
     """A sample on its way through the chain; operators return changed copies."""
@@ -114,10 +78,11 @@ class Example:
     key: str
     text: str
     waveform: torch.Tensor | None
-    """(samples,) float32 on the scale of int16; int16 if the audio has 16 bits, the accelerator computes the features,
-    and there are no operators of the user. None for text without audio, and after the features are computed."""
+    """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
+    computes the features, and the config names no operators of the user. None for text without audio, for stored
+    features, and after the features are computed."""
     sample_rate: int
-    """Hz."""
+    """Hz; of stored features FRAME_RATE."""
     random: int
     """63-bit seed of all random draws for this sample. It depends on (seed, epoch, key) only."""
     speed: float = 1.0
@@ -240,17 +205,13 @@ class Batch:
         return bool(self.keys) and self.feats.size(1) == 0
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch with its tensors on `device`; deferred features are computed there.
-
-        The copy does not block if the tensors are in pinned memory.
-        """
+        """The batch on `device`, copied without blocking from pinned memory; deferred features are computed there."""
         moved = self._map(lambda tensor: tensor.to(device, non_blocking=True))
         if moved.deferred is None:
             return moved
-        if len(moved):
+        feats, others = moved.feats.new_zeros(0, 0, moved.deferred.dim), ()
+        if len(moved):  # else all utterances were removed after padding
             feats, *others = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
-        else:  # all utterances were removed after padding
-            feats, others = moved.feats.new_zeros(0, 0, moved.deferred.dim), ()
         return replace(moved, feats=feats, other_feats=others[0] if others else None, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
@@ -261,9 +222,8 @@ class Batch:
             tensors[name] = tensors[name][:, : int(lengths.max())]
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
-        return replace(
-            self._with(tensors), seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named
-        )
+        own = self._with(tensors)
+        return replace(own, seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named)
 
     def pin_memory(self) -> Batch:
         """The batch in pinned memory; the pinning thread of the DataLoader calls this."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from wenet_uio.config import Config
+from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.corpus.passes import Passes
@@ -30,6 +32,8 @@ class BinEstimate:
     utterances: int
     outliers: int
     """Utterances left out because of their tokens per second."""
+    filtered: Counter[str] = field(default_factory=Counter)
+    """Utterances that the filters leave out, by reason."""
 
     def batch_conf(self) -> dict[str, Any]:
         """The bins as keys of `batch_conf`, for a yaml file."""
@@ -38,7 +42,7 @@ class BinEstimate:
 
 
 def estimate_bins(
-    data_list: str, data_type: DataType, config: Config, num_bins: int, num_token_bins: int | None = None
+    data_list: str | MixtureConf, data_type: DataType, config: Config, num_bins: int, num_token_bins: int | None = None
 ) -> BinEstimate:
     """Estimate bins of equal amounts of audio over the utterances that the filters of the config keep.
 
@@ -52,21 +56,27 @@ def estimate_bins(
     """
     tokenizer = build_tokenizer(config) if num_token_bins else None
     opened, measure = open_filtered(config.dataset_conf, data_list, data_type, tokenizer)
-    seconds, tokens = _lengths(Passes(opened).corpus_of(0), measure)
+    seconds, tokens, filtered = _lengths(Passes(opened).corpus_of(0), measure)
+    if not len(seconds):
+        reasons = ", ".join(f"{count} by {reason}" for reason, count in filtered.items())
+        raise ValueError(f"no utterance with audio is left; the filters leave out: {reasons or 'none'}")
     if not num_token_bins:
-        return BinEstimate([round(end, 3) for end in duration_bins(seconds, num_bins)], [], len(seconds), 0)
+        return BinEstimate([round(end, 3) for end in duration_bins(seconds, num_bins)], [], len(seconds), 0, filtered)
     bins = token_bins(seconds, tokens, num_bins, num_token_bins)
     ends = [[round(end, 3), most] for end, most in bins.ends]
     max_tps = [math.ceil(100 * limit) / 100 for limit in bins.max_tps]
-    return BinEstimate(ends, max_tps, len(seconds), bins.outliers)
+    return BinEstimate(ends, max_tps, len(seconds), bins.outliers, filtered)
 
 
-def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds and tokens (or characters) of the utterances with audio that the measure keeps."""
+def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
+    """Seconds and tokens (or characters) of the utterances with audio that are kept, and why others are not."""
     seconds, tokens = [], []
+    filtered: Counter[str] = Counter()
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)
-        kept = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
+        kept, reasons = measure.keep(rows)
+        filtered += reasons
+        kept = kept & (rows.sample_rate != TEXT_ONLY)
         seconds.append(rows.seconds[kept])
         tokens.append(rows.text_length[kept])
-    return np.concatenate(seconds), np.concatenate(tokens)
+    return np.concatenate(seconds), np.concatenate(tokens), filtered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filt
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.dataset.types import SampleRef, SkipSample, Utterance
+from wenet_uio.dataset.types import Example, SampleRef, SkipSample, Utterance
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.text.aggregate import UnknownLanguageError
@@ -81,6 +81,15 @@ class Part:
     """Root mean square of the audio; 1 is full scale."""
 
 
+def _ends_too_late(utterance: Utterance, example: Example) -> Iterator[str | None]:
+    """Why a segment, or each audio turn of a conversation, ends after its audio; None if it does not."""
+    turns = [turn for turn in utterance.turns or () if not isinstance(turn, str)]
+    heard = [(utterance, example)] if utterance.turns is None else zip(turns, example.turns or (), strict=True)
+    for segment, found in heard:
+        if found.waveform is not None:
+            yield why_past_the_end(segment.start, segment.end, len(found.waveform) / found.sample_rate)
+
+
 @dataclass(frozen=True)
 class Checker:
     """Checks rows of a corpus. It can be pickled: workers receive it with each job and open the corpus again."""
@@ -103,7 +112,7 @@ class Checker:
     def check(self, job: Sequence[Span]) -> Part:
         """Check some rows, in a worker process. Sets the number of torch threads of the process to 1."""
         torch.set_num_threads(1)
-        reader = BatchReader(self.corpus, (), (), self.conf)
+        reader = BatchReader(self.corpus, self.conf)
         part = Part()
         for span in job:
             self._check_span(part, reader, span)
@@ -144,12 +153,11 @@ class Checker:
             return self._text(ref)
         utterances: list[Utterance] = []
         example = reader.example(ref, 0, partial(self._read, utterances, ref))
+        place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
+        reasons = filter(None, _ends_too_late(utterances[0], example))
+        part.findings.extend(Finding("past_the_end", key, reason, place) for reason in reasons)
         if example.waveform is None:
             return example.text, example.extra
-        place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
-        utterance = utterances[0]
-        if reason := why_past_the_end(utterance.start, utterance.end, len(example.waveform) / rate):
-            part.findings.append(Finding("past_the_end", key, reason, place))
         samples = np.abs(example.waveform.numpy()) / INT16_SCALE
         level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
         clipped = float(np.mean(samples >= FULL_SCALE))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from wenet_uio.dataset.loader import Loader
-from wenet_uio.dataset.reader import BatchReader
+from wenet_uio.dataset.reader import BatchReader, Chains
 from wenet_uio.dataset.types import Batch, Example, SampleRef, Utterance
 
 Item = TypeVar("Item")
@@ -166,11 +166,10 @@ class _TimedReader(BatchReader):
     """Reads as another reader does, and times reading, decoding and every operator."""
 
     def __init__(self, reader: BatchReader, clock: _Clock) -> None:
-        chain, text_chain = (
-            tuple(_timed(operator, _name(operator), clock) for operator in operators)
-            for operators in (reader.chain, reader.text_chain)
+        chains = Chains(
+            *(tuple(_timed(operator, _name(operator), clock) for operator in chain) for chain in reader.chains)
         )
-        super().__init__(reader.corpus, chain, text_chain, reader.conf, reader.keep_int16)
+        super().__init__(reader.corpus, reader.conf, chains, reader.keep_int16)
         self._clock = clock
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:

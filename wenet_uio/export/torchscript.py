@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.inter_ctc import NO_CHUNKS
 
 
 class RuntimeModel(nn.Module):
@@ -80,7 +81,13 @@ def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
     """The content of `final.zip`.
 
     With `quantize`, linear layers have int8 weights, and activations are quantised at run time.
+
+    Raises:
+        ValueError: the encoder feeds predictions between its blocks.
     """
+    inter = model.encoder.inter_ctc
+    if inter is not None and inter.conditioning is not None:
+        raise ValueError(f"{NO_CHUNKS}, or export whole utterances to ONNX: the runtime encodes chunks with caches")
     runtime: nn.Module = RuntimeModel(model).eval()
     with warnings.catch_warnings():
         # torch recommends torch.export, but the runtime loads only TorchScript.

@@ -46,6 +46,7 @@ class ASRModel(nn.Module):
     """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020).
 
     `transducer_weight`, `parallel_weight`: weights of losses that only subclasses have.
+    `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an `inter_ctc`.
     `cr_weight`: weight of the divergence between two views; the engine raises it in the warm-up.
     `leading_frames`: encoder frames before those of the speech.
     """
@@ -69,7 +70,7 @@ class ASRModel(nn.Module):
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.attention_weight
         self.transducer_weight = self.parallel_weight = 0.0
-        self.cr_weight = 0.0
+        self.cr_weight = self.interctc_weight = 0.0
         self.leading_frames = 0
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
@@ -98,17 +99,24 @@ class ASRModel(nn.Module):
             views: 2: rows n and n + B / 2 are augmented views of one utterance.
 
         Returns:
-            0-d tensors, means over the utterances: `loss` = ctc_weight * `loss_ctc` + attention_weight * `loss_att`
-            + cr_weight * `loss_cr`, the divergence between the CTC posteriors of two views;
-            and `th_accuracy`, the share of tokens that the decoder predicts correctly from the tokens before. A loss
-            with weight 0 is None.
+            0-d tensors, means over the utterances: `loss`, the sum with `loss_weights` of `loss_ctc`, `loss_att`,
+            `loss_interctc` (blocks in the middle) and `loss_cr` (divergence of two views); and `th_accuracy`, the share
+            of tokens that the decoder predicts correctly from the tokens before. A loss with weight 0 is None.
         """
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
-        encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
-        return self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
+        if self.encoder.inter_ctc is None:
+            encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
+            return self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
+        with self.encoder.inter_ctc.collecting() as between:
+            encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
+        losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
+        loss, loss_interctc = losses["loss"], self.encoder.inter_ctc.loss(between, target, target_lengths)
+        assert loss is not None
+        loss = loss + self.interctc_weight * self.ctc_weight * loss_interctc
+        return {**losses, "loss": loss, "loss_interctc": loss_interctc}
 
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
@@ -123,8 +131,9 @@ class ASRModel(nn.Module):
     @property
     def loss_weights(self) -> dict[str, float]:
         """Weights of the losses that `loss` is the sum of."""
-        weights = {"att": self.attention_weight, "ctc": self.ctc_weight, "rnnt": self.transducer_weight}
-        weights["cr"] = self.cr_weight
+        inter = self.interctc_weight
+        weights = {"att": self.attention_weight, "ctc": (1.0 - inter) * self.ctc_weight, "rnnt": self.transducer_weight}
+        weights |= {"interctc": inter * self.ctc_weight, "cr": self.cr_weight}
         return {f"loss_{name}": weight for name, weight in weights.items()}
 
     @property
@@ -161,15 +170,15 @@ class ASRModel(nn.Module):
     ) -> tuple[torch.Tensor, Losses]:
         """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and `loss_cr` of two views."""
         loss = encoder_out.new_zeros((), dtype=torch.float32)
-        losses: Losses = {"loss_ctc": None, "loss_cr": None} if self.cr_weight else {"loss_ctc": None}
-        if self.ctc_weight > 0.0 and views == 1:
-            losses["loss_ctc"] = loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
-            loss = loss + self.ctc_weight * loss_ctc
-        elif self.ctc_weight > 0.0:
-            loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
-            losses |= {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
-            loss = loss + self.ctc_weight * loss_ctc + self.cr_weight * loss_cr
-        return loss, losses
+        if self.ctc_weight == 0.0:
+            return loss, {"loss_ctc": None}
+        weight = (1.0 - self.interctc_weight) * self.ctc_weight
+        if views == 1:
+            loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
+            return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
+        loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
+        loss = loss + weight * loss_ctc + self.cr_weight * loss_cr
+        return loss, {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
 
     def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
         """Losses of text without audio: the decoder attends to one frame of zeros."""
@@ -177,8 +186,7 @@ class ASRModel(nn.Module):
         lengths = torch.ones_like(target_lengths)
         loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
         loss = self.text_weight * loss_att
-        more: Losses = {"loss_cr": None} if self.cr_weight else {}
-        return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy, **more}
+        return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
 
     def _attention_loss(
         self,

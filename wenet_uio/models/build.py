@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from wenet_uio.cli import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.model import CtlConf, DecoderConf, WhisperConf
@@ -25,6 +27,7 @@ from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
 from wenet_uio.models.efficient import EfficientConformerEncoder
 from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
 from wenet_uio.models.firered import FireredConformerEncoder
+from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc
 from wenet_uio.models.lora import add_lora, is_lora
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
@@ -34,6 +37,7 @@ from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.weights import fill, read_weights
 from wenet_uio.models.whisper import Whisper
+from wenet_uio.models.zipformer import ZipformerEncoder
 from wenet_uio.text.symbols import EOS, SOS
 from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
 from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens
@@ -50,6 +54,7 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
     "sanm_encoder": SanmEncoder,
     "sanm_encoder_with_tp": SanmEncoderWithTp,
+    "zipformer": ZipformerEncoder,
 }
 """{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
 
@@ -66,6 +71,9 @@ def build_model(config: Config) -> ASRModel:
     model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
     model.cr_weight = config.cr_loss_scale
+    model.ctc.smoothing = config.ctc_label_smoothing
+    if config.interctc_layer_idx:
+        _add_inter_ctc(model, config)
     if not config.mask_padding:
         for part in model.modules():
             if "masks_padding" in vars(part):
@@ -73,6 +81,23 @@ def build_model(config: Config) -> ASRModel:
     if config.use_lora:
         add_lora(model, config.lora_conf)
     return model
+
+
+def _add_inter_ctc(model: ASRModel, config: Config) -> None:
+    """Give the encoder a CTC loss after blocks in the middle."""
+    encoder, conditioning = model.encoder, None
+    if type(encoder).forward is not Encoder.forward:
+        raise ValueError(f"interctc_layer_idx: encoder {config.encoder} has no CTC loss in the middle")
+    if encoder.width != encoder.output_size:
+        raise ValueError(
+            f"interctc_layer_idx: the layers have the width {encoder.width} and the CTC layer {encoder.output_size}; "
+            "train with equal widths"
+        )
+    if config.interctc_conditioning:
+        encoder.conditioning_layer = conditioning = nn.Linear(model.vocab_size, encoder.width)
+        encoder.obstacle = encoder.obstacle or NO_CHUNKS
+    encoder.inter_ctc = InterCtc(config.interctc_layer_idx or (), model.ctc, conditioning)
+    model.interctc_weight = config.interctc_weight
 
 
 def build_trained(config: Config, checkpoint: str | Path) -> ASRModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 
 Caches = tuple[torch.Tensor, torch.Tensor]
 """att_cache and cnn_cache of a stream, see Encoder.forward_chunk."""
+
+
+class Ending(Protocol):
+    """An encoder whose input layer has an `optional_context`."""
+
+    def forward_end(
+        self, xs: torch.Tensor, chunk_size: int, required_cache_size: int, caches: Caches
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Encode the last features of an utterance, fewer than those of a whole chunk; see Encoder.forward_chunk."""
+        ...
 
 
 class ChunkEncoder:
@@ -33,8 +43,9 @@ class ChunkEncoder:
         _check_unit(encoder, chunk_size)
         self.encoder = encoder
         embed = encoder.embed
-        self._shift, self._window = chunk_size * embed.subsampling_rate, embed.right_context + 1
-        self._whole = self._shift - embed.subsampling_rate + self._window
+        self._chunk_size, self._shift = chunk_size, chunk_size * embed.subsampling_rate
+        self._window = embed.right_context + 1 - embed.optional_context
+        self._whole = self._shift - embed.subsampling_rate + embed.right_context + 1
         self.required_cache_size = chunk_size * num_left_chunks
         self._feats: torch.Tensor | None = None
         self._ended = False
@@ -72,6 +83,17 @@ class ChunkEncoder:
         self.caches = caches
         self.offset += frames
 
+    def encode(self) -> torch.Tensor:
+        """Encode the next chunk -> (1, T', D)."""
+        feats, encoder = self.next_chunk(), self.encoder
+        if encoder.embed.optional_context and feats.size(1) < self._whole:
+            ending = cast("Ending", encoder)
+            frames, *caches = ending.forward_end(feats, self._chunk_size, self.required_cache_size, self.caches)
+        else:
+            frames, *caches = encoder.forward_chunk(feats, self.offset, self.required_cache_size, *self.caches)
+        self.move_on(frames.size(1), (caches[0], caches[1]))
+        return frames
+
     def accept(self, feats: torch.Tensor, *, last: bool) -> torch.Tensor:
         """Add features (1, T, F), and encode the chunks that are complete -> (1, T', D).
 
@@ -98,10 +120,10 @@ def fitting_chunk(encoder: Encoder, size: int) -> int:
 
 def _check_unit(encoder: Encoder, chunk_size: int) -> None:
     """Refuse chunks in which streaming has more frames than one pass; warn of chunks in which it has other values."""
-    unit, reduction = encoder.chunk_unit, encoder.reduction
-    if chunk_size % reduction:
+    unit, divisor = encoder.chunk_unit, encoder.chunk_divisor
+    if chunk_size % divisor:
         raise ValueError(
-            f"decoding_chunk_size {chunk_size} is not a multiple of {reduction}, by which the layers of this encoder "
+            f"decoding_chunk_size {chunk_size} is not a multiple of {divisor}, by which the layers of this encoder "
             f"divide the frame rate: use a multiple of {unit}"
         )
     if chunk_size % unit:
@@ -140,11 +162,7 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     """Encode chunks of one length; the streams have one encoder."""
     first = streams[0]
     if len(streams) == 1:
-        frames, *caches = first.encoder.forward_chunk(
-            first.next_chunk(), first.offset, first.required_cache_size, *first.caches
-        )
-        first.move_on(frames.size(1), (caches[0], caches[1]))
-        return [frames]
+        return [first.encode()]
     together, presents = first.encoder.forward_chunks(
         torch.cat([stream.next_chunk() for stream in streams]),
         [stream.offset for stream in streams],
@@ -155,3 +173,16 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
         stream.move_on(together.size(1), caches)
     # Copies, because a part of the batch would keep the whole batch in memory.
     return [frames.clone() for frames in together.split(1)]
+
+
+def joined_caches(encoder: Encoder, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The caches of B streams as those of `Encoder._chunk_blocks`; zeros before the frames of shorter ones."""
+    like, layers = next(encoder.parameters()), len(encoder.encoders)
+    att_cache = like.new_zeros(layers, len(caches), encoder.heads, longest, 2 * encoder.head_dim)
+    cnn_cache = like.new_zeros(layers, len(caches), encoder.width, encoder.cnn_cache_frames)
+    for row, (att, cnn) in enumerate(caches):
+        if att.size(2):
+            att_cache[:, row, :, longest - att.size(2) :] = att
+        if cnn.size(0):
+            cnn_cache[:, row] = cnn[:, 0]
+    return att_cache, cnn_cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 from torch.nn.functional import ctc_loss, kl_div
@@ -16,6 +18,8 @@ class CTC(nn.Module):
         super().__init__()
         self.ctc_lo = nn.Linear(dim, vocab_size)
         self.blank = blank
+        self.smoothing = 0.0
+        """Share of the loss that pulls the posteriors towards the uniform distribution, in training and validation."""
 
     @torch.jit.unused
     def forward(
@@ -58,6 +62,8 @@ class CTC(nn.Module):
             reduction="sum",
             zero_infinity=True,
         )
+        if self.smoothing > 0.0:
+            total = (1.0 - self.smoothing) * total + self.smoothing * divergence_from_uniform(log_probs, lengths)
         return total / log_probs.size(0)
 
     @torch.jit.export
@@ -67,6 +73,19 @@ class CTC(nn.Module):
         if blank_penalty > 0.0:
             logits[:, :, self.blank] -= blank_penalty
         return logits.log_softmax(dim=2)
+
+
+def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Sum over utterances and frames of the divergence of the posteriors from the uniform distribution, 0-d.
+
+    Label smoothing of CTC (Kim et al. 2018, https://arxiv.org/abs/1711.02212).
+
+    Args:
+        log_probs: (B, T, V).
+        lengths: (B,) frames.
+    """
+    divergence = (log_probs.exp() * log_probs).sum(dim=2) + math.log(log_probs.size(2))
+    return divergence.masked_fill(~length_mask(lengths, log_probs.size(1)), 0.0).sum()
 
 
 def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -146,7 +146,8 @@ class EfficientConformerEncoder(Encoder):
         ]
         super().__init__(input_layer(input_size, blocks[0]), blocks[0], layers, global_cmvn, conf.normalize_before)
         self.strides = list(conf.strides)
-        self.reduction, self.chunk_unit = math.prod(conf.strides), conf.chunk_unit
+        self.reduction = self.chunk_divisor = math.prod(conf.strides)
+        self.chunk_unit = conf.chunk_unit
         self.left_frames = [block.cnn_module_kernel - 1 if conf.causal else 0 for block in blocks]
         self.cnn_cache_frames = self.left_frames[0]
         self.batches_chunks = False  # layers at a lower rate keep fewer frames

@@ -7,15 +7,17 @@ encoders; branchformer.py and squeezeformer.py have the others. encoder_layer.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
-from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget
+from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget, joined_caches
 from wenet_uio.models.embedding import build_position_encoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
+from wenet_uio.models.inter_ctc import InterCtc
 from wenet_uio.models.masks import ALL_FRAMES, additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
@@ -38,11 +40,15 @@ class Encoder(nn.Module):
     `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
-    `reduction`: factor by which the layers lower the frame rate of the input layer.
+    `reduction`: factor by which the layers lower the frame rate; `chunk_divisor`: one that chunks of streams need.
     `chunk_unit`: streaming equals one pass for chunks that are a multiple of this number of input layer frames.
     `drop_rates`: share of the training batches that skip each layer.
+    `strides`: factor by which each layer lowers the frame rate.
+    `inter_ctc`: what happens after some of the blocks; None: nothing.
     `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
     """
+
+    inter_ctc = cast("InterCtc | None", None)  # TorchScript reads annotations of a class
 
     def __init__(
         self,
@@ -68,9 +74,9 @@ class Encoder(nn.Module):
         self.drop_rates = [0.0] * len(layers)
         self.obstacle = embed.obstacle
         self.cnn_cache_frames = 0
-        self.batches_chunks = True
-        self.masks_padding = True
-        self.reduction = self.chunk_unit = 1
+        self.batches_chunks = self.masks_padding = True
+        self.reduction = self.chunk_unit = self.chunk_divisor = 1
+        self.strides = [1] * len(layers)
 
     @torch.jit.unused
     def forward(
@@ -112,6 +118,14 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def _block(
+        self, place: int, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
+        """Apply layer `place`, and what `inter_ctc` does after it."""
+        x = self._layer(place, x, bias, pos_emb, padded)
+        return x if self.inter_ctc is None else self.inter_ctc.after(self, place, x, padded)
+
+    @torch.jit.unused
+    def _layer(
         self, place: int, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
     ) -> torch.Tensor:
         """Apply layer `place`. Training may skip the layer, or compute its activations again to save memory."""
@@ -215,7 +229,7 @@ class Encoder(nn.Module):
         x = self.embed.project(xs)
         cached = [att_cache.size(2) for att_cache, _ in caches]
         longest = max(cached)
-        att_cache, cnn_cache = self._join_caches(caches, longest)
+        att_cache, cnn_cache = joined_caches(self, caches, longest)
         pos_emb = torch.cat(
             [self.embed.position_encoding(offset - longest, longest + x.size(1), x) for offset in offsets]
         )
@@ -230,26 +244,9 @@ class Encoder(nn.Module):
         for row, frames in enumerate(cached):
             seen = frames + x.size(1)
             first = longest - frames + frames_to_forget(seen, keep[row])
-            presents.append(
-                (
-                    torch.stack([past[row, :, first:] for past in att_pasts]),
-                    torch.stack([past[row : row + 1] for past in cnn_pasts]),
-                )
-            )
+            att_cache = torch.stack([past[row, :, first:] for past in att_pasts])
+            presents.append((att_cache, torch.stack([past[row : row + 1] for past in cnn_pasts])))
         return x, presents
-
-    @torch.jit.unused
-    def _join_caches(self, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The caches of B streams as those of `_chunk_blocks`; zeros before the frames of shorter ones."""
-        like = next(self.parameters())
-        att_cache = like.new_zeros(len(self.encoders), len(caches), self.heads, longest, 2 * self.head_dim)
-        cnn_cache = like.new_zeros(len(self.encoders), len(caches), self.width, self.cnn_cache_frames)
-        for row, (att, cnn) in enumerate(caches):
-            if att.size(2):
-                att_cache[:, row, :, longest - att.size(2) :] = att
-            if cnn.size(0):
-                cnn_cache[:, row] = cnn[:, 0]
-        return att_cache, cnn_cache
 
     def _begin_chunk(
         self, xs: torch.Tensor, offset: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor

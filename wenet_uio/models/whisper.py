@@ -12,7 +12,7 @@ from wenet_uio.config.model import WhisperConf
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.text.whisper_tokens import WhisperTokens, language_of
+from wenet_uio.text.whisper_tokens import WhisperTokens, language_of, prompted
 
 
 class Whisper(ASRModel):
@@ -41,7 +41,7 @@ class Whisper(ASRModel):
 
         Args:
             texts: their transcripts.
-            fields: other fields of the list: `lang` such as `en`, and `task` (transcribe or translate).
+            fields: other fields of the list: `lang` such as `en`, and `task`; see `prompted` for other names.
             keys: their keys, for errors.
 
         Raises:
@@ -49,16 +49,15 @@ class Whisper(ASRModel):
         """
         rows = []
         for number, (text, each) in enumerate(zip(texts, fields, strict=True)):
+            language, task = prompted(each, self.tokens.languages)
             try:
-                rows.append(self.tokens.prompt(self._language(text, each), each.get("task") or "transcribe"))
+                rows.append(self.tokens.prompt(language or self._language_of(text), task))
             except ValueError as error:
                 raise ValueError(f"{keys[number]}: {error}" if keys else str(error)) from None
         return torch.tensor(rows, device=self.ctc.ctc_lo.weight.device)
 
-    def _language(self, text: str, fields: Mapping[str, Any]) -> str:
-        """The language that the data name, or else the one that `language_of` finds."""
-        if stated := fields.get("lang"):
-            return stated
+    def _language_of(self, text: str) -> str:
+        """The language that `language_of` finds."""
         language = language_of(text, self.languages)
         if len(self.languages) > 1 and text:  # a batch of silence stands for an empty one
             warn_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
 
 
 def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> list[RawLine]:
-    """The utterances that are inside their audio. The others are left out: their text would be that of other audio.
+    """The utterances that last some time and are inside their audio; the others have texts of other audio.
 
     An end up to LATE seconds after the audio becomes the end of the audio, unless half of the utterance would be lost.
     Audio that is remote, that is inside other
@@ -53,20 +54,22 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
     inside, outside = [], []
     for line in lines:
         info = infos.get(line.wav) if _is_part(line) else None
-        cut = _cut(line, info.num_samples / info.sample_rate) if isinstance(info, AudioInfo) else line
+        cut = _cut(line, info.num_samples / info.sample_rate if isinstance(info, AudioInfo) else math.inf)
         if isinstance(cut, RawLine):
             inside.append(cut)
         else:
             outside.append(cut)
     if outside and not inside:
         raise ListError(f"{where}: no utterance is inside its audio: {outside[0]}; do the texts belong to this audio?")
-    tell_left_out(f"{where}: utterances that end after their audio", outside)
+    tell_left_out(f"{where}: utterances that are not inside their audio", outside)
     return inside
 
 
 def _cut(line: RawLine, length: float) -> RawLine | str:
     """The line with an end inside its audio of `length` seconds; a string says why it is left out."""
     start, end = line.start, line.end
+    if end is not None and end <= start:
+        return f"{line.key} from {start:g} s to {end:g} s of {line.wav}, which is no time"
     if start < length and (end is None or end <= length):
         return line
     if end is not None and end - length <= min(LATE, (end - start) / 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from unicodedata import normalize
 
 from wenet_uio.dataset.formats.keys import key_of_audio
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
@@ -21,12 +22,22 @@ def with_suffix_of_audio(name: str) -> str:
     return name if name.rpartition(".")[2].lower() in AUDIO_SUFFIXES else f"{name}.wav"
 
 
+def audio_below(folder: Path) -> list[Path]:
+    """Files below a folder that are audio by their names."""
+    return [file for file in files_below(folder) if file.suffix[1:].lower() in AUDIO_SUFFIXES]
+
+
+def composed(name: str) -> str:
+    """A name in which an accent is part of its letter (NFC); names of files on macOS have accents of their own."""
+    return normalize("NFC", name)
+
+
 def find_audio(wavs: Iterable[str], folders: Sequence[Path], audio: Path | None) -> dict[str, list[Path]]:
     """Find the files that names in transcripts may mean, as {name: files}.
 
     A name is first tried as a path relative to each folder in turn. Otherwise it is compared with the audio below
     `audio`: by relative path with any suffix, then by file name with any suffix. Of several files with that name, those
-    whose last folders are as in the name are taken.
+    whose last folders are as in the name are taken. Accents may be parts of letters or characters of their own.
 
     Returns:
         for each name one absolute path, several paths if it is ambiguous, or none if no file fits.
@@ -39,7 +50,8 @@ def find_audio(wavs: Iterable[str], folders: Sequence[Path], audio: Path | None)
 
 
 def _at_path(wav: str, folders: Sequence[Path]) -> list[Path]:
-    places = (os.path.abspath(folder / wav) for folder in folders)  # noqa: PTH100 - resolve() would follow links
+    spellings = [wav] if wav.isascii() else dict.fromkeys((wav, composed(wav), normalize("NFD", wav)))
+    places = (os.path.abspath(folder / name) for name in spellings for folder in folders)  # noqa: PTH100 - resolve() would follow links
     # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is too long for a path.
     found = next(filter(os.path.isfile, places), None)
     return [Path(found)] if found else []
@@ -49,8 +61,9 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
     by_path, by_name = _names_in(audio)
     found: dict[str, list[Path]] = {}
     for wav in wavs:
-        path, whole = Path(wav), Path(with_suffix_of_audio(wav))  # `a.1` without suffix is not `a`
-        files = by_path.get(wav) or by_path.get(str(path.with_suffix("")))
+        name = composed(wav)
+        path, whole = Path(name), Path(with_suffix_of_audio(name))  # `a.1` without suffix is not `a`
+        files = by_path.get(name) or by_path.get(str(path.with_suffix("")))
         files = files or by_name.get(whole.stem) or by_name.get(path.stem) or []
         files = [file for file in files if _ends_with(file, whole)] or files
         found[wav] = [file.absolute() for file in files]
@@ -60,15 +73,14 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
 def _ends_with(file: Path, name: Path) -> bool:
     """Whether the path of a file ends with all folders of a name."""
     folders = name.parts[:-1]
-    return file.parts[-1 - len(folders) : -1] == folders
+    return Path(composed(str(file))).parts[-1 - len(folders) : -1] == folders
 
 
 def _names_in(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """Audio below a folder by relative path without suffix, and by file name without suffix."""
     by_path: dict[str, list[Path]] = {}
     by_name: dict[str, list[Path]] = {}
-    for wav in files_below(folder):
-        if wav.suffix[1:].lower() in AUDIO_SUFFIXES:
-            by_path.setdefault(str(wav.relative_to(folder).with_suffix("")), []).append(wav)
-            by_name.setdefault(wav.stem, []).append(wav)
+    for wav in audio_below(folder):
+        by_path.setdefault(composed(str(wav.relative_to(folder).with_suffix(""))), []).append(wav)
+        by_name.setdefault(composed(wav.stem), []).append(wav)
     return by_path, by_name

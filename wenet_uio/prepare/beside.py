@@ -6,12 +6,13 @@ The file of text has the name of the audio and a field: `a.wav` has `a.txt` (fie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
-from wenet_uio.prepare.audio_search import key_of_name, with_suffix_of_audio
+from wenet_uio.prepare.audio_search import composed, key_of_name, with_suffix_of_audio
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
 from wenet_uio.prepare.separated import key_of_part
 from wenet_uio.prepare.timed_texts import (
@@ -52,8 +53,8 @@ class TextFile(NamedTuple):
 
     @property
     def form(self) -> str:
-        """The form of a corpus of such files."""
-        return FORM_OF[self.path.suffix[1:].lower()]
+        """The form of a corpus of such files; empty if the suffix does not say it."""
+        return FORM_OF.get(self.path.suffix[1:].lower(), "")
 
 
 class FilesOfFolder(NamedTuple):
@@ -66,19 +67,29 @@ class FilesOfFolder(NamedTuple):
 def files_of_corpus(path: Path) -> FilesOfFolder:
     """The files of text and of audio below a folder; or one file of text, and the audio beside it."""
     files = list(files_below(path)) if path.is_dir() else [file for file in path.parent.iterdir() if file.is_file()]
-    audio: dict[Path, list[Path]] = {}
-    for file in files:
-        if file.suffix[1:].lower() in AUDIO_SUFFIXES:
-            audio.setdefault(file.with_suffix(""), []).append(file)
+    audio = _audio_by_name(files)
     texts = [file for file in files if file.suffix[1:].lower() in FORM_OF] if path.is_dir() else [path]
     return FilesOfFolder([_text_file(file, audio) for file in texts], [file for of in audio.values() for file in of])
+
+
+def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
+    """The files of audio by their paths without suffix."""
+    found: dict[Path, list[Path]] = {}
+    for file in files:
+        if file.suffix[1:].lower() in AUDIO_SUFFIXES:
+            found.setdefault(_composed(file.with_suffix("")), []).append(file)
+    return found
+
+
+def _composed(path: Path) -> Path:
+    return path.with_name(composed(path.name))
 
 
 def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
     """A file of text with the audio that has the longest part of its name, up to a dot."""
     pieces = path.name.split(".")
     for count in range(len(pieces) - 1, 0, -1):
-        found = audio.get(path.parent / ".".join(pieces[:count]))
+        found = audio.get(_composed(path.parent / ".".join(pieces[:count])))
         if found:
             return TextFile(path, found, ".".join(pieces[count:]))
     return TextFile(path, [], pieces[-1])
@@ -137,7 +148,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
     if text_field:
         raise ListError(f"{path}: a CTM has one text for each recording; leave --text_field out")
     lines = []
-    for file in (each for each in files_of_corpus(Path(path)).texts if each.form == "ctm"):
+    for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "ctm", None):
         words = read_ctm(file.path)
         channels: dict[str, list[str]] = {}
         for recording, channel in words:
@@ -146,7 +157,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
             others = sorted(channels[recording])
             extra = {"channel": others.index(channel)} if len(others) > 1 else {}
             lines += [_timed_line(recording, each, extra) for each in joined_words(said)]
-    return _with_length(path, lines)
+    return lines
 
 
 def _read_timed(
@@ -155,19 +166,20 @@ def _read_timed(
     """The utterances of the files of a form. Raises: ListError: as `_beside` and `read`."""
     lines, empty = [], []
     for wav, file in _beside(Path(path), form, text_field):
-        said = list(read(file))
+        said = _joined_spans(read(file))
         if not said:
             empty.append(str(file))
         lines += [_timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {}) for each in said]
     tell_left_out(f"{path}: files without a text", empty)
-    return _with_length(path, lines)
+    return lines
 
 
-def _with_length(path: str, lines: Sequence[RawLine]) -> list[RawLine]:
-    """The utterances that last at least a millisecond; the others are counted and named."""
-    without = [f"{line.key}: {line.text}" for line in lines if line.end is not None and line.start >= line.end]
-    tell_left_out(f"{path}: utterances of zero length", without)
-    return [line for line in lines if line.end is None or line.start < line.end]
+def _joined_spans(said: Iterable[TimedText]) -> list[TimedText]:
+    """The texts, of which those with equal times are one: subtitles of two speakers, or a subtitle that comes twice."""
+    spans: dict[tuple[float, float], dict[str, TimedText]] = {}
+    for each in said:
+        spans.setdefault((each.start, each.end), {}).setdefault(each.text, each)
+    return [replace(next(iter(texts.values())), text=" ".join(texts)) for texts in spans.values()]
 
 
 def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
@@ -179,13 +191,20 @@ def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
 
 def _tier_of(file: Path, text_field: str | None) -> Tier:
     tiers = read_tiers(file)
-    names = ", ".join(tier.name for tier in tiers) or "none"
     chosen = [tier for tier in tiers if text_field in (None, tier.name)]
-    if not chosen:
-        raise ListError(f"{file}: no tier {text_field or 'with a text'}; its tiers with texts: {names}")
-    if len(chosen) > 1:
-        raise ListError(f"{file}: several tiers have texts ({names}); name one of them: --text_field {tiers[0].name}")
+    if len(chosen) != 1:
+        raise ListError(f"{file}: {_why_not_one(tiers, chosen, text_field)}")
     return chosen[0]
+
+
+def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str | None) -> str:
+    """Why the tiers with texts do not have one that is meant, and what to do."""
+    names = ", ".join(tier.name for tier in tiers) or "none"
+    if not chosen:
+        return f"no tier {text_field or 'with a text'}; its tiers with texts: {names}"
+    if len({tier.name for tier in chosen}) == 1:
+        return f"{len(chosen)} tiers with texts are named {chosen[0].name}; rename one of them in Praat"
+    return f"several tiers have texts ({names}); name one of them: --text_field {tiers[0].name}"
 
 
 def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
@@ -212,11 +231,16 @@ def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]
 
 
 def _of_form(texts: Sequence[TextFile], path: Path, form: str, text_field: str | None) -> list[TextFile]:
-    """The files of a form that have the field. Raises: ListError: there is none."""
+    """The files of a form that have the field; a single file is of the form that is asked for, whatever its name.
+
+    Raises:
+        ListError: there is none.
+    """
     found = [
         file
         for file in texts
-        if file.form == form and (text_field is None or file.field in (text_field, f"{text_field}{file.path.suffix}"))
+        if (path.is_file() or file.form == form)
+        and (text_field is None or file.field in (text_field, f"{text_field}{file.path.suffix}"))
     ]
     if not found:
         wanted = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])

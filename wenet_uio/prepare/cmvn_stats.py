@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import AudioError, read_audio
+from wenet_uio.audio.read import AudioError, read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.dataset.stored_features import wrong_width
+from wenet_uio.dataset.types import Example, Operator, SkipSample, feats_of
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
+Chain = tuple[Operator, ...]
 UTTERANCES_PER_JOB = 64
 """A worker reads this many utterances in one job."""
 
@@ -68,21 +71,30 @@ def write_cmvn(statistics: dict[str, object], path: str) -> None:
 def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
     lines, conf = job
     torch.set_num_threads(1)
-    chain = build_chain(conf, None, training=False)
+    chains = build_chain(conf, None, training=False), build_chain(conf, None, training=False, signal="features")
     sums = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []
     for line in lines:
         try:
-            waveform, rate = read_audio(line.wav, line.start, line.end, conf.singal_channel_conf.channel)
-            example = Example(line.key, "", torch.from_numpy(waveform), rate, random=0)
-            for operator in chain:
-                example = operator(example)
+            feats = _features(line, conf, chains)
         except (AudioError, SkipSample) as error:
             failures.append(f"{line.key} {line.wav}: {error}")
             continue
-        assert example.feats is not None
-        feats = example.feats.double()
         sums += np.stack([feats.sum(0).numpy(), feats.square().sum(0).numpy()])
         frames += len(feats)
     return sums, frames, failures
+
+
+def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> torch.Tensor:
+    """Features (frames, dim) of an utterance in float64, by the chain for audio or by that for stored features."""
+    signal, rate = read_signal(line.wav, line.start, line.end, conf.singal_channel_conf.channel)
+    tensor, is_stored = torch.from_numpy(signal), signal.ndim == 2
+    example = Example(line.key, "", None, rate, random=0)
+    example = replace(example, feats=tensor) if is_stored else replace(example, waveform=tensor)
+    for operator in chains[is_stored]:
+        example = operator(example)
+    feats = feats_of(example)
+    if feats.size(1) != conf.feature_dim:
+        raise AudioError(wrong_width(feats.size(1), conf.feature_dim))
+    return feats.double()

@@ -63,7 +63,8 @@ def require_in(corpus: Path, *names: str) -> None:
 def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
     """Files below a folder whose name matches a glob such as `fe_*.txt`, in a fixed order.
 
-    Links to folders are followed; a folder that is reached twice is searched once.
+    Links to folders are followed; a folder that is reached twice is searched once. Files such as `._a.wav`, which macOS
+    adds to archives, are left out.
     """
     entered = set()
     for root, folders, names in os.walk(folder, followlinks=True):
@@ -73,7 +74,7 @@ def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
             folders.clear()
             continue
         entered.add(place)
-        yield from (Path(root, name) for name in sorted(names) if fnmatchcase(name, pattern))
+        yield from (Path(root, name) for name in sorted(names) if fnmatchcase(name, pattern) and name[:2] != "._")
 
 
 def audio_files(

@@ -76,25 +76,8 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
         raise ListError(without_text[0])
     tell_left_out(f"{path}: rows without a text", without_text)
     tell_text_column(path, columns, text_field)
-    lines = _with_distinct_keys(found)
-    return [replace(line, wav=wav, is_named_by_audio=False) for line, (wav, _) in zip(lines, found, strict=True)]
-
-
-def _with_distinct_keys(found: Sequence[tuple[str, RawLine]]) -> list[RawLine]:
-    """Lines with keys by the one rule; if rows state equal paths of audio, their keys are the names of the rows."""
     lines = with_distinct_keys([line for _, line in found])
-    keys = [line.key for line in lines if line.is_named_by_audio]
-    if len(set(keys)) == len(keys):
-        return lines
-    named = [replace(line, key=_row_name(wav), wav=wav) if line.is_named_by_audio else line for wav, line in found]
-    return with_distinct_keys(named)
-
-
-def _row_name(wav: str) -> str:
-    """The name of the row at a place: `train_3_000012`."""
-    place = place_of(wav)
-    assert place is not None, wav
-    return f"{Path(place.file).stem}_{place.part}_{place.row:06d}"
+    return [replace(line, wav=wav, is_named_by_audio=False) for line, (wav, _) in zip(lines, found, strict=True)]
 
 
 def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
@@ -124,7 +107,7 @@ def _lines_of_file(file: Path, text_field: str | None, bad: list[str], columns: 
             columns.update(*rows[:1])
             for row, values in enumerate(rows):
                 place = f"{file.absolute()}/{part}.tar/{row:06d}.{audio}"
-                name = _row_name(f"{place}.{UNKNOWN}")
+                name = f"{file.stem}_{part}_{row:06d}"
                 try:
                     line = line_of_row(name, audio, values, text_field)
                     if not line.text.strip():

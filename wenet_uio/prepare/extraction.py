@@ -20,7 +20,7 @@ from typing import Any
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
+from wenet_uio.dataset.formats.sample_layout import ARRAY_SUFFIXES, AUDIO_SUFFIXES
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.files import written_aside
 
@@ -41,9 +41,12 @@ class Sample:
     """Content of each member by suffix; the suffix is empty for a name without one."""
 
     def audio(self) -> dict[str, AudioInfo | str]:
-        """Read the header of each audio member, by suffix; a string says why a header cannot be read."""
+        """Read the header of each audio member, by suffix; a string says why a header cannot be read.
+
+        Arrays, which may be features, count where a sample has no other audio.
+        """
         found: dict[str, AudioInfo | str] = {}
-        for suffix in AUDIO_SUFFIXES & self.members.keys():
+        for suffix in AUDIO_SUFFIXES & self.members.keys() or ARRAY_SUFFIXES & self.members.keys():
             try:
                 found[suffix] = audio_info(self.members[suffix])
             except AudioError as error:

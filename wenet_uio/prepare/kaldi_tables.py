@@ -1,19 +1,22 @@
-"""Tables of Kaldi directories: reading and checking `wav.scp`, `text` and `segments`, and writing any table.
+"""Tables of Kaldi directories: reading and checking `wav.scp`, `feats.scp`, `text` and `segments`; writing any table.
 
-A table has one `key value` line per utterance or recording. `segments` lines are `key recording start end`.
+A table has one `key value` line per utterance or recording. `segments` lines are `key recording start end`. A path of a
+table may be a pattern of several files, such as `data/{a,b}/feats.scp` or `data/*/text`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from wenet_uio.audio.features import place_of
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.dataset.formats.keys import as_word
+from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.files import written_aside
 from wenet_uio.text.table import read_table
 
@@ -36,12 +39,18 @@ TO_THE_END = -1
 
 
 def read_filled_table(path: str) -> dict[str, str]:
-    """Read a table that has at least one line, as {key: value} in the order of the file.
+    """Read a table that has at least one line, as {key: value} in the order of the file, or of the files of a pattern.
 
     Raises:
-        ListError: the table is empty, or a key is no word. ValueError: a key comes twice.
+        ListError: the table is empty, a key is no word, or no file matches. ValueError: a key comes twice.
     """
-    table = read_table(path)
+    first, *others = expand(path)
+    table = read_table(first)
+    for other in others:
+        more = read_table(other)
+        if twice := [key for key in more if key in table]:
+            raise ValueError(f"{other}: {listed(twice, NAMED)} also in an earlier file of {path}")
+        table |= more
     if not table:
         raise ListError(f"{path}: empty")
     for key in table:
@@ -53,18 +62,18 @@ def read_filled_table(path: str) -> dict[str, str]:
 def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]:
     """Read utterances without text: the recordings of `wav_scp`, or the parts of them that `segments` names.
 
+    Kaldi computes `feats.scp` from the segments: if its keys are those of `segments`, nothing is cut again.
+
     Raises:
         ListError: wav.scp has a command (`sox … |`), a segment has no recording, or its times are out of order.
     """
-    wavs = read_filled_table(wav_scp)
-    piped = [key for key, wav in wavs.items() if wav.endswith("|")]
-    if piped:
-        raise ListError(
-            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the audio to files first"
-        )
+    wavs = _read_files(wav_scp)
     if segments is None:
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
     spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
+    if _are_cut(wavs, spans):
+        print(f"{wav_scp}: holds features of the utterances of {segments}, which are not cut again", file=sys.stderr)
+        return [RawLine(key, wav, "") for key, wav in wavs.items()]
     lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
     if lost:
         raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
@@ -91,11 +100,36 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None, utt2la
     silent = len(lines) - len(texts)
     if silent:
         print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
-    languages = read_filled_table(utt2lang) if utt2lang else None
-    if languages is not None and (missing := [key for key in texts if key not in languages]):
+    found = [replace(lines.pop(key), text=line) for key, line in texts.items()]  # pop: memory holds a line once
+    return _with_languages(found, text, utt2lang) if utt2lang else found
+
+
+def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[RawLine]:
+    """The lines with the languages of a table.
+
+    Raises:
+        ListError: a line has none.
+    """
+    languages = read_filled_table(utt2lang)
+    if missing := [line.key for line in lines if line.key not in languages]:
         raise ListError(f"{utt2lang}: {listed(missing, NAMED)} of {text} without a language; add the lines")
-    extra = {key: {"language": languages[key]} if languages is not None else {} for key in texts}
-    return [replace(lines[key], text=line, extra=extra[key]) for key, line in texts.items()]
+    return [replace(line, extra={"language": languages[line.key]}) for line in lines]
+
+
+def _read_files(wav_scp: str) -> dict[str, str]:
+    """Path of each recording. Raises: ListError: a command stands for a path."""
+    wavs = read_filled_table(wav_scp)
+    piped = [key for key, wav in wavs.items() if wav.endswith("|")]
+    if piped:
+        raise ListError(
+            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the audio to files first"
+        )
+    return wavs
+
+
+def _are_cut(wavs: Mapping[str, str], spans: Mapping[str, object]) -> bool:
+    """Whether a table of features has utterances of `segments` as keys, not recordings."""
+    return place_of(next(iter(wavs.values()))).offset is not None and all(key in spans for key in wavs)
 
 
 def check_row(path: str | Path, key: str, value: object) -> None:

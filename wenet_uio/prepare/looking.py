@@ -16,8 +16,7 @@ from wenet_uio.prepare.corpus_parts import files_below
 from wenet_uio.prepare.division import PARTS, part_of
 from wenet_uio.prepare.embedded import parquet_files
 from wenet_uio.prepare.named_texts import BAR, is_transcripts
-from wenet_uio.prepare.separated import names_of_columns
-from wenet_uio.text.table import numbered_lines
+from wenet_uio.prepare.separated import lines_of_table, names_of_columns
 
 MEANINGS = {
     "raw": "a raw list",
@@ -82,14 +81,14 @@ def _form_of_table(path: Path) -> str:
     """A table with bars, as in LJSpeech, if nearly all rows have one, and commas do not separate a header or audio."""
     if not _has_bars(path):
         return "csv"
-    first = next(csv.reader(line for _, line in numbered_lines(path)), [""])
+    first = next(csv.reader(line for _, line in lines_of_table(path)), [""])
     has_commas = names_of_columns(first) is not None or with_suffix_of_audio(first[0]) == first[0]
     return "csv" if len(first) > 1 and has_commas else "ljspeech"
 
 
 def _has_bars(path: Path) -> bool:
     """Whether nearly all rows have a bar; the reader names the others."""
-    lines = itertools.islice((line for _, line in numbered_lines(path) if line.strip()), LINES_LOOKED_AT)
+    lines = itertools.islice((line for _, line in lines_of_table(path) if line.strip()), LINES_LOOKED_AT)
     has_bar = [BAR in line for line in lines]
     return sum(has_bar) > SHARE_OF_BARS * len(has_bar)
 
@@ -111,7 +110,7 @@ def _form_of_folder(folder: Path) -> str:
     if len(found) > 1:
         raise _two_readings(folder, found)
     if not found:
-        raise ListError(f"{folder}: no form of corpus is recognized: {_contents(beside, files)}; {_forms()}")
+        raise ListError(f"{folder}: no form of corpus is recognized: {_contents(beside, files)}; {_forms(files)}")
     return next(iter(found))
 
 
@@ -132,13 +131,17 @@ def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
 
 
 def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
+    if not all_files:
+        return "it has no file"
     suffixes = Counter(path.suffix or path.name for path in all_files).most_common(4)
     listed = ", ".join(f"{count} {suffix}" for suffix, count in suffixes)
-    return f"{len(files.audio)} audio files, and none has a file of text of the same name ({listed or 'empty'})"
+    return f"{len(files.audio)} audio files, and none has a file of text of the same name ({listed})"
 
 
-def _forms() -> str:
-    return f"name a file of transcripts, or give --form {', '.join(MEANINGS)}"
+def _forms(files: Sequence[Path]) -> str:
+    tables = [path.name for path in files if path.suffix.lower() in (".tsv", ".csv", ".json", ".jsonl", ".list")]
+    such = f", such as {tables[0]}" if tables else ""
+    return f"name a file of transcripts{such}, or give --form {', '.join(MEANINGS)}"
 
 
 def _two_readings(path: Path, forms: dict[str, str]) -> ListError:

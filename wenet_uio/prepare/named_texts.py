@@ -10,8 +10,7 @@ from pathlib import Path
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.prepare.audio_search import find_audio, key_of_name
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
-from wenet_uio.prepare.separated import names_of_columns, read_separated
-from wenet_uio.text.table import numbered_lines
+from wenet_uio.prepare.separated import lines_of_table, names_of_columns, read_separated
 
 BAR = "|"
 TEXT_COLUMNS = {"raw": 1, "normalized": 2}
@@ -39,26 +38,31 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
     Raises:
         ListError: a row has more columns than the others, no row has a text, or there is no such column.
     """
-    rows = [(number, line.split(BAR)) for number, line in numbered_lines(path) if line.strip()]
+    rows = [(number, line.split(BAR)) for number, line in lines_of_table(path) if line.strip()]
     if not rows:
         raise ListError(f"{path}: empty")
     if names_of_columns(rows[0][1]):
         return read_separated(path, BAR, text_field)
+    return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)
+
+
+def _texts_of_rows(path: str, rows: Sequence[tuple[int, list[str]]], text_field: str | None) -> list[NamedText]:
+    """Names and texts of numbered rows; those without a text are counted and named."""
     count = Counter(len(row) for _, row in rows).most_common(1)[0][0]
     column = _column(path, count, text_field)
-    texts, without = [], []
-    for number, row in rows:
-        if len(row) > count:
-            raise ListError(f"{path}:{number}: expected {count} columns separated by |, found {len(row)}")
-        text = row[column].strip() if column < len(row) else ""
-        if text:
-            texts.append((row[0].strip(), text))
-        else:
-            without.append(f"{path}:{number}")
-    if not texts:
+    texts = {number: _cell(f"{path}:{number}", row, column, count) for number, row in rows}
+    without = [f"{path}:{number}" for number, text in texts.items() if not text]
+    if len(without) == len(rows):
         raise ListError(f"{without[0]}: no text in column {column + 1}")
     tell_left_out(f"{path}: rows without a text in column {column + 1}", without)
-    return _lines(texts, Path(path).parent)
+    return [(row[0].strip(), texts[number]) for number, row in rows if texts[number]]
+
+
+def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
+    """The text of a column, empty if the row is shorter. Raises: ListError: the row has more than `count` columns."""
+    if len(row) > count:
+        raise ListError(f"{place}: expected {count} columns separated by |, found {len(row)}")
+    return row[column].strip() if column < len(row) else ""
 
 
 def _column(path: str, count: int, text_field: str | None) -> int:
@@ -92,7 +96,7 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
 
 
 def _named_texts(path: Path) -> list[NamedText]:
-    rows = [(number, line.strip()) for number, line in numbered_lines(path) if line.strip()]
+    rows = [(number, line.strip()) for number, line in lines_of_table(path) if line.strip()]
     separator = next((mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)), None)
     found = []
     for number, line in rows:

@@ -198,20 +198,21 @@ class _Packing:
         sample = None if part in self._members else encode_sample(stored, self._storing)
         seconds = self._seconds[self._members[part]] if sample is None else sample.num_samples / sample.sample_rate
         duration = self._duration(line, seconds, is_slice=is_slice)
-        there = seconds if is_slice else seconds - line.start
-        if reason := why_past_the_end(line.start, line.start + duration, min(there, duration)):
-            raise AudioError(f"{line.wav}: {reason}")
+        _check_end(line, duration, seconds if is_slice else seconds - line.start)
         if sample is not None:
             self._store(sample, line, part, tar)
-        name = self._members[part]
-        repeats = self._entries[name]
-        self._entries[name] += 1
-        base, suffix = os.path.splitext(name)  # noqa: PTH122 - a name, not a path
-        entry = {"audio_filepath": f"{base}-sub{repeats}{suffix}" if repeats else name, "duration": duration}
+        entry = {"audio_filepath": self._name_of_entry(self._members[part]), "duration": duration}
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start
         own = {"text": line.text, "shard_id": self._job.number, "key": line.key}
         return {**entry, **{key: value for key, value in line.extra.items() if key not in entry}, **own}
+
+    def _name_of_entry(self, member: str) -> str:
+        """The name by which the next entry of a member names it."""
+        repeats = self._entries[member]
+        self._entries[member] += 1
+        base, suffix = os.path.splitext(member)  # noqa: PTH122 - a name, not a path
+        return f"{base}-sub{repeats}{suffix}" if repeats else member
 
     def _store(self, sample: PackedSample, line: RawLine, part: str, tar: TarWriter) -> None:
         base, suffix = os.path.splitext(flat_name(line.wav))  # noqa: PTH122 - a name, not a path
@@ -236,3 +237,9 @@ class _Packing:
         if stated is not None and not line.start:
             return float(stated)
         return round(stored if is_slice else stored - line.start, DIGITS)
+
+
+def _check_end(line: RawLine, duration: float, there: float) -> None:
+    """Raises: AudioError: the entry is longer than the audio after its start, which has `there` seconds."""
+    if reason := why_past_the_end(line.start, line.start + duration, min(there, duration)):
+        raise AudioError(f"{line.wav}: {reason}")

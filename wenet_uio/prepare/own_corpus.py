@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +12,8 @@ from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.keys import Audio
 from wenet_uio.prepare.audio_headers import inside_audio
-from wenet_uio.prepare.audio_search import find_audio
-from wenet_uio.prepare.corpus_parts import Recording
+from wenet_uio.prepare.audio_search import audio_below, find_audio
+from wenet_uio.prepare.corpus_parts import Recording, tell_left_out
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
 from wenet_uio.prepare.looking import TABLE_FORMS, description, form_of, table_of, with_parts_of_folders
 from wenet_uio.prepare.readers import READERS
@@ -27,6 +28,8 @@ TEXTS: dict[str, Callable[[str], str]] = {
 """How transcripts are normalized, by the names of the option --text."""
 NAMED_AUDIO = frozenset({"ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"})
 """Forms whose transcripts give names rather than paths of audio, which is searched in their folder."""
+NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm"})
+"""Forms in which one file has the texts of all audio of a folder."""
 EMBEDDED_AUDIO = frozenset({"parquet"})
 """Forms whose files hold the audio."""
 
@@ -127,9 +130,17 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     path = path.absolute()
     lines, form = _read(path, options)
     lines = _with_audio(lines, path, form, options) if form not in EMBEDDED_AUDIO else lines
+    if path.is_dir() and form in NAMING_TABLES:
+        _tell_unused(lines, path, options.audio or path)
     lines = with_parts_of_folders(lines, path) if path.is_dir() and form != "kaldi" else lines
     print(description(path, form, lines), flush=True)
     return lines
+
+
+def _tell_unused(lines: Sequence[RawLine], path: Path, audio: Path) -> None:
+    used = {os.path.abspath(line.wav) for line in lines}  # noqa: PTH100 - resolve() would follow links
+    unused = [str(wav) for wav in audio_below(audio) if os.path.abspath(wav) not in used]  # noqa: PTH100
+    tell_left_out(f"{path}: audio without a text", unused)
 
 
 def _with_audio(lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions) -> list[RawLine]:
@@ -165,7 +176,7 @@ def _hint(line: RawLine, may_be_header: bool) -> str:
     """What to do about missing audio; a first row whose audio has no suffix is probably a header."""
     if may_be_header and not Path(line.wav).suffix:
         return f"columns that the first row may name are {KNOWN_COLUMNS}"
-    return "see --audio"
+    return "write / in place of \\ in paths" if "\\" in line.wav else "see --audio"
 
 
 def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]]:

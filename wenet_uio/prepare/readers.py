@@ -6,12 +6,14 @@ looking, to `looking.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line
+from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line, values_of
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
+from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, TEXT_COLUMNS
 from wenet_uio.prepare.beside import read_ctm_files, read_pairs, read_srt, read_textgrid, read_vtt
 from wenet_uio.prepare.embedded import read_parquet
 from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances
@@ -19,21 +21,40 @@ from wenet_uio.prepare.named_texts import read_bars, read_transcripts_txt
 from wenet_uio.prepare.separated import read_csv, read_tsv
 from wenet_uio.text.table import numbered_lines
 
+HUB_TABLE = "metadata.jsonl"
+"""Name of the table that Hugging Face's folders of audio have."""
 KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "language"}
 """Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
 
 
+def _with_names_of_lists(text: str, text_field: str | None) -> str:
+    """A line of JSON in which the audio is `wav` and the text is `txt`, by any names that tables have for them.
+
+    A text that `text_field` names keeps its name.
+
+    Raises:
+        ListError: not a JSON object.
+    """
+    values = values_of(text)
+    for ours, names in (("wav", AUDIO_COLUMNS), ("txt", () if text_field else TEXT_COLUMNS)):
+        if name := next((name for name in names if name in values), None):
+            values[ours] = values.pop(name)
+    return json.dumps(values)
+
+
 def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a raw list or a NeMo manifest.
+    """Read a raw list, a NeMo manifest, or metadata.jsonl of Hugging Face's folders of audio.
 
     Raises:
         ListError: a line is not valid; the message names file and line.
     """
     lines = []
+    is_of_the_hub = Path(path).name.lower() == HUB_TABLE
     for number, text in numbered_lines(path):
         if text.strip():
             try:
-                line = parse_raw_line(text, text_field)
+                entry = _with_names_of_lists(text, text_field) if is_of_the_hub else text
+                line = parse_raw_line(entry, text_field)
             except ListError as error:
                 raise ListError(f"{path}:{number}: {error}") from None
             lines.append(replace(line, wav=locate(line.wav, path)))

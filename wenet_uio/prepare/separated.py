@@ -6,8 +6,9 @@ The first row names the columns (COLUMNS); without such a row, every row is audi
 from __future__ import annotations
 
 import csv
+import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,25 +55,20 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
         text_field: name of the column with the text; default is the first of COLUMNS that the file has.
 
     Raises:
-        ListError: there is no such column, or a row has no audio, no text, another number of fields, or times out of
-            order; the message names its line.
+        ListError: there is no such column, a column comes twice, or a row has no audio, no text, another number of
+            fields, or times out of order; the message names its line.
     """
     rows = list(_rows(path, delimiter))
     if not rows:
         raise ListError(f"{path}: empty")
     names = names_of_columns(rows[0][1], text_field)
-    if names:
-        tell_text_column(path, [name.strip().lower() for name in rows[0][1]], text_field)
-    if names is None and text_field:
-        raise ListError(f"{path}:{rows[0][0]}: the first row names no column {text_field} beside one of audio")
     if names is None:
-        number, first = rows[0]
-        if len(first) == 1:
-            raise ListError(f"{path}:{number}: one field, {first[0]!r}; fields are separated by {NAME_OF[delimiter]}")
-        if len(first) != 2:
-            raise ListError(f"{path}:{number}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text")
+        _check_first_row(f"{path}:{rows[0][0]}", rows[0][1], delimiter, text_field)
         names = ["wav", "text"]
     else:
+        tell_text_column(path, [name.strip().lower() for name in rows[0][1]], text_field)
+        if twice := next((name for name in COLUMNS if names.count(name) > 1), None):
+            raise ListError(f"{path}:{rows[0][0]}: two columns are named as {twice}; remove one of them")
         rows = rows[1:]
     lines = []
     for number, row in rows:
@@ -85,9 +81,19 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
     return lines
 
 
+def _check_first_row(place: str, row: Sequence[str], delimiter: str, text_field: str | None) -> None:
+    """Raises: ListError: a first row without names of columns is not one of audio and text."""
+    if text_field:
+        raise ListError(f"{place}: the first row names no column {text_field} beside one of audio")
+    if len(row) == 1:
+        raise ListError(f"{place}: one field, {row[0]!r}; fields are separated by {NAME_OF[delimiter]}")
+    if len(row) != 2:
+        raise ListError(f"{place}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text")
+
+
 def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of each row that is not empty."""
-    lines = (line for _, line in numbered_lines(path))
+    lines = (line for _, line in lines_of_table(path))
     quoting = csv.QUOTE_MINIMAL if delimiter == COMMA else csv.QUOTE_NONE
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     while True:
@@ -104,6 +110,18 @@ def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             )
         if any(field.strip() for field in row):
             yield number, row
+
+
+def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Number and text of each line of a table.
+
+    Raises:
+        ListError: line ends are those of the old Mac. ValueError: a line is not UTF-8.
+    """
+    for number, line in numbered_lines(path):
+        if "\r" in line:
+            raise ListError(f"{path}:{number}: a carriage return inside a line; make the line ends \\n: tr '\\r' '\\n'")
+        yield number, line
 
 
 def names_of_columns(header: list[str], text_field: str | None = None) -> list[str] | None:
@@ -176,6 +194,9 @@ def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
 def _number(fields: dict[str, str], name: str) -> float | None:
     value = fields.pop(name, "").strip()
     try:
-        return float(value) if value else None
+        number = float(value) if value else None
     except ValueError:
-        raise ListError(f"{name}: expected a number, found {value!r}") from None
+        number = math.nan
+    if number is not None and not math.isfinite(number):
+        raise ListError(f"{name}: expected a number, found {value!r}")
+    return number

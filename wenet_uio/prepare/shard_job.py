@@ -17,10 +17,11 @@ import numpy as np
 
 from wenet_uio.audio.completeness import require_whole
 from wenet_uio.audio.encoding import OPUS_RATES, encode_audio
-from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, audio_info, read_audio
+from wenet_uio.audio.features import KALDI, npy_of, place_of, read_encoded
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, audio_info, read_audio, read_signal
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
+from wenet_uio.dataset.formats.sample_layout import ARRAY_SUFFIXES, AUDIO_SUFFIXES
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_shard, write_shard
 from wenet_uio.uris import shown
@@ -119,9 +120,13 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
     if is_cut(utterance):
         source = utterance.wav
         info = audio_info(source)
+        if info.is_features:
+            return _packed_features(utterance, storing, source)
     else:
-        source = Path(utterance.wav).read_bytes()
+        source = read_encoded(utterance.wav)
         info = audio_info(source)
+        if info.is_features:
+            return _packed_features(utterance, storing, source)
         require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
@@ -135,9 +140,25 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
     return PackedSample(utterance.key, utterance.text, audio, encoding, len(samples), rate)
 
 
+def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) -> PackedSample:
+    """Stored features of an utterance: their bytes, or `.npy` of a part that has to be read from the path `source`.
+
+    Raises:
+        AudioError: the features cannot be read, or `storing` says to store them in another way.
+    """
+    if storing != Storing():
+        raise AudioError("stored features are packed as they are; leave out --audio_format and --resample")
+    matrix, rate = read_signal(source, utterance.start, utterance.end)
+    data, suffix = (npy_of(matrix), "npy") if isinstance(source, str) else (source, _suffix(utterance))
+    if data.startswith(KALDI):
+        suffix = "ark"
+    suffix = suffix if suffix in ARRAY_SUFFIXES else "npy"  # readers go by the content
+    return PackedSample(utterance.key, utterance.text, data, suffix, len(matrix), rate)
+
+
 def is_cut(utterance: RawLine) -> bool:
-    """Tell whether an utterance is a part of its recording."""
-    return bool(utterance.start) or utterance.end is not None
+    """Tell whether an utterance is a part of its recording, or of its matrix of features."""
+    return bool(utterance.start) or utterance.end is not None or not place_of(utterance.wav).is_whole
 
 
 def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
@@ -216,7 +237,7 @@ def version_of_file(path: str) -> tuple[int, int] | None:
 def _fingerprint(job: ShardJob) -> str:
     state = blake2b(repr((FORM, astuple(job.storing), job.max_bytes)).encode(), digest_size=16)
     for line in job.utterances:
-        version = version_of_file(line.wav)
+        version = version_of_file(place_of(line.wav).path)
         others = (line.extra,) if line.extra else ()
         state.update(repr((line.key, line.wav, line.text, line.start, line.end, version, *others)).encode())
     return state.hexdigest()

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from wenet_uio.audio.decoders import FRAME_RATE
+from wenet_uio.audio.features import encoded_size
 from wenet_uio.audio.read import AudioError, audio_info
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -31,19 +32,31 @@ PILOT_UTTERANCES = 64
 MARGIN = 1.05
 """Factor on the bytes expected of a codec, so that few shards exceed their bound."""
 WAV_HEADER_BYTES = 44
+NPY_HEADER_BYTES = 128
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
+PER_SECOND = {"seconds": 1, "frames": FRAME_RATE}
+"""Units of the bounds of groups. A frame is one of stored features, or 10 ms of audio."""
+Unit = Literal["seconds", "frames"]
+
+
 class DurationGroup(NamedTuple):
-    """Utterances from `shortest` seconds up to, but not including, `longest` seconds."""
+    """Utterances from `shortest` up to, but not including, `longest`."""
 
     shortest: float
     longest: float
+    unit: Unit = "seconds"
 
     @property
     def name(self) -> str:
-        """Name of the folder that holds the shards of the group: `0.1_5`."""
+        """Name of the folder that holds the shards of the group: `0.1_5`, or in frames `10_500`."""
         return f"{self.shortest:g}_{self.longest:g}"
+
+    def has(self, seconds: float) -> bool:
+        """Whether utterances of this length are in the group."""
+        per_second = PER_SECOND[self.unit]  # divided as frames are, so that a bound of whole frames is exact
+        return self.shortest / per_second <= seconds < self.longest / per_second
 
 
 class MeasuredLine(NamedTuple):
@@ -108,16 +121,18 @@ def plan_shards(utterances: Sequence[RawLine], options: ShardOptions, executor: 
     return ShardPlan(_shards(utterances, folders, sizes, options), bad, outside)
 
 
-def parse_group(text: str) -> DurationGroup:
-    """Read `SHORTEST:LONGEST`, in seconds.
+def parse_group(text: str, unit: Unit = "seconds") -> DurationGroup:
+    """Read `SHORTEST:LONGEST`; without one of the numbers the group is open: `:5`, `20:`.
 
     Raises:
         ValueError: the text has another form, or its times are out of order.
     """
     try:
-        group = DurationGroup(*map(float, text.split(":")))
-    except (ValueError, TypeError):
-        raise ValueError(f"a group is SHORTEST:LONGEST in seconds, such as 0.1:5, not {text!r}") from None
+        shortest, longest = text.split(":")
+        group = DurationGroup(float(shortest or 0), float(longest or math.inf), unit)
+    except ValueError:
+        example = {"seconds": "0.1:5", "frames": "10:500"}[unit]
+        raise ValueError(f"a group is SHORTEST:LONGEST in {unit}, such as {example}, not {text!r}") from None
     if not 0 <= group.shortest < group.longest:
         raise ValueError(f"group {text}: SHORTEST must be 0 or more, and below LONGEST")
     return group
@@ -156,7 +171,7 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
             count = info.samples_between(line.start, line.end)
             if not count:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
-            size = Path(line.wav).stat().st_size
+            size = encoded_size(line.wav)
             found.append(MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size))
         except AudioError as error:
             found.append(str(error))
@@ -190,7 +205,7 @@ def _folder_of(seconds: float, groups: Sequence[DurationGroup]) -> str | None:
     """Folder of the group that has utterances of this length; None if no group has them."""
     if not groups:
         return ""
-    return next((f"{group.name}/" for group in groups if group.shortest <= seconds < group.longest), None)
+    return next((f"{group.name}/" for group in groups if group.has(seconds)), None)
 
 
 def _shards(
@@ -215,6 +230,8 @@ def _sizes(
     def audio_bytes(line: RawLine, found: MeasuredLine) -> int:
         if is_copied(line, storing, found.sample_rate):
             return found.file_bytes
+        if found.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy
+            return NPY_HEADER_BYTES + 4 * found.channels * found.num_samples
         if expected is not None:
             return math.ceil(MARGIN * expected(found.num_samples * found.channels))
         rate = storing.resample_rate or found.sample_rate

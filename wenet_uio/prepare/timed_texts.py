@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from html import unescape
 from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.text.table import HAS_NUL
 
 PAUSE = 0.5
 """Seconds. Words of a CTM or of a tier of words become one utterance up to a pause of this length."""
@@ -27,6 +29,10 @@ VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 """WebVTT's name of the speaker."""
 TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[[^\[\]]*\]|<exists>|(?<![\w.])(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)')
 """Texts and numbers of a TextGrid, in its long and its short form; indexes in brackets are neither."""
+
+
+Cue = tuple[float, float, list[str]]
+"""Start and end in seconds, and the lines of the text."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,18 @@ def text_of_file(path: str | Path) -> str:
     """The text of a whole file in UTF-8, or in UTF-16 with a byte order mark, as Praat writes it.
 
     Raises:
-        ListError: the file has another encoding.
+        ListError: the file has another encoding, or NUL characters.
     """
     data = Path(path).read_bytes()
     encoding = "utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         place = data[: error.start].count(b"\n") + 1
         raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
+    if "\0" in text:
+        raise ListError(f"{path}: {HAS_NUL}")
+    return text
 
 
 def read_subtitles(path: str | Path) -> list[TimedText]:
@@ -84,14 +93,14 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
     return [cue for cue in found if cue.text]
 
 
-def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[tuple[float, float, list[str]]]:
+def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
     """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but is part of a text of SRT."""
-    cues: list[tuple[float, float, list[str]]] = []
+    cues: list[Cue] = []
     is_inside = False
     for number, line in enumerate(lines, 1):
         if times := TIMES.fullmatch(line):
-            if is_inside and cues[-1][2][-1:] and cues[-1][2][-1].isdecimal():  # the number of this cue
-                cues[-1][2].pop()
+            if is_inside:
+                _drop_number(cues[-1][2])
             cues.append((*_span(times.groups(), f"{path}:{number}"), []))
             is_inside = True
         elif NEARLY_TIMES.fullmatch(line):
@@ -99,9 +108,15 @@ def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[tuple[fl
         elif is_inside:
             cues[-1][2].append(line.strip())
             is_inside = bool(line) or not is_vtt
-        elif line.strip() and not is_vtt and not line.strip().isdecimal():
+        elif line.strip(" \t0123456789") and not is_vtt:
             raise ListError(f"{path}:{number}: expected the number or the times of a cue, found {line[:40]!r}")
     return cues
+
+
+def _drop_number(texts: list[str]) -> None:
+    """Remove the last line of a text, in place, if it is the number of the next cue."""
+    if texts and texts[-1].isdecimal():
+        texts.pop()
 
 
 def _span(fields: Sequence[str | None], place: str) -> tuple[float, float]:
@@ -176,7 +191,7 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
             raise ListError(
                 f"{path}:{number}: expected recording channel start duration word, found {line!r}"
             ) from None
-        if start < 0 or duration < 0:
+        if not (0 <= start < math.inf and 0 <= duration < math.inf):
             raise ListError(f"{path}:{number}: starts at {start} s and lasts {duration} s")
         of_recording = words.setdefault((recording, channel), [])
         if word.lower() not in SILENCES:

@@ -19,7 +19,10 @@ from wenet_uio.text.labels import Role, Tokenizer
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
 
 _NAME = re.compile("⟨([^⟨⟩]+)⟩")
-OF_LANGUAGE = {"text": ("target_language", "language"), "source": ("source_language", "language")}
+OF_LANGUAGE = {
+    "text": ("target_language", "target_lang", "language"),
+    "source": ("source_language", "source_lang", "language"),
+}
 """{text of a pair: fields that say its language}. `lang_field` is looked up before the fields of `text`."""
 
 

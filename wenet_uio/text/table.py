@@ -6,6 +6,8 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
+HAS_NUL = "holds NUL characters; convert the file with iconv if it is UTF-16, or remove them"
+
 
 def read_table(path: str | Path) -> dict[str, str]:
     """Read `key text` lines as {key: text}, in the order of the file; a line with only a key has an empty text.
@@ -28,12 +30,14 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Read (number, line) pairs of a UTF-8 file, numbered from 1, without line ends and byte order mark.
 
     Raises:
-        ValueError: a line is not UTF-8; the message has file and line.
+        ValueError: a line is not UTF-8, or holds NUL characters; the message has file and line.
     """
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             if number == 1:
                 raw = raw.removeprefix(BOM_UTF8)
+            if b"\0" in raw:
+                raise ValueError(f"{path}:{number}: {HAS_NUL}")
             try:
                 yield number, raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wenet_uio.config.text import TokenizerConf
@@ -23,6 +23,8 @@ LANGUAGES = tuple(_CODES.split())
 TEXT_TOKENS, ENGLISH_TEXT_TOKENS = 50257, 50256
 """Number of tokens before eot in multilingual models, and in models that know English only."""
 TASKS = ("transcribe", "translate")
+NEMO_TASKS = {"asr": "transcribe", "ast": "translate", "s2t_translation": "translate"}
+"""{task of NeMo: task}."""
 LONGEST_WINDOW = 30.0
 """Seconds that the model hears at once."""
 TIMESTAMP_STEP = 0.02
@@ -66,6 +68,23 @@ def language_of(text: str, languages: Sequence[str]) -> str:
             "list, or name one language in dataset_conf.language_conf.limited_langs"
         )
     return "zh" if _HAN.search(text) else "en"
+
+
+def prompted(fields: Mapping[str, Any], languages: Sequence[str]) -> tuple[str | None, str]:
+    """Language and task that the fields of an utterance ask for; None if they state no language of the model.
+
+    NeMo's fields are read too: `source_lang`, and `task` as its prompt formats canary and canary2 spell it. Without a
+    task, another `target_lang` than `source_lang` asks for a translation.
+
+    Args:
+        languages: of the model. `lang` need not be one of them, so that a wrong one is noticed.
+    """
+    stated = (str(fields[name]) for name in ("source_lang", "language") if fields.get(name))
+    language = fields.get("lang") or next((each for each in stated if each in languages), None)
+    source, target = fields.get("source_lang"), fields.get("target_lang")
+    usual = "translate" if source and target and source != target else "transcribe"
+    task = fields.get("task") or usual
+    return language, NEMO_TASKS.get(task, task)
 
 
 @dataclass(frozen=True)

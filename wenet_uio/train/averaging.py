@@ -123,16 +123,15 @@ def running_weights(folder: str | Path, last: int, num: int | None = None) -> di
             f"{folder}: model_avg.decay {record['decay']}: an exponential average has no ranges of epochs; leave out "
             "--num"
         )
-    earlier, counted_before = _running(folder, before)
-    total, past = record["count"], counted_before["count"]
+    earlier, record_before = _running(folder, before)
+    total, past = record["count"], record_before["count"]
     if not past:
         return weights
     if total <= past:
         raise ValueError(f"{folder}: no weights were averaged in epochs {before + 1} to {last}; give a larger --num")
-    if {name: value.shape for name, value in earlier.items()} != {name: value.shape for name, value in weights.items()}:
-        raise ValueError(f"{folder}: the running averages of epochs {before} and {last} are of different models")
+    share = past / (total - past)
     means = {
-        name: ((total * value.double() - past * earlier[name].double()) / (total - past)).to(value.dtype)
+        name: (value.double() + share * (value.double() - earlier[name])).to(value.dtype)
         for name, value in weights.items()
         if value.is_floating_point()
     }

@@ -24,6 +24,7 @@ from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
+from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
@@ -62,6 +63,7 @@ class Engine:
     def __init__(self, model: ASRModel, config: Config, world: World, seed: int) -> None:
         self.world = world
         self.seed = seed
+        self.epoch = 0  # completed epochs, on which learning rates may depend; the trainer sets it
         self.config = config
         self.model = model.to(world.device)
         freeze(self.model, config)
@@ -112,7 +114,7 @@ class Engine:
 
     def lrs(self, number: int) -> list[float]:
         """Learning rates of optimizer step `number` (from 1), one for each group of weights."""
-        return [group["base_lr"] * self.schedule(number) for group in self.optimizer.param_groups]
+        return [group["base_lr"] * self.schedule(number, self.epoch) for group in self.optimizer.param_groups]
 
     def step(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> StepOutcome:
         """Run optimizer step `number` (from 1).
@@ -151,6 +153,7 @@ class Engine:
             None if a rank ran out of memory; `size_limit` then knows the size, and the step must be repeated.
         """
         seed_everything(self.seed, number, self.world.rank)
+        set_clocks(self.model, number)
         self.model.cr_weight = cr_weight(self.config, number)
         micro_batches = self._filled_up(
             [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]

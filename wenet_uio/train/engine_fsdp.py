@@ -25,9 +25,15 @@ class FsdpEngine(Engine):
         return self.world.size > 1
 
     def wrap(self) -> None:
-        """Shard each layer, and the rest of the model, over the ranks."""
+        """Shard each layer, and the rest of the model, over the ranks.
+
+        Raises:
+            ValueError: fully_shard cannot share a weight of this model.
+        """
         if self.world.size == 1:
             return
+        if alone := next((name for name, weight in self.model.named_parameters() if not weight.dim()), None):
+            raise ValueError(f"train_engine torch_fsdp cannot share {alone}, a single number: use torch_ddp")
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         # Autocast chooses the types of the arithmetic, the policy those of the exchanges. Gradients are summed in fp32.
         policy = MixedPrecisionPolicy(

@@ -38,7 +38,7 @@ def loss_sums(
     """Turn the mean losses of a batch into sums over its utterances.
 
     Args:
-        losses: means; a loss that text without audio does not have is None and counts 0.
+        losses: means; a loss that text without audio does not have is None or absent, and counts 0.
         names: losses to return.
         of_tokens: names of losses that are means over tokens; they become sums over tokens.
 
@@ -49,7 +49,8 @@ def loss_sums(
         return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
     weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
     zero = losses["loss"].new_zeros(())
-    means = torch.stack([(zero if losses[name] is None else losses[name]).detach().to(torch.float64) for name in names])
+    found = [losses.get(name) for name in names]
+    means = torch.stack([(zero if each is None else each).detach().to(torch.float64) for each in found])
     return means * torch.tensor(weights, dtype=torch.float64, device=means.device)
 
 
@@ -60,7 +61,7 @@ def _tokens(batch: Batch) -> int:
 
 OF_TRAINING = ("loss_cr",)
 """Losses that validation does not have: it has one view of each utterance."""
-OF_AUDIO = ("ctc", "cr", "rnnt", "full", "chunk", "ctl")
+OF_AUDIO = ("ctc", "interctc", "cr", "rnnt", "full", "chunk", "ctl")
 """Losses that text without audio does not have."""
 
 

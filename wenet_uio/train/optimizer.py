@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
 
-from wenet_uio.config.train import AdamConf, NoamHoldAnnealingConf, TrainKeys, WarmupLrConf
+from wenet_uio.config.train import EdenConf, NoamHoldAnnealingConf, OptimizerConf, TrainKeys, WarmupLrConf
+from wenet_uio.train.scaled_adam import ScaledAdam
+from wenet_uio.train.schedules import tri_stage, warmup_cosine
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-Schedule = Callable[[int], float]
-"""Number of an optimizer step, from 1 -> factor of the learning rates in optim_conf."""
+Schedule = Callable[[int, int], float]
+"""Number of an optimizer step, from 1, and number of completed epochs -> factor of the learning rates in optim_conf."""
 
 
 def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Optimizer:
     """Build the optimizer of the trainable weights, with a group (key `base_lr`) for each module of optim_conf."""
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     conf = config.optim_conf
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     groups = []
@@ -28,7 +30,15 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
         members = [named.pop(name) for name in parts_of(model, [module]) if name in named]
         groups.append({"params": members, "lr": lr, "base_lr": lr})
     values = conf.model_dump(exclude={"lr", "modules"})
-    return kinds[config.optim]([group for group in groups if group["params"]], fused=True, **values)
+    if isinstance(decays := values.get("weight_decay"), tuple):
+        values["weight_decay"] = decays[-1]
+        for group, decay in zip(groups, decays, strict=True):
+            group["weight_decay"] = decay
+    groups = [group for group in groups if group["params"]]
+    if config.optim == "scaled_adam":
+        return ScaledAdam(groups, lr=conf.rates[-1], **values)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[config.optim](groups, fused=True, **values)
 
 
 def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
@@ -89,18 +99,33 @@ def _is_shared(value: torch.Tensor) -> bool:
 
 
 def build_schedule(config: TrainKeys) -> Schedule:
-    """Build the schedule, a pure function of the step number, so that a resumed run needs no state of it."""
-    return _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
+    """Build the schedule, a pure function of step and epoch, so that a resumed run needs no state of it."""
+    if isinstance(config.scheduler_conf, EdenConf):
+        return _eden(config.scheduler_conf)
+    of_step = _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
+    return lambda step, _: of_step(step)
 
 
-def _warmup(conf: WarmupLrConf, _: AdamConf) -> Schedule:
+def _eden(conf: EdenConf) -> Schedule:
+    """Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8; steps are counted as in icefall, from 0."""
+
+    def multiple(step: int, epoch: int) -> float:
+        done = step - 1
+        warmup = min(1.0, conf.warmup_start + (1.0 - conf.warmup_start) * done / max(conf.warmup_batches, 1))
+        falls = (done / conf.lr_batches, epoch / conf.lr_epochs)
+        return math.prod((fall**2 + 1.0) ** -0.25 for fall in falls) * (warmup if conf.warmup_batches else 1.0)
+
+    return multiple
+
+
+def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
     """Vaswani et al. 2017, section 5.3, scaled to 1 at the end of the warm-up (WarmupLR of ESPnet and WeNet)."""
     if not conf.warmup_steps:
         return lambda step: step**-0.5
     return lambda step: conf.warmup_steps**0.5 * min(step**-0.5, step * conf.warmup_steps**-1.5)
 
 
-def _noam_hold_annealing(conf: NoamHoldAnnealingConf, optim_conf: AdamConf) -> Schedule:
+def _noam_hold_annealing(conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf) -> Callable[[int], float]:
     """Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4; steps are counted as in NeMo."""
     lowest = conf.min_lr / optim_conf.rates[-1]
 
@@ -117,4 +142,10 @@ def _noam_hold_annealing(conf: NoamHoldAnnealingConf, optim_conf: AdamConf) -> S
     return multiple
 
 
-_SCHEDULES: Mapping[str, Callable[..., Schedule]] = {"warmuplr": _warmup, "NoamHoldAnnealing": _noam_hold_annealing}
+_SCHEDULES: Mapping[str, Callable[..., Callable[[int], float]]] = {
+    "warmuplr": _warmup,
+    "NoamHoldAnnealing": _noam_hold_annealing,
+    "WarmupCosine": lambda conf, optim_conf: warmup_cosine(conf, optim_conf.rates[-1]),
+    "tri_stage": lambda conf, _: tri_stage(conf),
+}
+"""Schedules that depend on the step alone."""

@@ -141,7 +141,7 @@ class Trainer:
         try:
             self._begin()
             while not (reason := self._end_reached()):
-                done = self.progress.epoch_step
+                done, self.engine.epoch = self.progress.epoch_step, self.progress.epoch
                 self.reporter.begin_epoch(self.progress.epoch, self.progress.step, done, done + self._steps_to_do())
                 if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
                     log.info("SIGTERM received: state saved after step %d", self.progress.step)

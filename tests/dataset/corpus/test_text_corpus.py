@@ -132,7 +132,7 @@ def test_batches_of_pairs_hold_both_texts_padded(write):
 
 def test_text_without_batch_tokens_is_an_error(texts):
     with pytest.raises(ListError, match="needs batch_conf.batch_tokens"):
-        loader([{"type": "txt", "paths": texts}], {"batch_conf": {"batch_type": "static"}})
+        loader([{"type": "txt", "paths": texts}], {"batch_conf": {"batch_type": "dynamic"}})
 
 
 def test_every_line_of_a_source_of_several_files_is_read_once(write, tmp_path):

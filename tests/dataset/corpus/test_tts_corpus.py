@@ -6,12 +6,14 @@ import pickle
 import pytest
 
 from tests.dataset.support.tars import everything
-from wenet_uio.config.mixture import SourceConf
+from wenet_uio.config.mixture import MixtureConf, SourceConf
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.corpus.tts_corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.dataset.open import open_source
+from wenet_uio.dataset.open import open_corpus, open_source
 from wenet_uio.dataset.types import SampleRef
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.tokenizer import Tokenizer
 
 NEMO = {"text": "one hundred", "tts_text": "One 100.", "tts_text_normalized": "One hundred."}
 
@@ -118,3 +120,11 @@ def test_other_words_lengths_or_speakers_are_other_data(tmp_path):
     assert len(set(digests)) == len(digests)
     write(tmp_path / "a.txt", "ab", "cd")
     assert TtsTextCorpus(path, 0.1).digest == digests[0]
+
+
+def test_tokens_of_texts_to_speak_are_counted(tmp_path):
+    path = write(tmp_path / "a.json", {"text": "one two three"}, {"text": "four"})
+    words = Tokenizer(CharSplitter((), split_with_space=True), {"<unk>": 0})
+    source = {"type": "tts_text", "manifest_filepath": path}
+    corpus = open_corpus(MixtureConf.model_validate([source]), "raw", tokenizer=words)
+    assert corpus.rows(0).text_length.tolist() == [3, 1]

@@ -5,8 +5,11 @@ import webdataset
 
 from tests.dataset.support.tars import everything, wav, write_tar
 from wenet_uio.audio.read import read_audio
+from wenet_uio.config.mixture import SourceConf
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout
+from wenet_uio.dataset.open import open_source
 
 
 @pytest.fixture
@@ -144,3 +147,53 @@ def test_a_member_without_a_key_is_named(tmp_path):
     corpus = open_list(str(tmp_path / "a.list"), "shard")
     assert [each.key for each in everything(corpus)] == ["d/x"]
     assert [key for key, reason in corpus.bad if "the key is empty" in reason] == [" .txt", ".txt"]
+
+
+def test_fields_are_renamed_as_in_webdataset_by_the_first_alternative_of_a_sample(tmp_path):
+    with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
+        writer.write(
+            {"__key__": "a", "far.wav": wav(0.5), "near.wav": wav(0.25), "spk.txt": b"ann", "said.txt": b"one"}
+        )
+        writer.write({"__key__": "b", "far.wav": wav(0.5), "json": {"sentence": "two", "talker": "bob", "x": 1}})
+    (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
+    rename = {"audio": "near.wav;far.wav", "text": "said.txt;sentence", "speaker": "spk.txt;talker", "no": "none"}
+    source = {"type": "shard", "data_list": f"{tmp_path}/a.list", "rename": rename}
+    (corpus,) = open_source(SourceConf(**source))
+    assert corpus.bad == []
+    assert seconds(corpus) == [0.25, 0.5]
+    assert [(found.text, found.extra) for found in everything(corpus)] == [
+        ("one", {"speaker": "ann"}),
+        ("two", {"speaker": "bob", "x": 1}),
+    ]
+    conf = SourceConf(**source)
+    assert SourceConf(**conf.model_dump()) == conf  # as a run writes its config
+
+
+def test_an_alternative_that_no_sample_has_is_named(open_tar):
+    with pytest.raises(ListError, match=r"a: no near.wav or far.wav among its members: wav, txt"):
+        open_tar([("a.wav", wav()), ("a.txt", b"x")], audio_field="near.wav;far.wav")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"type": "nemo", "manifest_filepath": "m"}, "rename goes with type: shard; for other types give text_field"),
+        ({"type": "shard", "data_list": "l", "audio_field": "wav"}, "rename and audio_field name the same field"),
+    ],
+)
+def test_a_rename_that_cannot_apply_is_refused(more, message):
+    with pytest.raises(ValueError, match=message):
+        SourceConf(rename={"audio": "flac"}, **more)
+
+
+def test_an_index_of_a_layout_without_renames_keeps_its_name():
+    assert Layout("first", "mic2.wav", "txt").suffix == ".fdf1bade"
+    assert Layout(rename=(("speaker", "spk"),)).suffix not in ("", Layout().suffix)
+
+
+def test_pickles_are_never_opened(tmp_path):
+    with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
+        writer.write({"__key__": "a", "pyd": [1], "txt": "x"})
+    (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
+    with pytest.raises(ListError, match="a: no audio among its members: pyd, txt"):
+        open_list(str(tmp_path / "a.list"), "shard")

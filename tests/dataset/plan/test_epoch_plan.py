@@ -23,6 +23,7 @@ from wenet_uio.diagnose.plan_report import report_plan
 POLICIES = [
     BatchConf(batch_type="static", batch_size=7),
     BatchConf(batch_type="dynamic", max_frames_in_batch=6000),
+    BatchConf(batch_type="dynamic", max_frames_in_batch=6000, batch_target=2000),
     BatchConf(batch_type="bucket", bucket_boundaries=(300, 700), bucket_batch_sizes=(16, 8, 4)),
 ]
 FILTER = FilterConf(min_length=100, max_length=2500)

@@ -29,6 +29,7 @@ POLICIES = {
         "bucket_batch_size": [10, 8, 3],
     },
     "text": {"batch_type": "dynamic", "batch_tokens": 300},
+    "static text": {"batch_size": 9},
 }
 
 
@@ -51,7 +52,7 @@ def joined(confs, sizes, per_pass, shards=1):
     corpora, entries = [], []
     for entry, (name, size) in enumerate(zip(confs, sizes, strict=True)):
         for part in range(1 if entry else 2):
-            kind = TextOnly if name == "text" else IndexOnlyCorpus
+            kind = TextOnly if "text" in name else IndexOnlyCorpus
             corpora.append(kind([size // shards] * shards if entry == 0 else [size], seed=10 * entry + part))
             corpora[-1].data_list = f"{entry} {part}"
             entries.append(entry)
@@ -142,7 +143,7 @@ def test_a_division_into_lanes_has_all_entries_in_every_row():
 def test_scaled_units_allow_exactly_the_batches_of_the_policy(name):
     conf = BatchConf(**POLICIES[name])
     plain = measure_of(DatasetConf(batch_conf=conf), training=True, text_length_is_tokens=True)
-    corpus = TextOnly([500]) if name == "text" else IndexOnlyCorpus([500])
+    corpus = TextOnly([500]) if "text" in name else IndexOnlyCorpus([500])
     lengths = plain.lengths(corpus.rows(0))
     units = plain.policy.units(lengths)
     policy = entry_policy_of([conf]).policies[0]

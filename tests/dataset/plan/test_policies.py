@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from tests.dataset.support.synthetic import IndexOnlyCorpus
+from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
@@ -150,3 +152,39 @@ def test_rising_order_sorts_the_epoch_by_length():
 )
 def test_the_repr_of_a_policy_stays_so_that_saved_states_still_fit(conf, expected):
     assert repr(policy_of(conf)) == expected
+
+
+@pytest.mark.parametrize("counts", [(400,), (30, 370)])
+def test_batches_are_filled_to_the_target_and_longer_utterances_are_alone(counts):
+    conf = {"batch_type": "dynamic", "batch_duration": 60}
+    bounded, targeted = (batches(BatchConf(**conf, **more), counts)[0] for more in ({}, {"batch_target": 12}))
+    assert sum(map(len, bounded)) == sum(map(len, targeted))
+    costs = np.array([len(batch) * batch.max() for batch in targeted])
+    alone = np.array([len(batch) == 1 for batch in targeted])
+    assert (costs[~alone] <= 12.001).all()
+    assert costs[alone].max() > 12  # an utterance beyond the target, within the bound
+    assert np.mean(costs[~alone]) > 9
+
+
+def test_the_order_of_utterances_of_equal_batches_does_not_depend_on_a_target_at_the_bound():
+    conf = {"batch_type": "dynamic", "max_frames_in_batch": 6000}
+    plain, same = (batches(BatchConf(**conf, **more))[0] for more in ({}, {"batch_target": 6000}))
+    assert all(np.array_equal(*pair) for pair in zip(plain, same, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"batch_target": 70}, "batch_target 70 is above batch_duration 60"),
+        ({"batch_target": 7, "batch_type": "static"}, "goes with batch_type: dynamic"),
+        ({"batch_target": 7, "batch_tokens": 100}, "without batch_tokens"),
+    ],
+)
+def test_a_target_has_a_bound_above_it(more, message):
+    with pytest.raises(ValueError, match=message):
+        BatchConf(**{"batch_type": "dynamic", "batch_duration": 60, **more})
+
+
+def test_a_target_is_refused_where_sources_have_batches_of_their_own():
+    with pytest.raises(ConfigError, match="not where sources have a batch_conf of their own"):
+        entry_policy_of([BatchConf(), BatchConf(batch_type="dynamic", batch_target=100)])

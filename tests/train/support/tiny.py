@@ -32,7 +32,7 @@ class TinyModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(8, UNITS)
 
-    def prompts(self, texts: Sequence[str], fields: Sequence[Any]) -> None:
+    def prompts(self, texts: Sequence[str], fields: Sequence[Any], keys: Sequence[str] = ()) -> None:
         """As ASRModel.prompts."""
 
     def forward(

@@ -15,11 +15,18 @@ PAD_LABEL = -1
 
 
 def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
-    """Pad examples into one batch, longest first; no examples make an empty batch of `feature_dim` bins."""
+    """Pad examples into one batch, longest first; no examples make an empty batch of `feature_dim` bins.
+
+    Raises:
+        ValueError: the accelerator is to compute the features of some of the examples, and others have theirs.
+    """
     examples = sorted(examples, key=_length, reverse=True)
     heard = _with_features(examples)
     lengths = [_frames(example) for example in heard]
     is_deferred = bool(heard) and heard[0].deferred is not None
+    if any((example.deferred is not None) != is_deferred for example in heard):
+        names = f"{heard[0].key} and {heard[-1].key}"
+        raise ValueError(f"audio and stored features in one batch (of {names}) need feature_device: worker")
     labels = _labels(examples)
     size = len(examples)
     shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {

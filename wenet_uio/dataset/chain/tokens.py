@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from wenet_uio.config.dataset import FilterConf
 from wenet_uio.dataset.filters import (
@@ -11,6 +14,7 @@ from wenet_uio.dataset.filters import (
     token_rate_filters,
     token_ratio_filters,
 )
+from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.tokenizer import AnyTokenizer
@@ -52,14 +56,31 @@ class Filter:
         """
         count = len(example.labels) + len(example.source_labels)
         filters, detail = token_count_filters(self.conf, count), f"{count} tokens"
-        if example.waveform is not None:
-            frames = example.waveform.numel() / example.sample_rate * FILTER_FRAMES_PER_SECOND
+        if example.waveform is not None or example.feats is not None:
+            frames = seconds_of(example) * FILTER_FRAMES_PER_SECOND
             filters += token_rate_filters(self.conf, count, frames)
             detail += f", {frames:.0f} frames"
         if example.source_labels:
             filters += token_ratio_filters(self.conf, len(example.labels), len(example.source_labels))
             detail += f", {len(example.source_labels)} of them in the first text"
-        for reason, is_out in filters:
-            if is_out:
-                raise SkipSample(reason, detail, filtered=True)
+        _skip_if(filters, detail)
         return example
+
+    def check_conversation(self, said: int, heard: int) -> None:
+        """Check a conversation: tokens of the turns of the assistant, and of all other turns with their audio.
+
+        Raises:
+            SkipSample: a number of tokens is out of bounds.
+        """
+        filters, detail = token_count_filters(self.conf, said + heard), f"{said + heard} tokens"
+        if said and heard:
+            filters += token_ratio_filters(self.conf, said, heard)
+            detail += f", {said} of them by the assistant"
+        _skip_if(filters, detail)
+
+
+def _skip_if(filters: Sequence[tuple[str, np.ndarray]], detail: str) -> None:
+    """Raises: SkipSample: a filter applies."""
+    for reason, is_out in filters:
+        if is_out:
+            raise SkipSample(reason, detail, filtered=True)

@@ -110,6 +110,10 @@ def recordings_of_list(
 def _other_utterances(key: str, conf: DatasetConf, corpus: Corpus | None) -> Recordings:
     if corpus is None:
         raise ConfigError(f"dataset_conf.{key}: the chain was built without the training data")
+    if corpus.has_features:
+        raise ConfigError(
+            f"dataset_conf.{key}: it needs audio, and {corpus.data_list} has stored features; give a list"
+        )
     if corpus.is_remote:
         raise ConfigError(
             f"dataset_conf.{key}: it reads utterances of {corpus.data_list} in random order, which is slow because "

@@ -77,6 +77,8 @@ class Corpus(ABC):
 
     has_conversations = False
     """Whether samples are conversations of text and audio."""
+    has_features = False
+    """Whether samples are stored features; the sample rate of these samples is FRAME_RATE."""
     has_tts_text = False
     """Whether samples are texts that an operator of the user speaks."""
 

@@ -7,7 +7,6 @@ the plan treats it as text. The index is beside the file, with the duration in i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from wenet_uio.dataset.corpus.base import Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.formats.conversations import Conversation, Turn, parse_conversation
+from wenet_uio.dataset.formats.conversations import Conversation, Turn, parse_conversation, tokens_of_audio
 from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance
@@ -79,7 +78,8 @@ class ConversationCorpus(LineCorpus):
             return turn.text
         path = locate(turn.audio, self.data_list)
         end = None if turn.seconds is None else turn.start + turn.seconds
-        return AudioTurn(path if objects.is_plain(path) else objects.read_bytes(path), turn.start, end)
+        audio = path if objects.is_plain(path) else objects.read_bytes(path)
+        return AudioTurn(audio, turn.start, end, self._seconds_of_token)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ConversationCorpus, (self.data_list, self._seconds_of_token, self._tag)
@@ -92,7 +92,7 @@ def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
         wav = locate(turn.audio, path)
         info = audio_info(wav if objects.is_plain(wav) else objects.read_bytes(wav))
         seconds = info.samples_between(turn.start, None) / info.sample_rate
-    return max(1, math.ceil(round(seconds / seconds_of_token, 6)))
+    return tokens_of_audio(seconds, seconds_of_token)
 
 
 def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator[Entry]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from wenet_uio.audio.decoders import FRAME_RATE
 from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns, write_columns
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
@@ -115,6 +116,7 @@ def build_index(
         "summary": summary,
         **state,
         "remote": _is_remote(data_list, data_type, layout),
+        "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
     }
     places = places_of(index_of(data_list, layout))
     return write_kept(places, lambda file: write_columns(file, columns, meta)), bad

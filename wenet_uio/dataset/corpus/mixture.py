@@ -84,6 +84,7 @@ class Mixture(Corpus):
         samples, seconds = (sum(getattr(each, name) for each in corpora) for name in ("num_samples", "total_seconds"))
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
         self.has_conversations = any(corpus.has_conversations for corpus in corpora)
+        self.has_features = any(corpus.has_features for corpus in corpora)
         self.has_tts_text = any(corpus.has_tts_text for corpus in corpora)
 
     @cached_property

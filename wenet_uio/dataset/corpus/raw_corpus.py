@@ -48,7 +48,7 @@ class RawCorpus(LineCorpus):
     def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
         columns, meta = read_columns(index)
         self._index, self._layout = index, layout
-        self._is_remote = meta.get("remote", False)
+        self._is_remote, self.has_features = meta.get("remote", False), meta.get("features", False)
         self._copies = objects.shared_paths()
         super().__init__(LineFile(data_list, meta["bytes"], meta["mtime_ns"], meta["digest"]), columns, meta)
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.decoders import MOST_SAMPLES
+from wenet_uio.audio.decoders import FRAME_RATE, MOST_SAMPLES
+from wenet_uio.audio.features import place_of
 from wenet_uio.audio.read import SAMPLE_RATES, AudioError, audio_info
 from wenet_uio.dataset.corpus.columns import GrowingColumns
 from wenet_uio.dataset.corpus.index import COLUMNS, NOMINAL_RATE, Entry, Problem, Rows, hash_key, rows_of, shard_table
@@ -56,7 +57,7 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int, nomin
     """
     duration = line.extra.get("duration")
     if duration is not None:
-        rate = _stated_rate(line) or nominal_rate
+        rate = FRAME_RATE if place_of(line.wav).offset is not None else _stated_rate(line) or nominal_rate
         count = round(float(duration) * rate)
         if count > MOST_SAMPLES:
             raise ListError(f"duration: {duration} s are more than {MOST_SAMPLES} samples; split the audio")
@@ -118,6 +119,8 @@ def _check_answer(uri: str) -> None:
 def _header_source(path: str) -> str | bytes:
     if objects.is_plain(path):
         return path
+    if place_of(path).offset is not None:
+        raise AudioError(f"{path}: archives of features in a store are not read by byte; pack them into shards")
     try:
         return objects.read_bytes(path)
     except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI

@@ -64,7 +64,7 @@ class ShardCorpus(Corpus):
         self._digest = columns["digest"]
         self._first = columns.get("first_row")  # indexes of earlier versions hold no lengths of samples
         self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
-        self._is_remote = meta.get("remote", False)
+        self._is_remote, self.has_features = meta.get("remote", False), meta.get("features", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
         self._owner = object()
         weakref.finalize(self, _open_tars.drop_all_of, self._owner)

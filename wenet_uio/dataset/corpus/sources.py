@@ -54,7 +54,7 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
     Raises:
         ListError: a file is missing, or the numbers of tars and manifests differ.
     """
-    layout = Layout(conf.key_ends or "auto", conf.audio_field, conf.text_field)
+    layout = Layout(conf.key_ends or "auto", conf.audio_field, conf.text_field, tuple(sorted(conf.rename.items())))
     match conf.type:
         case "raw" | "shard":
             return [SourceList(str(conf.files("data_list")), conf.type, layout)]

@@ -42,6 +42,7 @@ class TokenCounted(Corpus):
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
         self.has_conversations, self.has_tts_text = corpus.has_conversations, corpus.has_tts_text
+        self.has_features = corpus.has_features
 
     @property
     def identity(self) -> str:

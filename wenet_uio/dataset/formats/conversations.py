@@ -81,3 +81,8 @@ def _times(number: int, turn: dict[str, Any]) -> tuple[float, float | None]:
     if not (0 <= start < math.inf and (seconds is None or 0 < seconds < math.inf)):
         raise ListError(f"turn {number}: offset and duration must be seconds, found {start} and {seconds}")
     return start, seconds
+
+
+def tokens_of_audio(seconds: float, seconds_of_token: float) -> int:
+    """Tokens that audio in a conversation counts: rounded up, at least 1."""
+    return max(1, math.ceil(round(seconds / seconds_of_token, 6)))

@@ -4,9 +4,8 @@ Raw list: JSON lines `{"key", "wav", "txt"}` with optional `start`, `end` and `d
 `channel`. Other fields are kept with the sample. NeMo's names `audio_filepath`, `text`, `offset` and `duration` are
 read too, with paths relative to the list. A line with `_skipme` is left out and reported.
 
-Shard list: one path or URI of a tar per line, where numeric ranges and globs expand, optionally followed by a tab and
-the manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`). A parquet file stands for its row
-groups.
+Shard list: one path or URI of a tar per line, where ranges and globs expand, optionally followed by a tab and the
+manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`). A parquet file stands for its row groups.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from wenet_uio.audio.features import place_of
 from wenet_uio.dataset.formats.errors import ListError, MissingFileError
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys, key_of_audio, one_word, without_query
 from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
@@ -28,8 +28,8 @@ from wenet_uio.dataset.storage import objects
 
 DataType = Literal["raw", "shard"]
 
-# Names of each field, in the order of preference: ours, then NeMo's.
-KEY, AUDIO, TEXT = ("key",), ("wav", "audio_filepath"), ("txt", "text")
+# Names of each field, in the order of preference: ours, then NeMo's; `feats` is the name of stored features.
+KEY, AUDIO, TEXT = ("key",), ("wav", "audio_filepath", "feats"), ("txt", "text")
 SKIP = "_skipme"
 """NeMo's mark of a line that is to be left out: true, or the reason as a string."""
 BYTE_ORDER_MARK = "\ufeff"
@@ -37,7 +37,7 @@ UNUSABLE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 """Escapes in JSON of NUL and of halves of surrogate pairs; two halves together are a character."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RawLine:
     """One line of a raw list."""
 
@@ -101,7 +101,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
         ListError: not JSON, or audio or text is missing; callers add the list and the line number.
     """
     values = values_of(line)
-    text_names = (text_field,) if text_field else TEXT
+    text_names = tuple(text_field.split(";")) if text_field else TEXT
     wav, text = (_take(values, names) for names in (AUDIO, text_names))
     if not isinstance(wav, str) or not isinstance(text, str):
         needed = ((AUDIO, wav), (text_names, text))
@@ -285,10 +285,10 @@ def locate(wav: str, data_list: str | Path) -> str:
     if objects.is_remote(wav):
         return wav
     wav = objects.without_scheme(wav)
-    if os.path.isabs(wav) or os.path.exists(wav):  # noqa: PTH110, PTH117
+    if os.path.isabs(wav) or os.path.exists(place_of(wav).path):  # noqa: PTH110, PTH117
         return wav
     beside = os.path.join(os.path.dirname(data_list), wav)  # noqa: PTH118, PTH120
-    return beside if os.path.exists(beside) else wav  # noqa: PTH110
+    return beside if os.path.exists(place_of(beside).path) else wav  # noqa: PTH110
 
 
 def lines_of(path: str) -> Iterator[tuple[int, bytes]]:

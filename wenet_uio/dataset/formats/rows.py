@@ -79,7 +79,7 @@ def _sample(name: str, values: dict[str, Any], columns: Columns, layout: Layout)
 def audio_column(columns: Sequence[str], audio_field: str | None) -> str | None:
     """The column of audio among binary columns."""
     if audio_field:
-        return audio_field
+        return next((name for name in audio_field.split(";") if name in columns), audio_field)
     if len(columns) == 1:
         return columns[0]
     return next((name for name in AUDIO_COLUMNS if name in columns), None)
@@ -96,7 +96,7 @@ def line_of_row(name: str, audio: str | None, values: Mapping[str, Any], text_fi
     Raises:
         ListError: there is no text.
     """
-    wanted = (text_field,) if text_field else TEXT_COLUMNS
+    wanted = text_field.split(";") if text_field else TEXT_COLUMNS
     text_column = next((column for column in wanted if column in values), None)
     if text_column is None or not isinstance(values[text_column], str):
         raise ListError(f"no text in a column {' or '.join(wanted)} (columns: {', '.join(values)})")

@@ -11,8 +11,9 @@ way that gives fewer incomplete samples is taken, then the last dot.
 | text | `txt`, `text`, `transcript`, then `txt`, `text` or `transcript` of a JSON object, then `cls` |
 | other fields | the other values of the JSON object, and other members of up to 4 KB that are UTF-8 text |
 
-Members with two equal fields make a sample bad. Waveforms in `.npy`, `.pth` and `.pt` are audio at 16 kHz if a sample
-has no other; a sample that states another rate in JSON is bad. `.pyd` is never opened.
+Members with two equal fields make a sample bad. Arrays in `.npy`, `.pth` and `.pt` are audio if a sample has no other:
+features (frames, features), or a waveform at 16 kHz, which is bad if JSON states another rate. Matrices of Kaldi in
+`.ark` are features. `.pyd` is never opened.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
+from wenet_uio.audio.read import AudioError, audio_info
 from wenet_uio.audio.tensors import RATE
 from wenet_uio.dataset.formats.data_list import TEXT, ListError, RawLine
 from wenet_uio.dataset.formats.keys import as_word, one_word
@@ -33,8 +35,8 @@ AUDIO_SUFFIXES = frozenset(
     ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
 )
 """Suffixes of audio members."""
-TENSOR_SUFFIXES = frozenset(("npy", "pth", "pt"))
-"""Suffixes of members that may hold a waveform as an array."""
+ARRAY_SUFFIXES = frozenset(("ark", "npy", "pth", "pt"))
+"""Suffixes of members that may hold a waveform or features as an array; `ark` is a matrix of Kaldi."""
 RATES = ("sample_rate", "sampling_rate", "sr")
 """Names of the sample rate in a JSON member."""
 TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "cls")
@@ -54,16 +56,20 @@ class Layout:
     key_ends: KeyEnds = "auto"
     """Dot in the name of a member at which the key ends: last (WeNet and this project), first (WebDataset), or auto."""
     audio_field: str | None = None
-    """Field of the audio, the part of the member's name after the key, for samples with several: `mic2.wav`."""
+    """Field of the audio, the part of the member's name after the key, for samples with several: `mic2.wav`. Several
+    alternatives are separated by semicolons, as in WebDataset: the first that a sample has."""
     text_field: str | None = None
-    """Field of the text; also the name of the text in a JSON member or a manifest."""
+    """Field of the text; also the name of the text in a JSON member or a manifest. It may have alternatives too."""
+    rename: tuple[tuple[str, str], ...] = ()
+    """New names of other fields, each with its old name or alternatives."""
 
     @property
     def suffix(self) -> str:
         """Part of the file name of an index that differs between layouts; empty for the default layout."""
         if self == DEFAULT_LAYOUT:
             return ""
-        return f".{hashlib.blake2b(repr(astuple(self)).encode(), digest_size=4).hexdigest()}"
+        options = astuple(self) if self.rename else astuple(self)[:3]  # as in versions that renamed nothing
+        return f".{hashlib.blake2b(repr(options).encode(), digest_size=4).hexdigest()}"
 
 
 DEFAULT_LAYOUT = Layout()
@@ -164,23 +170,39 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
     text, member = _text(fields, extra, layout, read)
-    rates = {extra[name] for name in RATES if isinstance(extra.get(name), int)} if _is_tensor(audio) else set()
-    if rates - {RATE}:
+    rates = {extra[name] for name in RATES if isinstance(extra.get(name), int)} if _is_array(audio) else set()
+    if rates - {RATE} and not _are_features(read(fields[audio])):
         raise ListError(
             f"{audio} is an array at {max(rates)} Hz; arrays are read at {RATE} Hz: store it as flac or wav"
         )
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
+    extra = _renamed(extra, layout.rename)
     return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
+
+
+def _renamed(extra: dict[str, Any], rename: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    old_of = {new: next((name for name in old.split(";") if name in extra), None) for new, old in rename}
+    kept = {name: value for name, value in extra.items() if name not in old_of.values()}
+    return kept | {new: extra[old] for new, old in old_of.items() if old is not None}
+
+
+def _are_features(data: bytes) -> bool:
+    try:
+        return audio_info(data).is_features
+    except AudioError:  # will be among the bad samples
+        return False
 
 
 def _audio_field(fields: Fields, layout: Layout) -> str:
     """The field of the layout; else an audio field without a dot before others, and the first in the tar."""
     if layout.audio_field:
-        if layout.audio_field not in fields:
-            raise ListError(f"no {layout.audio_field} among its members: {', '.join(fields)}")
-        return layout.audio_field
-    audio = sorted(filter(is_audio, fields), key=lambda field: (_is_tensor(field), "." in field))
+        wanted = layout.audio_field.split(";")
+        found = next((field for field in wanted if field in fields), None)
+        if found is None:
+            raise ListError(f"no {' or '.join(wanted)} among its members: {', '.join(fields)}")
+        return found
+    audio = sorted(filter(is_audio, fields), key=lambda field: (_is_array(field), "." in field))
     if not audio:
         raise ListError(f"no audio among its members: {', '.join(fields)}")
     return audio[0]
@@ -188,12 +210,12 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
 
 def _text(fields: Fields, extra: dict[str, Any], layout: Layout, read: ReadMember) -> tuple[str | None, Member | None]:
     """The text, and its member if that contains just the text; removes the text from `extra`."""
-    wanted = layout.text_field
-    for field in [wanted] if wanted else _by_preference(fields):
+    wanted = layout.text_field.split(";") if layout.text_field else None
+    for field in wanted or _by_preference(fields):
         if field in fields and _suffix(field) != "json":
             extra.pop(field, None)
             return _decoded(fields[field], read), fields[field]
-        for name in [wanted] if wanted else JSON_TEXT:
+        for name in [field] if wanted else JSON_TEXT:
             if isinstance(extra.get(name), str):
                 return extra.pop(name), None
     return None, None
@@ -237,11 +259,11 @@ def _decoded(member: Member, read: ReadMember) -> str:
 
 def is_audio(field: str) -> bool:
     """Whether a field is one of audio by its suffix, such as `wav` or `mic2.flac`."""
-    return _suffix(field) in AUDIO_SUFFIXES or _is_tensor(field)
+    return _suffix(field) in AUDIO_SUFFIXES or _is_array(field)
 
 
-def _is_tensor(field: str) -> bool:
-    return _suffix(field) in TENSOR_SUFFIXES
+def _is_array(field: str) -> bool:
+    return _suffix(field) in ARRAY_SUFFIXES
 
 
 def _suffix(field: str) -> str:

@@ -50,6 +50,13 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
     return best
 
 
+def cut_to_target(units: np.ndarray, target: int) -> list[Run]:
+    """Cut samples of rising `units` into as few runs as a cost of `target` allows; larger samples are runs of one."""
+    first = int(np.searchsorted(units, target, side="right"))
+    runs = cut(units[:first], fewest_batches(units[:first], target), target)
+    return runs + [(number, number + 1) for number in range(first, len(units))]
+
+
 @overload
 def _runs(values: list[int], cap: int) -> list[Run]: ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wenet_uio.config.base import ConfigError
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.policies import WHOLE, Lengths, Policy, TextPolicy, policy_of
 
@@ -27,6 +28,11 @@ class ScaledPolicy(Policy):
     def needs_tokens(self) -> bool:
         """As the policy says."""
         return self.policy.needs_tokens
+
+    @property
+    def has_batches_of_text(self) -> bool:
+        """As the policy says."""
+        return self.policy.has_batches_of_text
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """Shares of WHOLE. They are rounded down, so that a batch of exactly the bound of the policy still fits."""
@@ -73,7 +79,13 @@ class EntryPolicy(Policy):
 
 
 def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
-    """The policy of a mixture whose entries have these `batch_conf`; see `policy_of` for `views`."""
+    """The policy of a mixture whose entries have these `batch_conf`; see `policy_of` for `views`.
+
+    Raises:
+        ConfigError: an entry has a `batch_target`.
+    """
+    if any(conf.batch_target is not None for conf in confs):
+        raise ConfigError("batch_target: not where sources have a batch_conf of their own; lower the bounds instead")
     return EntryPolicy(tuple(_scaled(policy_of(conf, views)) for conf in confs))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import sources_of
-from wenet_uio.dataset.plan.cutting import cut, fewest_batches
+from wenet_uio.dataset.plan.cutting import cut, cut_to_target, fewest_batches
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy
 from wenet_uio.dataset.plan.lanes import Members
 from wenet_uio.dataset.plan.measure import Measure, Stored
@@ -142,10 +142,11 @@ class GroupPlanner:
     def _cut_any(self, block: Piece, count: int | None) -> list[Pieces]:
         numbers = np.unique(block.buckets)
         if len(numbers) > 1:
-            pieces = [piece for number in numbers for piece in self._within_bound(block[block.buckets == number])]
+            filled = self._up_to_target if count is None else self._within_bound
+            pieces = [piece for number in numbers for piece in filled(block[block.buckets == number])]
             return share_out(pieces, len(pieces) if count is None else count)
         if count is None:
-            return [(piece,) for piece in self._within_bound(block) if len(piece)]
+            return [(piece,) for piece in self._up_to_target(block) if len(piece)]
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
@@ -169,6 +170,13 @@ class GroupPlanner:
         sources = self._sources.entries(block.shards)
         found = np.unique(sources)
         return [block[sources == number] for number in found] if len(found) > 1 else []
+
+    def _up_to_target(self, samples: Piece) -> list[Piece]:
+        """Cut sorted samples into as few pieces as the target of the policy allows."""
+        policy = self.measure.policy
+        if policy.target == policy.bound:
+            return self._within_bound(samples)
+        return [samples[slice(*run)] for run in cut_to_target(np.maximum.accumulate(samples.units), policy.target)]
 
     def _within_bound(self, samples: Piece) -> list[Piece]:
         """Cut sorted samples into as few pieces as the bound allows; no samples are one empty piece."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wenet_uio.audio.decoders import FRAME_RATE
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf, FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
@@ -89,7 +90,12 @@ class Measure:
         played = np.ceil(count / speeds).astype(np.int64)
         tokens = rows.text_length.astype(np.int64)
         frames = np.where(text_only, tokens, self.frame_count(played))
-        return Lengths(frames, -(-played * 1000 // rate), tokens, text_only, entries)
+        milliseconds = -(-played * 1000 // rate)
+        stored = rows.sample_rate == FRAME_RATE  # stored features: no speed changes them
+        if stored.any():
+            frames = np.where(stored, rows.num_samples, frames)
+            milliseconds = np.where(stored, rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE, milliseconds)
+        return Lengths(frames, milliseconds, tokens, text_only, entries)
 
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
         """Summed units of each shard of a part of the corpus, after the filters; float64.
@@ -141,10 +147,11 @@ class Measure:
         """Whether the lengths of the samples of each shard must be read to know its filtered samples and its units.
 
         Policies with `table_units` are monotone in length and text, and so are the filters. So it suffices to test the
-        extremes: the shortest and the longest audio with the shortest and the longest text.
+        extremes: the shortest and the longest audio with the shortest and the longest text. The table does not tell
+        stored features, whose frames are counted in another way, from audio.
         """
         nothing = np.zeros(0)
-        if self.policy.table_units(nothing, nothing, nothing) is None:
+        if corpus.has_features or self.policy.table_units(nothing, nothing, nothing) is None:
             return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
         shortest, longest, shortest_text, longest_text = corpus.extremes(part)
         shortest = np.minimum(shortest, longest)  # infinite in a shard without samples

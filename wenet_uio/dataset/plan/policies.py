@@ -9,72 +9,27 @@ fields, and the order of fields, must not change.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.dataset.plan.policy import TEXT_BUCKET, ChangedPolicy, Lengths, Policy
 
 WHOLE = 1 << 30
 """Bound of policies that count utterances: the units of a sample are WHOLE divided by the batch size of its kind."""
 DEFAULT_BATCH_SIZE = 16
 ANY_TOKENS = int(np.iinfo(np.int64).max)
 """End of a bucket that any number of tokens fits."""
-NO_BUCKET = -1
-"""Bucket of samples that may share a batch with any other sample."""
-TEXT_BUCKET = 1 << 20
-"""Bucket of text without audio."""
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Lengths of samples after speed perturbation; one row per sample."""
-
-    frames: np.ndarray
-    milliseconds: np.ndarray
-    tokens: np.ndarray
-    """Tokens if the index counts tokens, otherwise characters."""
-    text_only: np.ndarray
-    """bool: samples without audio. Their frames are their tokens, so that they are sorted by tokens."""
-    entries: np.ndarray | None = None
-    """Entry of a mixture that each sample belongs to; only policies by entry read them."""
-
-    def of(self, chosen: np.ndarray) -> Lengths:
-        """The lengths of some samples."""
-        return Lengths(self.frames[chosen], self.milliseconds[chosen], self.tokens[chosen], self.text_only[chosen])
-
-
-class Policy(ABC):
-    """What the planner needs to know of a policy. Subclasses are frozen dataclasses."""
-
-    bound: int
-    """Largest padded cost of a batch."""
-    fill: float = 0.94
-    """Planned fill of a batch, as a share of the bound, for groups whose batches are counted before they are cut. A
-    higher share would split more batches."""
-    needs_tokens: bool = False
-    """Whether `units` reads the number of tokens."""
-
-    @abstractmethod
-    def units(self, lengths: Lengths) -> np.ndarray:
-        """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
-
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all."""
-        return np.full(len(lengths.frames), NO_BUCKET)
-
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
-        """Units of whole shards from their totals; None if the units of each sample must be added up."""
-        return None
 
 
 @dataclass(frozen=True)
 class StaticPolicy(Policy):
-    """A fixed number of utterances."""
+    """A fixed number of utterances, texts or conversations."""
 
     batch_size: int
     fill = 0.99
+    has_batches_of_text = True
 
     @property
     def bound(self) -> int:
@@ -107,9 +62,7 @@ class FramesPolicy(Policy):
 
 @dataclass(frozen=True)
 class DurationPolicy(Policy):
-    """A bound on padded milliseconds (`batch_duration` of NeMo), optionally with a quadratic term and a limit of
-    utterances.
-    """
+    """A bound on padded milliseconds (NeMo's `batch_duration`), perhaps with a quadratic term, and of utterances."""
 
     bound: int
     quadratic: int | None = None
@@ -194,34 +147,31 @@ class DurationBucketPolicy(Policy):
 
 
 @dataclass(frozen=True)
-class ViewsPolicy(Policy):
-    """Another policy, for batches that hold several views of each utterance: its bound is on the views."""
+class TargetPolicy(ChangedPolicy):
+    """Another policy whose batches are filled up to `size`, a target below its bound, in units of the policy."""
 
-    policy: Policy
-    views: int
+    size: int
 
     @property
-    def bound(self) -> int:
-        """The bound of the policy."""
-        return self.policy.bound
+    def target(self) -> int:
+        """The target."""
+        return self.size
 
     @property
     def fill(self) -> float:
-        """The fill of the policy."""
-        return self.policy.fill
+        """The target as a share of the bound, unless that is above the fill of the policy."""
+        return min(self.policy.fill, self.size / self.bound)
 
-    @property
-    def needs_tokens(self) -> bool:
-        """As the policy says."""
-        return self.policy.needs_tokens
+
+@dataclass(frozen=True)
+class ViewsPolicy(ChangedPolicy):
+    """Another policy, for batches that hold several views of each utterance: its bound is on the views."""
+
+    views: int
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """The units of all views of a sample."""
         return self.views * self.policy.units(lengths)
-
-    def buckets(self, lengths: Lengths) -> np.ndarray:
-        """As the policy says."""
-        return self.policy.buckets(lengths)
 
     def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
         """The units of all views of whole shards."""
@@ -238,6 +188,7 @@ class TextPolicy(Policy):
     quadratic: int | None = None
     """Tokens at which the quadratic term equals the linear term."""
     needs_tokens = True
+    has_batches_of_text = True
 
     @property
     def bound(self) -> int:
@@ -277,11 +228,17 @@ def _audio_policy_of(conf: BatchConf) -> Policy:
     if conf.batch_type == "static":
         return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
     if conf.batch_type == "dynamic":
-        if conf.batch_duration is None:
-            return FramesPolicy(conf.max_frames_in_batch)
-        quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
-        return DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size)
+        policy, unit = _dynamic_policy_of(conf)
+        return policy if conf.batch_target is None else TargetPolicy(policy, round(unit * conf.batch_target))
     return duration_bucket_policy_of(conf) or BucketPolicy(conf.bucket_boundaries, conf.bucket_batch_sizes)
+
+
+def _dynamic_policy_of(conf: BatchConf) -> tuple[Policy, int]:
+    """The policy of dynamic batches without a target, and its units per frame or second of the config."""
+    if conf.batch_duration is None:
+        return FramesPolicy(conf.max_frames_in_batch), 1
+    quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
+    return DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size), 1000
 
 
 def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:

@@ -136,7 +136,10 @@ def _version_from(response: requests.Response) -> Version:
     md5 = ""
     if response.status_code == 200 and "Content-MD5" in headers:
         md5 = base64.b64decode(headers["Content-MD5"]).hex()
-    return Version(int(size) if size.isdigit() else None, headers.get("ETag") or headers.get("Last-Modified", ""), md5)
+    if headers.get("Ais-Checksum-Type") == "md5":
+        md5 = headers.get("Ais-Checksum-Value", "")
+    tags = (headers.get(name, "") for name in ("ETag", "Ais-Checksum-Value", "Ais-Version", "Last-Modified"))
+    return Version(int(size) if size.isdigit() else None, next(filter(None, tags), ""), md5)
 
 
 def _raise_for_status(response: requests.Response, uri: str) -> None:

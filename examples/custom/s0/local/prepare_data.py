@@ -3,7 +3,8 @@
 
 - tsv, csv: the first row names the columns `wav` (or path, audio, file, …) and `text` (or sentence, transcript, …), and
   optionally `key`, `start`, `end` (seconds), `speaker`, `part`. Without such a row, every row is audio and text.
-- nemo: JSON lines with audio_filepath, text, duration, offset. lhotse: cuts in .jsonl or .jsonl.gz. kaldi: a folder.
+- nemo: JSON lines with audio_filepath, text, duration, offset; or metadata.jsonl with names of columns as above.
+- lhotse: cuts in .jsonl or .jsonl.gz. kaldi: a folder.
 - ljspeech: rows name|text or name|text|normalized text, as in metadata.csv of LJSpeech. The last column is the text;
   `--text_field raw` takes the other one.
 - transcripts: transcripts.txt, *.trans.txt or prompts in folders of audio, with lines `name text`.
@@ -15,6 +16,9 @@
   train-00000-of-00002.parquet give the parts. The audio is written to OUT/audio.
 
 Single words with times (CTM, tiers of words) are joined up to pauses of 0.5 seconds, and to at most 20 seconds.
+
+What cannot be used is left out, counted and named: files and rows without a text or without audio, and utterances that
+end more than 0.5 seconds after their audio.
 
 The form is found out by looking; --form gives it. A file or a folder may be given. Relative paths of audio start at the
 folder of the transcripts (the Kaldi directory), or else at --relative_to. From ljspeech on, audio is searched by name

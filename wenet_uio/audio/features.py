@@ -1,0 +1,266 @@
+"""Stored features: matrices (frames, features per frame) of Kaldi archives, `.npy` files and tensors of `torch.save`.
+
+A matrix counts as a signal of FRAME_RATE frames a second, so an index holds its frames as it holds samples of audio.
+Kaldi's matrices are read in binary form: plain (FM, DM) and compressed (CM, CM2, CM3). Their layout is that of
+`kaldi-matrix.cc` and `compressed-matrix.cc` of Kaldi.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from wenet_uio.audio.decoders import FRAME_RATE, AudioError, AudioInfo, Excerpt
+
+KALDI = b"\0B"
+"""First bytes of a Kaldi object in binary form."""
+KALDI_HEAD = 32
+"""Bytes; more than the header of a Kaldi matrix has."""
+PLAIN = {"FM": "<f4", "DM": "<f8"}
+COMPRESSED = {"CM": "<u1", "CM2": "<u2", "CM3": "<u1"}
+"""Names of Kaldi's matrices, and the types of their numbers."""
+UINT16_STEP = np.float32(1.52590218966964e-05)
+"""Kaldi's 1 / 65535."""
+FRAMES_TOO_FAR = 3
+"""Frames by which a range may end behind its matrix, as in Kaldi."""
+PLACE = re.compile(r"(.+?)(?::(\d{1,18}))?(?:\[(?:(\d+):(\d+)|:)(?:,(?:(\d+):(\d+)|:))?\])?", re.DOTALL)
+"""`feats.ark:1234[0:99,0:39]`: file, byte, first and last frame, first and last feature."""
+
+Span = tuple[int, int] | None
+"""First and last number, both inclusive as in Kaldi; None is all."""
+
+
+class Place(NamedTuple):
+    """Where a matrix is stored: what a line of Kaldi's `feats.scp` has after the key."""
+
+    path: str
+    offset: int | None = None
+    """Byte at which the matrix begins; None: the matrix is the whole file."""
+    frames: Span = None
+    features: Span = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all frames and features of the matrix are meant."""
+        return self.frames is None and self.features is None
+
+
+def place_of(source: str) -> Place:
+    """The place that a path names; the path itself if it names no place in an archive."""
+    if source[-1:] not in "0123456789]" or ":" not in source:  # a path of most lists, which are read in a hot loop
+        return Place(source)
+    found = PLACE.fullmatch(source)
+    if found is None or source == found[1] or os.path.exists(source):  # noqa: PTH110 - a string
+        return Place(source)
+    path, offset, *ends = found.groups()
+    frames, features = ((int(a), int(b)) if a else None for a, b in (ends[:2], ends[2:]))
+    return Place(path, int(offset) if offset else None, frames, features)
+
+
+@dataclass
+class FeatureDecoder:
+    """Opened features."""
+
+    frames: int
+    dim: int
+    """Features per frame."""
+    load: Callable[[], np.ndarray]
+    """Reads the matrix (frames, dim)."""
+    sample_rate: int = FRAME_RATE
+
+    def info(self) -> AudioInfo:
+        """Frames as samples, at FRAME_RATE, and features per frame as channels."""
+        return AudioInfo(self.frames, self.sample_rate, self.dim)
+
+    def read(self, excerpt: Excerpt) -> np.ndarray:
+        """The matrix (frames, dim) of a segment, as float32.
+
+        Raises:
+            AudioError: the matrix is cut short, or a number in it is not finite.
+        """
+        first, last = excerpt.samples(self.sample_rate, self.frames)
+        matrix = np.array(self.load()[first:last], np.float32, order="C")  # a copy, which may be changed
+        if not np.isfinite(matrix).all():
+            raise AudioError("features that are not finite numbers: damaged")
+        return matrix
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def of(self, place: Place) -> FeatureDecoder:
+        """The part of the matrix that a place names.
+
+        Raises:
+            AudioError: the part is outside of the matrix.
+        """
+        if place.is_whole:
+            return self
+        rows = _part("frames", place.frames, self.frames, FRAMES_TOO_FAR)
+        columns = _part("features", place.features, self.dim, 0)
+        return FeatureDecoder(
+            rows.stop - rows.start, columns.stop - columns.start, lambda: self.load()[rows.start : rows.stop, columns]
+        )
+
+
+def _part(name: str, span: Span, size: int, too_far: int) -> slice:
+    if span is None:
+        return slice(0, size)
+    first, last = span
+    if not first <= last < size + too_far or first >= size:
+        raise AudioError(f"the {name} {first}:{last} of a matrix with {size} {name}")
+    return slice(first, min(last + 1, size))
+
+
+def features_of_array(array: np.ndarray) -> FeatureDecoder:
+    """Features of an array (frames, features) of floating point numbers."""
+    frames, dim = array.shape
+    return FeatureDecoder(frames, dim, lambda: array)
+
+
+def npy_of(matrix: np.ndarray) -> bytes:
+    """The bytes of a `.npy` file with a matrix."""
+    file = io.BytesIO()
+    np.save(file, matrix, allow_pickle=False)
+    return file.getvalue()
+
+
+class KaldiMatrix(NamedTuple):
+    """The header of a matrix in Kaldi's binary form."""
+
+    kind: str
+    frames: int
+    dim: int
+    header: int
+    """Bytes before the numbers."""
+    lowest: float = 0.0
+    width: float = 0.0
+    """Of compressed matrices: lowest number, and difference to the highest."""
+
+    @property
+    def size(self) -> int:
+        """Bytes, with the header."""
+        numbers = np.dtype((PLAIN | COMPRESSED)[self.kind]).itemsize * self.frames * self.dim
+        return self.header + numbers + (8 * self.dim if self.kind == "CM" else 0)
+
+    @classmethod
+    def parse(cls, head: bytes, room: int) -> KaldiMatrix:
+        """Parse the first KALDI_HEAD bytes of a matrix; `room` are the bytes from its start to the end of the file.
+
+        Raises:
+            AudioError: no matrix, or cut short.
+        """
+        kind = head[2:6].partition(b" ")[0].decode("ascii", "replace")
+        start, numbers = 2 + len(kind) + 1, (0.0, 0.0)
+        try:
+            if kind in COMPRESSED:
+                *numbers, frames, dim = struct.unpack_from("<ffii", head, start)
+                start += 16
+            elif kind in PLAIN:
+                four, frames, also_four, dim = struct.unpack_from("<bibi", head, start)
+                start += 10
+                if (four, also_four) != (4, 4):
+                    raise AudioError("the header of its Kaldi matrix is damaged")
+            else:
+                raise AudioError(f"a Kaldi object {kind!r}, which is no matrix")
+        except struct.error:
+            raise AudioError(f"cut short: {len(head)} bytes of a Kaldi matrix") from None
+        found = cls(kind, frames, dim, start, *numbers)
+        if min(frames, dim) < 0 or found.size > room:
+            raise AudioError(f"cut short or damaged: a Kaldi matrix of {frames} x {dim} in {room} bytes")
+        return found
+
+    def numbers_of(self, data: bytes | memoryview) -> np.ndarray:
+        """The matrix (frames, dim) in the bytes of the whole object."""
+        shape = (self.frames, self.dim)
+        if self.kind in PLAIN:
+            return np.frombuffer(data, PLAIN[self.kind], self.frames * self.dim, self.header).reshape(shape)
+        lowest, width = np.float32(self.lowest), np.float32(self.width)
+        dtype = np.dtype(COMPRESSED[self.kind])
+        if self.kind != "CM":
+            step = np.float32(float(width) * (1 / np.iinfo(dtype).max))
+            return lowest + np.frombuffer(data, dtype, self.frames * self.dim, self.header).reshape(shape) * step
+        quantiles = np.frombuffer(data, "<u2", 4 * self.dim, self.header).reshape(self.dim, 4)
+        tables = _tables(lowest + width * UINT16_STEP * quantiles.astype(np.float32))
+        stored = np.frombuffer(data, dtype, self.frames * self.dim, self.header + 8 * self.dim)
+        return np.take_along_axis(tables, stored.reshape(self.dim, self.frames), axis=1).T
+
+
+def _tables(quantiles: np.ndarray) -> np.ndarray:
+    """(dim, 256): the number that each byte of a column stands for, between its quantiles (dim, 4) of 0, ¼, ¾ and 1."""
+    lowest, low, high, highest = quantiles[:, :, None].swapaxes(0, 1)
+    byte = np.arange(256, dtype=np.float32)
+
+    def between(first: np.ndarray, last: np.ndarray, steps: int, start: int) -> np.ndarray:
+        return (first + ((last - first) * (byte - start)).astype(np.float64) * (1 / steps)).astype(np.float32)
+
+    parts = between(lowest, low, 64, 0), between(low, high, 128, 64), between(high, highest, 63, 192)
+    return np.where(byte <= 64, parts[0], np.where(byte <= 192, parts[1], parts[2]))
+
+
+def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> FeatureDecoder:
+    """Features of the Kaldi matrix that begins at byte `start` of opened bytes, which end at `end`.
+
+    Raises:
+        AudioError: there is no matrix.
+    """
+    matrix = KaldiMatrix.parse(bytes_between(encoded, start, min(end, start + KALDI_HEAD)), end - start)
+    return FeatureDecoder(
+        matrix.frames, matrix.dim, lambda: matrix.numbers_of(bytes_between(encoded, start, start + matrix.size))
+    )
+
+
+def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> int:
+    """Byte after the object of a Kaldi archive of `size` bytes that begins at `offset`: a matrix, or a wav.
+
+    Raises:
+        AudioError: there is no such object.
+    """
+    head = bytes_between(encoded, offset, min(size, offset + KALDI_HEAD))
+    if head.startswith(KALDI):
+        return offset + KaldiMatrix.parse(head, size - offset).size
+    if head.startswith(b"RIFF") and len(head) == KALDI_HEAD:
+        return min(size, offset + 8 + int.from_bytes(head[4:8], "little"))
+    raise AudioError(f"no Kaldi matrix in binary form at byte {offset} of {size}; make feats.scp again")
+
+
+def read_encoded(path: str) -> bytes:
+    """Bytes of a file, or of the whole object at a place in a Kaldi archive.
+
+    Raises:
+        AudioError: there is no such object. OSError: the file cannot be read.
+    """
+    place = place_of(path)
+    if place.offset is None:
+        return Path(place.path).read_bytes()
+    with open(place.path, "rb") as file:
+        return bytes_between(file, *_extent(file, place.offset))
+
+
+def encoded_size(path: str) -> int:
+    """Number of bytes that `read_encoded` gives."""
+    place = place_of(path)
+    if place.offset is None:
+        return os.stat(place.path).st_size  # noqa: PTH116 - a string
+    with open(place.path, "rb") as file:
+        start, end = _extent(file, place.offset)
+        return end - start
+
+
+def _extent(file: BinaryIO, offset: int) -> tuple[int, int]:
+    return offset, end_in_archive(file, offset, os.fstat(file.fileno()).st_size)
+
+
+def bytes_between(encoded: memoryview | BinaryIO, start: int, end: int) -> bytes:
+    """Bytes `start` up to `end` of opened bytes."""
+    if isinstance(encoded, memoryview):
+        return encoded[start:end].tobytes()
+    encoded.seek(start)
+    return encoded.read(max(0, end - start))

@@ -1,0 +1,54 @@
+"""Checks of corpora that hold features in place of audio, before their first batch is read."""
+
+from __future__ import annotations
+
+from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.cli import warn_once
+from wenet_uio.config.dataset import DatasetConf, Place
+from wenet_uio.dataset.chain.waveform_augment import PLACES
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.mixture import Mixture
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.types import SampleRef
+
+WAVEFORM_PLACES: tuple[Place, ...] = ("decode", "resample", "speed_perturb", *PLACES)
+"""Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""
+
+
+def wrong_width(found: int, expected: int) -> str:
+    """What to say of features that have not the width of the config."""
+    return f"{found} features per frame, dataset_conf has {expected} (fbank_conf.num_mel_bins or the like)"
+
+
+def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None:
+    """Check the first stored features of a corpus, and say which steps of the config do not apply to them.
+
+    Raises:
+        ListError: the features have not the width that `conf` states.
+    """
+    corpora = [source.corpus for source in corpus.sources] if isinstance(corpus, Mixture) else [corpus]
+    for each in corpora:
+        if each.has_features:
+            _check_width(each, conf)
+    if names := ", ".join(_left_out(conf, training=training)):
+        warn_once(f"{corpus.data_list}: stored features are read as they are; what needs audio is left out: {names}")
+
+
+def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
+    """Steps of the config that change waveforms; steps of training only count in training."""
+    operators = [own for own in conf.operators if training or own.evaluation]
+    steps = ["speed_perturb"] if training and conf.speed_perturb else []
+    if training:
+        steps += [f"{place}_conf" for place in PLACES if getattr(conf, f"{place}_conf")]
+    return steps + [own.use for own in operators if own.after in WAVEFORM_PLACES]
+
+
+def _check_width(corpus: Corpus, conf: DatasetConf) -> None:
+    try:
+        first = corpus.read(SampleRef(0, 0))
+        info = None if first.audio is None else audio_info(first.audio)
+    except (AudioError, ListError, OSError):
+        return  # reading counts it as bad
+    if info is not None and info.is_features and info.channels != conf.feature_dim:
+        found = wrong_width(info.channels, conf.feature_dim)
+        raise ListError(f"{corpus.data_list}: {first.key}: {found}")

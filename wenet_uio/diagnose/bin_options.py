@@ -1,0 +1,132 @@
+"""Options of estimate_duration_bins.py, ours and those of NeMo's two scripts, as data and config."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from wenet_uio.cli import warn_once
+from wenet_uio.config import Config, load_config, parse_config
+from wenet_uio.config.base import parse
+from wenet_uio.config.mixture import MixtureConf
+from wenet_uio.config.nemo_tokenizer import MODEL
+
+NOT_NEEDED = {
+    "num_examples": "the index has the lengths of all utterances",
+    "prompt_format": "the plan counts the tokens of texts alone, and a prompt adds as many tokens to each",
+    "prompt": "the plan counts the tokens of texts alone, and a prompt adds as many tokens to each",
+}
+"""{option of NeMo that changes nothing here: because …}."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; NeMo's spellings are the second ones."""
+    parser.add_argument(
+        "data_list", help="data list, yaml that mixes several, or manifests with weights: [[a.json,0.7],[b.json,0.3]]"
+    )
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+    )
+    parser.add_argument("--config", help="train.yaml: its filter_conf and tokenizer are used")
+    parser.add_argument(
+        "--num_bins", "--buckets", "-b", type=int, default=30, help="bins of duration (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--num_token_bins", "--sub-buckets", "-s", type=int, help="bins of tokens within each bin of duration"
+    )
+    parser.add_argument(
+        "--tokenizer", "-t", nargs="+", metavar="MODEL", help="sentencepiece models, instead of the config's tokenizer"
+    )
+    parser.add_argument("--langs", "-a", nargs="+", metavar="LANG", help="language of each of several models")
+    parser.add_argument("--lang_field", "--lang-field", help="field with the language of a text (default: lang)")
+    parser.add_argument("--min_duration", "-l", type=float, help="leave out shorter utterances (seconds)")
+    parser.add_argument("--max_duration", "-u", type=float, help="leave out longer utterances (seconds)")
+    for name, short in (("num_examples", "-n"), ("prompt_format", "-f"), ("prompt", "-p")):
+        parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", short, help="of NeMo; changes nothing here")
+
+
+def data_of(text: str) -> str | MixtureConf:
+    """The data that an argument names: a path, or the sources of a list of manifests.
+
+    Raises:
+        ValueError: a list of manifests has another form.
+    """
+    if not text.startswith("[") or Path(text).exists():
+        return text
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, list) or not found:
+        raise ValueError(f"{text}: expected manifests with weights, such as [[a.json,0.7],[b.json,0.3]]")
+    sources = [_source(each, text) for each in found]
+    return parse(MixtureConf, {"sources": sources}, "manifests")
+
+
+def _source(each: Any, text: str) -> dict[str, Any]:
+    path, *weight = each if isinstance(each, list) else [each]
+    if not isinstance(path, str) or len(weight) > 1 or not all(isinstance(one, (int, float)) for one in weight):
+        raise ValueError(f"{text}: expected a manifest, or a manifest and its weight, found {each!r}")
+    return {"type": "nemo", "manifest_filepath": path, **({"weight": weight[0]} if weight else {})}
+
+
+def config_of(options: argparse.Namespace) -> Config:
+    """The config: that of --config, with the tokenizers and bounds that options give.
+
+    Raises:
+        ValueError: options do not fit together.
+    """
+    for name, reason in NOT_NEEDED.items():
+        if getattr(options, name) is not None:
+            warn_once(f"--{name}: not needed here, because {reason}")
+    if options.num_token_bins and not options.config and not options.tokenizer:
+        raise ValueError("bins of tokens need --config with a tokenizer, or --tokenizer")
+    overrides = [
+        f"dataset_conf.filter_conf.{name}={getattr(options, name)}"
+        for name in ("min_duration", "max_duration")
+        if getattr(options, name) is not None
+    ]
+    config = load_config(options.config, overrides) if options.config else _defaults(options)
+    if not options.tokenizer:
+        own_field = {"lang_field": options.lang_field} if options.lang_field else {}
+        return config.model_copy(update={"tokenizer_conf": config.tokenizer_conf.model_copy(update=own_field)})
+    own = parse_config(_tokenizer_keys(options), "--tokenizer")
+    return config.model_copy(
+        update={
+            "tokenizer": own.tokenizer,
+            "tokenizer_conf": own.tokenizer_conf,
+            "output_dim": None,
+            "vocab_size": None,
+        }
+    )
+
+
+def _defaults(options: argparse.Namespace) -> Config:
+    """A config without a file: only the bounds of the options filter, as in NeMo's scripts."""
+    bounds = {"max_length": 10**9, "min_length": 1, "token_max_length": 10**9, "max_output_input_ratio": 10**9}
+    bounds["min_output_input_ratio"] = 0
+    given = {name: getattr(options, name) for name in ("min_duration", "max_duration")}
+    found = {name: value for name, value in given.items() if value is not None}
+    return parse_config({"dataset_conf": {"filter_conf": {**bounds, **found}}}, "defaults")
+
+
+def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:
+    """`tokenizer` and `tokenizer_conf` of --tokenizer and --langs."""
+    models = [str(Path(path, MODEL)) if Path(path).is_dir() else path for path in options.tokenizer]
+    if options.langs is None:
+        if len(models) > 1:
+            raise ValueError(f"--tokenizer names {len(models)} models: give as many --langs")
+        return {"tokenizer": "sentencepiece", "tokenizer_conf": {"model_path": models[0]}}
+    if len(options.langs) != len(models):
+        raise ValueError(f"--tokenizer names {len(models)} models, --langs {len(options.langs)} languages")
+    languages = {
+        language: {"tokenizer": "sentencepiece", "model_path": model}
+        for language, model in zip(options.langs, models, strict=True)
+    }
+    return {
+        "tokenizer": "aggregate",
+        "tokenizer_conf": {"languages": languages, "lang_field": options.lang_field or "lang"},
+    }

@@ -1,0 +1,51 @@
+"""Numbers that change while a model trains, as functions of the step; so a resumed run needs no state of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass
+class Clock:
+    """The step of the training, which the engine sets, and the speed of the schedules."""
+
+    speed: float = 1.0
+    """Steps of the schedules in an optimizer step."""
+    step: int = 0
+    """Number of the optimizer step."""
+
+
+class Schedule:
+    """Linear between (step, value) points, constant before the first and after the last."""
+
+    def __init__(self, clock: Clock, *points: tuple[float, float]) -> None:
+        self.clock = clock
+        self.points = points
+
+    def __call__(self) -> float:
+        """The value at the step of the clock."""
+        now = self.clock.step * self.clock.speed
+        before = self.points[0]
+        for after in self.points:
+            if now < after[0]:
+                share = (now - before[0]) / (after[0] - before[0]) if after[0] > before[0] else 0.0
+                return before[1] + share * (after[1] - before[1])
+            before = after
+        return before[1]
+
+
+class Clocked(nn.Module):
+    """A module with schedules."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+
+def set_clocks(model: nn.Module, step: int) -> None:
+    """Begin optimizer step `step` (from 1) in all modules with schedules."""
+    for module in model.modules():
+        if isinstance(module, Clocked):
+            module.clock.step = step

@@ -1,0 +1,190 @@
+"""ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230, section 3.5): Adam whose steps have the scale of the
+weights, and that learns this scale too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+FIRST_ESTIMATES = (10, 20, 40)
+"""Steps after which the clipping threshold is estimated before the first `clipping_update_period` is complete."""
+FIRST_ALLOWANCE = 2.0
+"""These early thresholds are larger by this factor, because the norms still change quickly."""
+TINY = 1e-20
+LARGEST_SCALE_STEP = 0.1
+"""Bound of a relative change of a scale, which would be large after a gradient far above those before."""
+
+
+@dataclass
+class _Stack:
+    """Weights of one shape and group, computed as one tensor; `state` are views of the tensors here."""
+
+    weights: list[torch.nn.Parameter]
+    group: dict[str, Any]
+    step: torch.Tensor
+    """() number of steps done."""
+    tensors: dict[str, torch.Tensor]
+    """delta and exp_avg_sq (N, *shape); with more than one element also param_rms and scale_exp_avg_sq (N,) and
+    scale_grads (N, size_update_period)."""
+    first: dict[str, Any]
+    """The state of the first weight, by which a newly loaded state is noticed."""
+
+    @property
+    def is_scalar(self) -> bool:
+        """True for weights of one element, which have no scale of their own."""
+        return self.weights[0].numel() == 1
+
+
+class ScaledAdam(torch.optim.Optimizer):
+    """Adam with steps relative to the root mean square (RMS) of each weight tensor.
+
+    Each tensor also learns its scale, every `size_update_period` steps. The gradients are clipped: the norm of the
+    gradients times the RMS of their weights is at most `clipping_scale` times its median over the last steps. Tensors
+    of one element take steps of `lr * scalar_lr_scale`, as in Adam. Weights of one shape are computed together.
+
+    The optimizer is of fp32 weights that one rank holds completely.
+    """
+
+    def __init__(self, params: Iterable[Any], **values: Any) -> None:
+        """Arguments are the keys of ScaledAdamConf, with `lr` one number."""
+        super().__init__(params, values)
+        self._stacks: list[_Stack] = []
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Change the weights. A weight without gradient has the gradient 0."""
+        assert closure is None, "not supported"
+        if not self._stacks or any(self.state.get(stack.weights[0]) is not stack.first for stack in self._stacks):
+            self._stacks = [stack for group in self.param_groups for stack in self._stacked(group)]
+        for group in self.param_groups:
+            self._step_group([stack for stack in self._stacks if stack.group is group])
+
+    def _step_group(self, stacks: Sequence[_Stack]) -> None:
+        grads = [torch.stack([_gradient(weight) for weight in stack.weights]) for stack in stacks]
+        factor = self._clipping_factor(stacks, grads)
+        for stack, grad in zip(stacks, grads, strict=True):
+            values = torch.stack([weight.detach() for weight in stack.weights])
+            _step(stack, values, grad if factor is None else grad.mul_(factor))
+            for weight, new in zip(stack.weights, values.unbind(), strict=True):
+                weight.copy_(new)
+
+    def _stacked(self, group: dict[str, Any]) -> list[_Stack]:
+        """Stack the weights of a group by shape, with the state that they have."""
+        kinds: defaultdict[Any, list[torch.nn.Parameter]] = defaultdict(list)
+        for weight in group["params"]:
+            done = int(self.state[weight]["step"]) if self.state.get(weight) else 0
+            kinds[weight.shape, weight.device, done].append(weight)
+        return [self._stack(weights, group, done) for (_, _, done), weights in kinds.items()]
+
+    def _stack(self, weights: list[torch.nn.Parameter], group: dict[str, Any], done: int) -> _Stack:
+        values = torch.stack([weight.detach() for weight in weights])
+        tensors = {"delta": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
+        if weights[0].numel() > 1:
+            rms = _rms(values)
+            tensors |= {"param_rms": rms, "scale_exp_avg_sq": torch.zeros_like(rms)}
+            tensors["scale_grads"] = rms.new_zeros(len(weights), group["size_update_period"])
+        step = torch.tensor(float(done))
+        for row, weight in enumerate(weights):
+            known = self.state[weight]
+            for key, tensor in tensors.items():
+                if key in known:
+                    tensor[row] = known[key]
+            others = {key: value for key, value in known.items() if key.startswith("model_norm")}
+            self.state[weight] = {"step": step, **{key: tensor[row] for key, tensor in tensors.items()}, **others}
+        return _Stack(weights, group, step, tensors, self.state[weights[0]])
+
+    def _clipping_factor(self, stacks: Sequence[_Stack], grads: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """Factor () of the gradients of a group; None: 1. The state of its first weight has the norms of the past."""
+        group, first, done = stacks[0].group, stacks[0].first, int(stacks[0].step)
+        scale, period = group["clipping_scale"], group["clipping_update_period"]
+        if scale is None or done == 0:
+            return None
+        norm = torch.stack([_relative_sum_of_squares(*pair) for pair in zip(stacks, grads, strict=True)]).sum().sqrt()
+        if "model_norms" not in first:
+            first["model_norms"] = norm.new_zeros(period)
+        norms = first["model_norms"]
+        norms[done % period] = norm
+        if (median := _median(norms, done)) is not None:
+            first["model_norm_threshold"] = median * scale
+        threshold = first.get("model_norm_threshold")
+        return None if threshold is None else (threshold / (norm + TINY)).clamp(max=1.0)
+
+
+def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
+    """Median () of the last norms (period,), with the allowance; None if it is not estimated after `done` steps."""
+    period = len(norms)
+    early = done in FIRST_ESTIMATES and done < period
+    if not early and done % period:
+        return None
+    known = norms.sort().values[-done:] if early else norms.sort().values
+    return known[min(len(known) - 1, len(known) // 4 * 2)] * (FIRST_ALLOWANCE if early else 1.0)
+
+
+def _gradient(weight: torch.nn.Parameter) -> torch.Tensor:
+    return torch.zeros_like(weight) if weight.grad is None else weight.grad
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    """Root mean square of each of N tensors (N, *shape) -> (N,)."""
+    return values.flatten(1).square().mean(dim=1).sqrt()
+
+
+def _of_each(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Numbers (N,) in a shape that multiplies values (N, *shape)."""
+    return numbers.view(-1, *[1] * (values.dim() - 1))
+
+
+def _relative_sum_of_squares(stack: _Stack, grad: torch.Tensor) -> torch.Tensor:
+    """Sum () of the squares of the gradients, each times the RMS of its weight."""
+    if stack.is_scalar:
+        return grad.square().sum() * stack.group["scalar_lr_scale"] ** 2
+    return (grad.flatten(1).square().sum(dim=1) * stack.tensors["param_rms"].square()).sum()
+
+
+def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
+    """Change `values` (N, *shape) of a stack by gradients of the same shape."""
+    group, delta, done = stack.group, stack.tensors["delta"], int(stack.step)
+    beta1, beta2 = group["betas"]
+    delta.mul_(beta1)
+    if not stack.is_scalar:
+        _learn_scale(stack, values, grad)
+    squares = stack.tensors["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    seen = 1 - beta2 ** (done + 1)  # share of the average that gradients have filled
+    if seen < 0.99 or stack.is_scalar:
+        squares = squares / seen
+    change = grad / squares.sqrt().add_(group["eps"])
+    if stack.is_scalar:
+        delta.add_(change, alpha=-group["lr"] * group["scalar_lr_scale"] * (1 - beta1))
+        values.clamp_(-group["scalar_max"], group["scalar_max"])
+    else:
+        scale = stack.tensors["param_rms"].clamp(min=group["param_min_rms"])
+        delta.addcmul_(change, _of_each(scale, change), value=-group["lr"] * (1 - beta1))
+    values.add_(delta)
+    stack.step.add_(1)
+
+
+def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
+    """Note the gradient of each tensor's scale; at the end of a period, add a step of the scales to delta."""
+    group, tensors, done = stack.group, stack.tensors, int(stack.step)
+    period, (beta1, beta2) = group["size_update_period"], group["betas"]
+    tensors["scale_grads"][:, done % period] = (values * grad).flatten(1).sum(dim=1)
+    if done % period != period - 1:
+        return
+    rms = tensors["param_rms"].copy_(_rms(values))
+    if done == 0:
+        return
+    decay = beta2**period
+    squares = tensors["scale_exp_avg_sq"]
+    squares.mul_(decay).add_(tensors["scale_grads"].square().mean(dim=1), alpha=1 - decay)
+    seen = 1 - decay ** ((done + 1) // period)
+    rate = -group["lr"] * group["scalar_lr_scale"] * seen**0.5
+    change = rate * tensors["scale_grads"].sum(dim=1) / (squares.sqrt() + group["eps"])
+    change.clamp_(-LARGEST_SCALE_STEP, LARGEST_SCALE_STEP)
+    change.masked_fill_(rms < group["param_min_rms"], 0.0)
+    change = torch.minimum(change, (group["param_max_rms"] - rms) / rms)
+    tensors["delta"].addcmul_(values, _of_each(change, values), value=1 - beta1)
