@@ -1,10 +1,18 @@
 """Augmented waveforms in the loader: the same bits on any number of workers and ranks, and after resume."""
 
+import json
+import pickle
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.dataset.chain.test_noise import hiss, noise_list
 from tests.dataset.support.loading import loader, same
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.chain.waveform_augment import PLACES, waveform_augmentations
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
 from wenet_uio.files import read_lines
 
@@ -100,3 +108,42 @@ def test_unreadable_noise_is_counted_and_listed_once(lists, tmp_path, caplog):
     assert str(account).endswith(f"unreadable noise was drawn {account.unreadable_noise} times")
     assert [(line["key"], line["reason"]) for line in read_lines(ledger.path)] == [("noise0", "unreadable_noise")]
     assert caplog.text.count("noise noise0 cannot be read, other noise takes its place") == 1
+
+
+def test_babble_of_remote_audio_is_refused_in_one_line(lists, monkeypatch):
+    corpus = open_list(lists["raw"], "raw")
+    monkeypatch.setattr(type(corpus), "is_remote", True)
+    for section in ({"noise_conf": {"made": ["babble"]}}, {"overlap_conf": {}}):
+        with pytest.raises(ConfigError, match=r"^dataset_conf\.(noise|overlap)_conf[^\n]* is remote; [^\n]*$"):
+            waveform_augmentations(DatasetConf(**section), corpus, training=True)
+
+
+def test_texts_without_audio_are_no_babble(lists, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("abc\n" * 40)
+    sources = {"sources": [{"type": "raw", "data_list": lists["raw"]}, {"type": "txt", "paths": str(texts)}]}
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(json.dumps(sources))
+    conf = {**MADE, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 400, "batch_tokens": 200}}
+    both = [list(loader(str(mixture), "raw", conf=conf, num_workers=workers)) for workers in (0, 1)]
+    assert equal(*both)
+    assert sum(len(batch) for batch in both[0]) == 64
+    assert not any(batch.unreadable or batch.skipped for batch in both[0])
+
+
+def test_operators_of_the_user_may_follow_each_step(lists):
+    for place in PLACES:
+        own = {"operators": [{"use": "tests.dataset.chain.test_waveform_augment:Halve", "after": place}]}
+        assert not equal(read(lists, conf={**MADE, **own}), read(lists))
+
+
+class Halve:
+    def __call__(self, example):
+        return replace(example, waveform=example.waveform / 2)
+
+
+def test_operators_can_be_sent_to_processes_that_are_spawned(lists):
+    found = loader(lists["shard"], "shard", conf=MADE)
+    reader = pickle.loads(pickle.dumps(found.reader))
+    (work, *_) = (work for _, work in found.cursor.upcoming())
+    assert same(reader[work], found.reader[work])
