@@ -9,6 +9,7 @@ import torch
 
 from wenet_uio.config.augmentation import GainConf, NoiseConf, OverlapConf
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.chain import recordings
 from wenet_uio.dataset.chain.noise import EXPONENTS, LOWEST, TABLE, AddNoise, Gain, coloured_noise, mixed, power
 from wenet_uio.dataset.chain.recordings import Recordings, repeated
 from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
@@ -186,8 +187,9 @@ def test_a_noise_that_cannot_be_read_is_named_and_another_is_drawn(tmp_path):
     assert {(noise.key, noise.reason) for noise in unreadable} == {("noise0", "unreadable_noise")}
     assert "noise0.wav" in unreadable[0].detail
     (tmp_path / "noise1.wav").unlink()
+    fresh = operator(NoiseConf(data_list=data_list, prob=1))  # the first one keeps what it has decoded
     with pytest.raises(ValueError, match="noise.list: none of 20 recordings can be read; .*wav"):
-        add(speech())
+        fresh(speech())
 
 
 @pytest.mark.parametrize("content", ["", "\n"])
@@ -231,10 +233,22 @@ def test_babble_needs_the_training_data():
 
 def test_an_excerpt_of_a_longer_recording_begins_at_a_drawn_place(tmp_path):
     data_list, _ = noise_list(tmp_path, np.linspace(0, 0.5, 48000))
-    recordings = Recordings(open_list(data_list, "raw"), 16000, "mix", by_key=True)
-    starts = [float(recordings.excerpt(1000, Random(seed)).waveform[0]) for seed in range(20)]
+    ramp = Recordings(open_list(data_list, "raw"), 16000, "mix", by_key=True)
+    starts = [float(ramp.excerpt(1000, Random(seed)).waveform[0]) for seed in range(20)]
     assert min(starts) < 4000
     assert max(starts) > 12000
+
+
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_recordings_of_a_long_list_are_read_in_excerpts_and_not_kept(tmp_path, monkeypatch, rate):
+    data_list, _ = noise_list(tmp_path, np.linspace(0, 0.5, 2 * rate), rate=rate)
+    corpus = open_list(data_list, "raw")
+    kept = Recordings(corpus, 16000, "mix", by_key=True)
+    monkeypatch.setattr(recordings, "KEPT_BYTES", 0)
+    read = Recordings(corpus, 16000, "mix", by_key=True)
+    for seed in range(20):
+        found, expected = (each.excerpt(1000, Random(seed)).waveform for each in (read, kept))
+        torch.testing.assert_close(found[100:-100], expected[100:-100], atol=100, rtol=0)  # 10 ms are 82
 
 
 def test_repeating_begins_anywhere_and_wraps():
