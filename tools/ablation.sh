@@ -7,7 +7,7 @@
 # It is called in the folder of a recipe whose stages 0 to 3 are done. A row is [NAME=]CONFIG[,KEY=VALUE…]; the values
 # change the config as --override does. A second call goes on where the first one stopped, also inside an epoch if the
 # config has save_interval. DIR/table.md, table.json and table.png are written after each model. A row that fails is named
-# at the end; its output is in DIR/ROW/seed_N/log.
+# at the end; its output is in DIR/ROW/seed_N/log. A row whose config has model_avg is also decoded with the running average.
 
 set -euo pipefail
 . recipe.sh
@@ -64,6 +64,9 @@ trained_and_scored() {
   # The CPU seconds of each start are added up: those of this shell's children.
   { time bash run.sh "${options[@]}" --stage 4 --stop_stage 4 >>"$to/log" 2>&1; } 2>>"$to/cpu_seconds" || return 1
   bash run.sh "${options[@]}" --stage 5 --stop_stage 5 >>"$to/log" 2>&1 || return 1
+  if compgen -G "$to/running_*.pt" >/dev/null; then
+    bash run.sh "${options[@]}" --stage 5 --stop_stage 5 --avg running --result_dir "$to/running" >>"$to/log" 2>&1 || return 1
+  fi
   touch "$to/scored"
   ablation_table.py --tests "$tests" "$dir" "${names[@]}"
 }

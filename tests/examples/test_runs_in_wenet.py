@@ -67,7 +67,10 @@ def test_wenet_knows_every_keyword_and_the_ids_of_a_run(
     assert reader.values["tokenizer_conf"]["symbol_table_path"] == "units.txt"
 
 
-@pytest.mark.parametrize("conf", sorted(ROOT.glob("examples/fsdd/s0/conf/*.yaml")), ids=lambda conf: conf.stem)
+IN_WENET = [path for path in sorted(ROOT.glob("examples/fsdd/s0/conf/*.yaml")) if path.stem != "train_zipformer"]
+
+
+@pytest.mark.parametrize("conf", IN_WENET, ids=lambda conf: conf.stem)
 def test_wenet_knows_every_keyword_of_every_model_of_fsdd(conf: Path, golden2: Path, tmp_path: Path) -> None:
     start_run(conf, tmp_path / "run", "abc", [])
     reader = WenetReader(tmp_path / "run/train.yaml", golden2 / "wenet_kwargs.yaml")

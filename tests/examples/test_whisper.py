@@ -44,7 +44,7 @@ def test_each_of_the_five_commands_does_what_the_readme_says(recipe, corpora: Pa
         tiny = ("--override", " ".join(TINY), "--nj", "1", "--average_num", "1", "--decode_modes", "attention")
         done = call(*command, *tiny, cwd=home)
         assert done.returncode == 0, done.stderr
-    assert re.search(r"^attention +[\d.]+ +10 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^attention +[\d.]+ +[\d.]+ +10 ", done.stdout, re.MULTILINE)
     folder = home / "examples/custom/s0"
     assert not (folder / "data/train/global_cmvn").exists()
     assert not (folder / "data/dict").exists()

@@ -20,19 +20,23 @@ dir=
 seed=777
 decode_modes=
 tests=
+avg=best
+result_dir=
 parse_options "$@"
 if stage 4 train; then
   echo "$config $override $seed" >>calls
   [[ ! -e broken || $config != b.yaml ]] || exit 3
   cp model.yaml "$dir/train.yaml"
   touch "$dir/epoch_0.yaml" "$dir/epoch_1.yaml"
+  if [[ $config == a.yaml ]]; then touch "$dir/running_9.pt"; fi
 fi
 if stage 5 score; then
   for part in $tests; do
     for mode in $decode_modes; do
-      mkdir -p "$dir/$part/$mode"
-      cp "data/$part/text" "$dir/$part/$mode/text"
-      if [[ $config == a.yaml ]]; then sed -i s/two/too/ "$dir/$part/$mode/text"; fi
+      out=${result_dir:-$dir}/$part/$mode
+      mkdir -p "$out"
+      cp "data/$part/text" "$out/text"
+      if [[ $config == a.yaml && $avg == best ]]; then sed -i s/two/too/ "$out/text"; fi
     done
   done
 fi
@@ -71,12 +75,13 @@ def test_each_row_and_seed_is_run_once_and_the_table_has_rates_by_language_with_
     lines = json.loads((tmp_path / "exp/ablation/table.json").read_text())
     assert [(line["row"], line["mode"], line["epochs"]) for line in lines] == [
         ("a", "greedy", 2),
+        ("a, running average", "greedy", 2),
         ("half", "rnnt_greedy_search", 2),
     ]
     assert lines[0]["seeds"].keys() == {"seed_1", "seed_2"}
     assert lines[0]["rates"]["test"]["WER"]["en"] == [50.0, 50.0, 50.0]
     assert lines[0]["rates"]["test"]["WER"]["all"][0] == 40.0
-    assert lines[0]["rates"]["test"]["CER"]["de"][0] == lines[1]["rates"]["test_noisy"]["WER"]["all"][0] == 0
+    assert lines[0]["rates"]["test"]["CER"]["de"][0] == lines[2]["rates"]["test_noisy"]["WER"]["all"][0] == 0
     table = (tmp_path / "exp/ablation/table.md").read_text()
     assert "| half | rnnt_greedy_search |" in table
     assert "| -100.0 %, p " in table

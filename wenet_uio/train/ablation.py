@@ -23,6 +23,8 @@ from wenet_uio.train.pictures import figure_of
 
 RESAMPLES = 1000
 UNITS: tuple[Unit, ...] = ("char", "word")
+AVERAGES = (("", "."), (", running average", "running"))
+"""What is added to the name of a row, and the folder of its results."""
 RATE = {"char": "CER", "word": "WER"}
 
 Errors = dict[str, Counts]
@@ -93,11 +95,12 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     parameters = sum(weight.numel() for weight in model.parameters())
     epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
     seconds = sum(sum(map(float, (run / "cpu_seconds").read_text().split())) for run in runs) / len(runs)
-    lines: dict[str, Line] = {}
-    for run, part in product(runs, parts):
-        for text in sorted((run / part.name if len(parts) > 1 else run).glob("*/text")):
-            mode = text.parent.name
-            line = lines.setdefault(mode, Line(row.name, mode, parameters, epochs, seconds / 60))
+    lines: dict[tuple[str, str], Line] = {}
+    for (averaged, folder), run, part in product(AVERAGES, runs, parts):
+        results = run / folder
+        for text in sorted((results / part.name if len(parts) > 1 else results).glob("*/text")):
+            name, mode = row.name + averaged, text.parent.name
+            line = lines.setdefault((name, mode), Line(name, mode, parameters, epochs, seconds / 60))
             for unit in UNITS:
                 line.errors.setdefault((part.name, unit), {})[run.name] = _errors(part, text, unit)
     return list(lines.values())
