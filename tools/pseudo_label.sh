@@ -32,6 +32,7 @@ labelled=data/train/data.list  # transcribed speech: a data list, or a yaml file
 share=                    # part of the utterances of an epoch that are transcribed, such as 0.5; default: by size
 config=                   # train.yaml of the training on the mixture; default: no training
 override=                 # config keys to change in this training
+recipe_options=           # more options of run.sh for the training: "--bpe 100 --nproc 2"
 iterations=1              # more than one needs --config
 average_num=5             # checkpoints to average after the training
 nproc=                    # decoding processes; default: one for each GPU, or one
@@ -56,13 +57,15 @@ require "${files[@]}" "$labelled"
 words "$decode_options"
 more=("${WORDS[@]}")
 if [[ $trust_code == true ]]; then more+=(--trust_code); fi
+words "$recipe_options"
+training=("${WORDS[@]}")
 limits=()
 for name in min_confidence min_seconds max_seconds min_rate max_rate max_cer; do
   if [[ -n ${!name} ]]; then limits+=("--$name" "${!name}"); fi
 done
 
 # The results of a folder are those of one choice of options and files.
-options="$data_type $decode_mode $second_mode $decode_options ${limits[*]} $labelled $share $config $override $average_num
+options="$data_type $decode_mode $second_mode $decode_options ${limits[*]} $labelled $share $config $override $recipe_options $average_num
 $(sha256sum -- "${files[@]}")"
 mkdir -p "$dir"
 if [[ -e $dir/options && $(<"$dir/options") != "$options" ]]; then
@@ -87,7 +90,8 @@ decoded() {
 
 # trained MIXTURE TO: trains a model; a model that was begun is resumed
 trained() {
-  bash run.sh --config "$config" --override "$override data='$1'" --data_type "$data_type" --dir "$2" --stage 4 --stop_stage 4
+  bash run.sh --config "$config" --override "$override data='$1'" --data_type "$data_type" --dir "$2" "${training[@]}" \
+    --stage 4 --stop_stage 4
   python -m wenet_uio.bin.average_model --dst_model "$2/avg.pt" --src_path "$2" --num "$average_num" --val_best
 }
 

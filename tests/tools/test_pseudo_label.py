@@ -19,9 +19,10 @@ stop_stage=5
 config=
 override=
 data_type=raw
+bpe=
 dir=
 parse_options "$@"
-echo "$config $override" >>calls
+echo "$config $override $bpe" >>calls
 [[ ! -e broken ]] || exit 3
 mkdir -p "$dir"
 cp train.yaml "$dir/train.yaml"
@@ -54,6 +55,7 @@ def stamps(where):
 
 def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
     options = ("--second", "two", "--max_cer", "0", "--share", "0.5", "--config", "train.yaml", "--iterations", "2")
+    options += ("--recipe_options", "--bpe 100")
     Path("broken").touch()
     assert label(recipe, *options).returncode == 3
     before = stamps("exp/pseudo")
@@ -70,7 +72,7 @@ def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
     assert steps[:-1] == [*first, *second]
     unchanged = [path for path in before if not path.name.startswith("data.list")]
     assert {path: stamps("exp/pseudo")[path] for path in unchanged} == {path: before[path] for path in unchanged}
-    trainings = [f"train.yaml  data='exp/pseudo/iter_{number}/mixture.yaml'" for number in (1, 1, 2)]
+    trainings = [f"train.yaml  data='exp/pseudo/iter_{number}/mixture.yaml' 100" for number in (1, 1, 2)]
     assert Path("calls").read_text().splitlines() == trainings
     counts = json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())
     assert counts["kept"]["utterances"] + counts["left_out"].get("empty", {"utterances": 0})["utterances"] == 5
