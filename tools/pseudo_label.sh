@@ -9,8 +9,8 @@
 #
 # It is called in the folder of a recipe whose model is decoded (stage 5). Iteration N writes DIR/iter_N: results of the
 # model (first), data.list, data.list.json (counts), data.list.left_out.jsonl, mixture.yaml, model. DIR/second has the
-# results of the second model. A second call repeats no step that is done; a training is resumed. To try other limits on
-# the same results: pseudo_lists.py labels.
+# results of the second model. A second call repeats no step that is done; a training is resumed. A call with other limits
+# decodes nothing again; it is refused after a training.
 
 set -euo pipefail
 . recipe.sh
@@ -47,12 +47,11 @@ parse_options "$@"
 [[ -z $config || -e run.sh ]] || die "$PWD has no run.sh: call pseudo_label.sh in the folder of a recipe"
 [[ -n $second || -z $max_cer$second_mode ]] || die "--max_cer and --second_mode need --second: the folder of a model"
 files=("$unlabelled" "$model/train.yaml" "$model/avg.pt")
-if [[ -n $config ]]; then files+=("$config"); fi
 if [[ -n $second ]]; then
   files+=("$second/train.yaml" "$second/avg.pt")
   max_cer=${max_cer:-10}
 fi
-require "${files[@]}" "$labelled"
+require "${files[@]}" "$labelled" ${config:+"$config"}
 [[ -n $nproc ]] || nproc=$(num_gpus)
 words "$decode_options"
 more=("${WORDS[@]}")
@@ -64,15 +63,21 @@ for name in min_confidence min_seconds max_seconds min_rate max_rate max_cer; do
   if [[ -n ${!name} ]]; then limits+=("--$name" "${!name}"); fi
 done
 
-# The results of a folder are those of one choice of options and files.
-options="$data_type $decode_mode $second_mode $decode_options ${limits[*]} $labelled $share $config $override $recipe_options $average_num
+# A folder has the results of one choice of models and decoding. Until a model is trained, labels can be chosen again.
+decoding="$data_type $decode_mode $second_mode $decode_options
 $(sha256sum -- "${files[@]}")"
+choosing="${limits[*]} $labelled $share $config $override $recipe_options $average_num
+$([[ -z $config ]] || sha256sum -- "$config")"
 mkdir -p "$dir"
-if [[ -e $dir/options && $(<"$dir/options") != "$options" ]]; then
-  die "$dir is of other options or other files; remove it, or give another --dir"
+if [[ -e $dir/decoding && $(<"$dir/decoding") != "$decoding" ]]; then
+  die "$dir has results of other models, files or decoding options; remove it, or give another --dir"
 fi
-echo "$options" >"$dir/options.new"
-mv "$dir/options.new" "$dir/options"
+if [[ -e $dir/choosing && $(<"$dir/choosing") != "$choosing" ]]; then
+  [[ ! -e $dir/iter_1/model ]] || die "$dir/iter_1/model was trained with other options; give another --dir"
+  rm -f "$dir/iter_1/data.list.json" "$dir/iter_1/mixture.yaml"
+fi
+echo "$decoding" >"$dir/decoding"
+echo "$choosing" >"$dir/choosing"
 
 # step FILE COMMAND…: runs a command that writes FILE last, unless FILE is there
 step() {

@@ -49,7 +49,9 @@ def label(recipe, *options):
 
 def stamps(where):
     return {
-        path: path.stat().st_mtime_ns for path in Path(where).rglob("*") if path.is_file() and path.name != "options"
+        path: path.stat().st_mtime_ns
+        for path in Path(where).rglob("*")
+        if path.is_file() and path.name not in ("decoding", "choosing")
     }
 
 
@@ -91,11 +93,29 @@ def test_shards_are_labelled_and_nothing_is_trained_without_a_config(recipe):
 
 def test_results_of_other_options_are_not_taken(recipe):
     Path("exp/pseudo").mkdir(parents=True)
-    Path("exp/pseudo/options").write_text("raw other\n")
+    Path("exp/pseudo/decoding").write_text("raw other\n")
     refused = label(recipe)
     assert refused.returncode == 1
     assert refused.stderr.strip() == (
-        "error: exp/pseudo is of other options or other files; remove it, or give another --dir"
+        "error: exp/pseudo has results of other models, files or decoding options; remove it, or give another --dir"
+    )
+
+
+def test_other_limits_choose_again_without_decoding_until_a_model_is_trained(recipe):
+    wrong = label(recipe, "--min_confidence", "90")
+    assert wrong.returncode == 1
+    assert wrong.stderr.splitlines()[-1] == "error: min_confidence: expected a number from 0 to 1, found 90.0"
+    before = stamps("exp/pseudo/iter_1/first")
+    done = label(recipe, "--min_confidence", "0.001")
+    assert done.returncode == 0, done.stderr
+    assert stamps("exp/pseudo/iter_1/first") == before
+    assert json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())["limits"]["min_confidence"] == 0.001
+    assert label(recipe, "--min_confidence", "0").returncode == 0
+    assert json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())["limits"]["min_confidence"] == 0
+    Path("exp/pseudo/iter_1/model").mkdir()
+    refused = label(recipe, "--min_confidence", "0.1")
+    assert refused.stderr.strip() == (
+        "error: exp/pseudo/iter_1/model was trained with other options; give another --dir"
     )
 
 

@@ -59,14 +59,15 @@ class Limits:
     reference."""
 
     def __post_init__(self) -> None:
-        for name, bound in vars(self).items():
-            if bound is not None and not 0 <= bound < math.inf:
+        bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
+        for name, bound in bounds.items():
+            if not 0 <= bound < math.inf:
                 raise ValueError(f"{name}: expected a number of at least 0, found {bound}")
-        if self.min_confidence is not None and self.min_confidence > 1:
+        if bounds.get("min_confidence", 0) > 1:
             raise ValueError(f"min_confidence: expected a number from 0 to 1, found {self.min_confidence}")
         for what in ("seconds", "rate"):
-            least, most = getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
-            if least is not None and most is not None and least > most:
+            least, most = bounds.get(f"min_{what}", 0), bounds.get(f"max_{what}", math.inf)
+            if least > most:
                 raise ValueError(f"min_{what} {least} is above max_{what} {most}: no utterance would be left")
 
 
