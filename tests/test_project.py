@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def test_every_relative_link_of_a_readme_leads_to_an_existing_path(path):
 @pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_readme_has_at_most_300_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_every_command_with_an_interpreter_line_can_be_executed():
+    patterns = ("tools/*", "tools/benchmark/*", "examples/*/*/run.sh", "examples/*/*/local/*", "wenet_uio/bin/*.py")
+    files = [path for pattern in patterns for path in ROOT.glob(pattern) if path.suffix in (".py", ".sh")]
+    commands = [path for path in files if path.read_bytes().startswith(b"#!")]
+    assert len(commands) > 30
+    assert [path for path in commands if not os.access(path, os.X_OK)] == []
 
 
 def test_the_layout_in_the_root_readme_names_every_package():

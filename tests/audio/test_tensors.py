@@ -67,12 +67,25 @@ class Runs:
         (pth([Runs()]), "cannot be read without pickle"),
         (npy(WAVE)[:60], "cannot be read without pickle"),
         (npy(np.zeros(0, np.float32)), "no samples"),
+        (npy(np.zeros((0, 80), np.float32)), r"an array of shape \(0, 80\), which has no samples"),
         (npy(np.full(9, np.nan)), "."),
     ],
 )
 def test_other_arrays_are_refused_and_nothing_is_unpickled(data, message):
     with pytest.raises(AudioError, match=message):
         read_audio(data)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 8, 9])
+def test_a_matrix_of_few_frames_is_features(frames):
+    info = audio_info(npy(np.ones((frames, 80), np.float32)))
+    assert (info.is_features, info.num_samples, info.channels) == (True, frames, 80)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 8])
+def test_an_array_of_few_long_rows_is_a_waveform(channels):
+    info = audio_info(npy(np.ones((channels, 401), np.float32)))
+    assert (info.is_features, info.num_samples, info.channels) == (False, 401, channels)
 
 
 @pytest.mark.parametrize("field", ["audio.pth", "npy", "wav"])

@@ -172,6 +172,17 @@ def test_audio_that_is_gone_when_it_is_read_is_a_bad_sample(audio_folder):
     assert torch.equal(batch.feats_lengths, torch.zeros(0, dtype=torch.int64))
 
 
+def test_a_turn_that_ends_after_its_audio_is_a_bad_sample(audio_folder):
+    turns = [[audio("0.wav", 0.9)], [audio("0.wav", 0.2, offset=0.3)], [audio("0.wav", 0.2, offset=0.05)]]
+    (batch,) = loader(write(audio_folder / "late.jsonl", turns))
+    assert batch.keys == ("c2",)
+    assert sorted((skipped.key, skipped.reason) for skipped in batch.skipped) == [
+        ("c0", "changed_length"),
+        ("c1", "unreadable"),
+    ]
+    assert "c0/0: the segment ends at 0.90 s, the audio at 0.30 s" in {skipped.detail for skipped in batch.skipped}
+
+
 def test_training_refuses_conversations_with_one_line(audio_folder):
     path = write(audio_folder / "train.jsonl", [[text("ab")]])
     with pytest.raises(ValueError, match="the models here do not learn conversations; remove the sources"):

@@ -125,13 +125,19 @@ def test_speeds_and_other_steps_on_audio_are_left_out_and_named_once(caplog, lis
     stored = lists["plain"]
     own = [{"use": f"{__name__}:NeedsWaveform", "after": "resample"}]
     with caplog.at_level(logging.WARNING):
-        batches = list(loader(stored["raw"], "raw", conf={"operators": own}))
+        conf = {"operators": own, "noise_conf": {"made": ["pink"], "prob": 1}, "gain_conf": {}}
+        batches = list(loader(stored["raw"], "raw", conf=conf))
     said = [record.getMessage() for record in caplog.records if "stored features" in record.getMessage()]
     assert said == [
         f"{stored['raw']}: stored features are read as they are; what needs audio is left out: speed_perturb, "
-        f"{__name__}:NeedsWaveform"
+        f"noise_conf, gain_conf, {__name__}:NeedsWaveform"
     ]
     assert sum(len(batch) for batch in batches) == open_corpus(stored["raw"], "raw").num_samples
+
+
+def test_babble_of_stored_features_is_refused_in_one_line(lists):
+    with pytest.raises(ValueError, match="noise_conf.made: babble: it needs audio, and .* has stored features"):
+        loader(lists["plain"]["raw"], "raw", conf={"noise_conf": {"made": ["babble"]}})
 
 
 def test_augmentation_of_features_changes_stored_features(lists):

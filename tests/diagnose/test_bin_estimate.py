@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from wenet_uio.config import Config
@@ -20,6 +22,14 @@ def test_bins_end_at_the_longest_utterance_that_the_filters_keep(config, make_li
     fewer = estimate_bins(data_list, "raw", Config.model_validate(conf), 3)
     assert fewer.utterances < 40
     assert fewer.ends[-1] <= found.ends[-2]
+
+
+def test_bins_end_at_begun_milliseconds_so_that_the_longest_utterance_fits(config, tmp_path):
+    lines = [{"key": f"u{n}", "wav": f"{n}.wav", "txt": "a", "duration": 1 + n / 16000} for n in range(40)]
+    (tmp_path / "data.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = estimate_bins(str(tmp_path / "data.list"), "raw", config, 40)
+    assert found.ends == [1.001, 1.002, 1.003]
+    BatchConf(**found.batch_conf(), bucket_batch_size=[4, 2, 1])
 
 
 def test_bins_of_tokens_come_with_the_largest_rates(config, make_lists):

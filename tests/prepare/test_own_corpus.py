@@ -120,7 +120,7 @@ def test_only_the_first_channel_is_accepted(corpus, channel, refused):
         ("path\ttext\tend\nx.wav\ta\tlate\n", "a.tsv:2: end: expected a number, found 'late'"),
         ("path\ttext\tpart\nx.wav\ta\ttrain\ny.wav\tb\t\n", "y: no part, but x has one"),
         ("path\ttext\tpart\nx.wav\ta\tmiddle\ny.wav\tb\ttrain\n", "x: part .* says 'middle'; known: train"),
-        ("path\ttext\nx.wav\ta\nx.wav\tb\n", "x: two utterances have this key"),
+        ("path\ttext\nx.wav\ta\nx.wav\tb\n", r"x: two utterances are the same part of .*x.wav; remove one of them"),
         (
             "path\ttext\tpart\nx.wav\ta\ttest\ny.wav\tb\tdev\n",
             "no utterance is for train: set the field part or split",

@@ -80,7 +80,7 @@ class Excerpt(NamedTuple):
     def of(self, block: np.ndarray) -> np.ndarray:
         """Convert a block (samples, channels) to (samples,) of the channel, as float32 or as int16."""
         if self.channel == "mix":
-            return block.mean(axis=1, dtype=np.float32)
+            return block.mean(axis=1, dtype=np.float32) if block.shape[1] > 1 else block[:, 0].astype(np.float32)
         if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
             raise AudioError(
                 f"channel {self.channel} (counted from 0) requested, the audio has {block.shape[1]} channel(s)"

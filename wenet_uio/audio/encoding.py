@@ -12,17 +12,28 @@ import soundfile
 from wenet_uio.audio.read import INT16_SCALE, AudioError
 
 Encoding = Literal["wav", "flac", "opus"]
-FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS")}
+"""Encodings of audio in shards."""
+Lossy = Literal["opus", "mp3", "mulaw"]
+"""Encodings that augmentation uses. libsndfile encodes no AMR and no AAC, and opus has no choice of the bit rate."""
+FORMATS = {
+    "wav": ("WAV", "PCM_16"),
+    "flac": ("FLAC", "PCM_16"),
+    "opus": ("OGG", "OPUS"),
+    "mp3": ("MP3", "MPEG_LAYER_III"),
+    "mulaw": ("WAV", "ULAW"),
+}
 """Names of format and subtype in libsndfile."""
 OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 """Sample rates that opus stores, in Hz."""
+MP3_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
+"""Sample rates that mp3 stores, in Hz."""
 BLOCK_SECONDS = 60
 """Seconds written at a time; libsndfile keeps a block on its stack."""
 BIT_REVERSED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 """Every byte with its bits in reverse order."""
 
 
-def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding) -> bytes:
+def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Lossy) -> bytes:
     """Encode samples (samples, channels) on the scale of int16; louder samples are clipped.
 
     Raises:

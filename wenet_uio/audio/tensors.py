@@ -19,6 +19,8 @@ NPY, ZIP = b"\x93NUMPY", b"PK\x03\x04"
 TORCH = b"data.pkl"
 """Name in the first header of such a zip."""
 MOST_CHANNELS = 8
+LEAST_SAMPLES = 400
+"""A waveform of several channels has more: 25 ms. An array of few rows that are no longer is one of few frames."""
 SUBTYPES = {"int16": "PCM_16", "float32": "FLOAT", "float64": "FLOAT"}
 """Type of the samples -> subtype of wav. Floating point samples are from -1 to 1."""
 
@@ -30,7 +32,10 @@ def is_tensor(head: bytes) -> bool:
 
 def is_features(array: np.ndarray) -> bool:
     """Whether an array holds features (frames, features) and no waveform of up to MOST_CHANNELS channels."""
-    return array.ndim == 2 and min(array.shape) > MOST_CHANNELS and array.dtype.kind == "f"
+    if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
+        return False
+    frames, dim = array.shape
+    return dim > MOST_CHANNELS and (frames > MOST_CHANNELS or dim <= LEAST_SAMPLES)
 
 
 def wav_of_array(samples: np.ndarray) -> bytes:
@@ -39,6 +44,8 @@ def wav_of_array(samples: np.ndarray) -> bytes:
     Raises:
         AudioError: the array is no waveform.
     """
+    if samples.ndim == 2 and not samples.size:
+        raise AudioError(f"an array of shape {samples.shape}, which has no samples")
     if samples.ndim == 2 and samples.shape[0] <= MOST_CHANNELS < samples.shape[1]:
         samples = samples.T
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):

@@ -30,7 +30,11 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        problems = [_describe(section, problem) for problem in error.errors()]
+        found = error.errors()
+    inside = {problem["loc"][:depth] for problem in found for depth in range(len(problem["loc"]))}
+    # A list is too short if its only items are bad: the bad items say all.
+    causes = [each for each in found if each["type"] != "too_short" or each["loc"] not in inside]
+    problems = [_describe(section, problem) for problem in causes]
     if len(problems) == 1:
         raise ConfigError(f"{where}: {problems[0]}")
     raise ConfigError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
@@ -40,18 +44,29 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
-        names = _keys_at(section, problem["loc"][:-1])
-        nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else "known: " + ", ".join(sorted(names))
-        return f"{path}: unknown key; {hint}"
+        return f"{path}: unknown key; {_hint(key, _sections_at(section, problem['loc'][:-1]))}"
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
     found = f", found {reprlib.repr(problem['input'])}" if not isinstance(problem["input"], dict) else ""
-    return f"{path}: {problem['msg']}{found}"
+    return f"{path}: {problem['msg']}{found}" if path else f"{problem['msg']}{found}"
 
 
-def _keys_at(section: type[Section], loc: tuple[Any, ...]) -> list[str]:
-    """Names of the fields of the section at the path `loc` below `section`."""
+def _hint(key: str, sections: list[type[Section]]) -> str:
+    """Where an unknown key belongs, else the key that was probably meant, else all keys of the sections."""
+    fields = {name: field for section in sections for name, field in section.model_fields.items()}
+    owners = [
+        name
+        for name, field in fields.items()
+        if any(key in child.model_fields for child in _sections_in(field.annotation))
+    ]
+    if owners:
+        return f"it belongs to {' or '.join(owners)}"
+    nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
+    return f"did you mean {nearest[0]!r}?" if nearest else "known: " + ", ".join(sorted(fields))
+
+
+def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Section]]:
+    """The section at the path `loc` below `section`; several if it is one of a union."""
     candidates: list[type[Section]] = [section]
     for part in loc:
         found = [
@@ -61,7 +76,7 @@ def _keys_at(section: type[Section], loc: tuple[Any, ...]) -> list[str]:
             for child in _sections_in(candidate.model_fields[part].annotation)
         ]
         candidates = found or candidates  # a tag of a union or an index of a list is no field
-    return [name for candidate in candidates for name in candidate.model_fields]
+    return candidates
 
 
 def _sections_in(annotation: Any) -> list[type[Section]]:

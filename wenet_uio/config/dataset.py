@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from wenet_uio.config.augmentation import AugmentationKeys
 from wenet_uio.config.base import Section
 from wenet_uio.config.batch import BatchConf, Positive, Probability
 
@@ -135,8 +136,11 @@ class SpecAugConf(Section):
     """Frames."""
     max_f: Positive = 10
     """Bins."""
+    time_warp: bool = False
+    """Stretch the time before a drawn point and squeeze that after it, or the reverse. WeNet does not."""
     max_w: Positive = 80
-    """Accepted for compatibility and ignored: configs of WeNet contain it, and WeNet does not warp either."""
+    """time_warp moves the point by fewer frames than this; utterances of at most twice as many frames stay as they are.
+    Without time_warp it is ignored, as in WeNet."""
 
 
 class SpecSubConf(Section):
@@ -174,7 +178,20 @@ class ChannelConf(Section):
 
 
 Place = Literal[
-    "decode", "tokenize", "filter", "resample", "speed_perturb", "features", "spec_aug", "spec_sub", "spec_trim"
+    "decode",
+    "tokenize",
+    "filter",
+    "resample",
+    "speed_perturb",
+    "reverb",
+    "overlap",
+    "noise",
+    "codec",
+    "gain",
+    "features",
+    "spec_aug",
+    "spec_sub",
+    "spec_trim",
 ]
 """Steps of the chain, in their order. Operators of the user may follow any of them, also a step that is off."""
 
@@ -206,7 +223,7 @@ class ViewsConf(Section):
     """spec_aug has this many times `num_t_mask` masks of time."""
 
 
-class DatasetConf(Section):
+class DatasetConf(AugmentationKeys):
     """From data list to batch; a step that is switched off is absent from the chain."""
 
     filter_conf: FilterConf = FilterConf()

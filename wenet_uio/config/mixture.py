@@ -51,6 +51,7 @@ NEMO_NAMES = {
     "target_path": "target_paths",
 }
 """Other names that NeMo's documents use for keys."""
+MEMBERS_OF = {"audio": ("wav", "flac", "mp3", "ogg", "opus"), "text": ("txt", "transcript")}
 INHERITED = ("text_field", "audio_field", "key_ends", "token_equivalent_duration")
 """Keys that a group passes on to its sources."""
 
@@ -221,17 +222,19 @@ def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: the source has no tars, or names a field twice.
     """
-    rename = values.get("rename")
-    if not rename or not isinstance(rename, dict):
+    if not isinstance(rename := values.get("rename"), dict) or not rename:
         return {}
     if values.get("type") != "shard":
         raise ValueError("rename goes with type: shard; for other types give text_field or audio_field")
     fields: dict[str, Any] = {"rename": dict(rename)}
-    for name, key in (("audio", "audio_field"), ("text", "text_field")):
+    for name, members in MEMBERS_OF.items():
+        key, member = f"{name}_field", next((each for each in members if each in rename), None)
+        if name in rename and values.get(key) is not None:
+            raise ValueError(f"rename and {key} name the same field: give one of them")
         if name in rename:
-            if values.get(key) is not None:
-                raise ValueError(f"rename and {key} name the same field: give one of them")
             fields[key] = fields["rename"].pop(name)
+        elif member and values.get(key) is None:
+            raise ValueError(f"rename: the {name} is named {name}: write {name}: {rename[member]}, not {member}")
     return fields
 
 

@@ -8,11 +8,12 @@ from typing import Literal
 
 import torch
 
+from wenet_uio.audio.completeness import why_past_the_end
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.formats.conversations import tokens_of_audio
-from wenet_uio.dataset.types import AUDIO_TURN, AudioTurn, Example, Operator, Utterance, waveform_of
+from wenet_uio.dataset.types import AUDIO_TURN, AudioTurn, Example, Operator, SkipSample, Utterance, waveform_of
 
 ASSISTANT = "assistant"
 """Role whose turns are the output of a model; the turns of all others are its input, as in NeMo."""
@@ -31,7 +32,8 @@ def read_conversation(
         channel: of the audio.
 
     Raises:
-        AudioError, OSError: audio cannot be read. SkipSample: an operator leaves the conversation out.
+        AudioError, OSError: audio cannot be read. SkipSample: audio is shorter than its line states, or an operator
+            leaves the conversation out.
     """
     operators = [operator for operator in chain if not isinstance(operator, (Tokenize, Filter))]
     labels: list[int] = []
@@ -86,4 +88,6 @@ def _seconds(example: Example) -> float:
 
 def _decoded(turn: AudioTurn, key: str, channel: int | Literal["mix"]) -> Example:
     waveform, rate = read_audio(turn.audio, turn.start, turn.end, channel)
+    if why := why_past_the_end(turn.start, turn.end, len(waveform) / rate):
+        raise SkipSample("changed_length", f"{key}: {why}")
     return Example(key, "", torch.from_numpy(waveform), rate, 0)

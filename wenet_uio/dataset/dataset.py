@@ -23,6 +23,8 @@ from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.chain.user import user_operator
 from wenet_uio.dataset.chain.views import TwoViews
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
+from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
+from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.loader import Loader
@@ -70,7 +72,7 @@ def build_loader(
         options: rank, workers, seed, a collate function and more.
 
     Raises:
-        ListError: the list cannot be used.
+        ListError: the list, or a list of noise, cannot be used.
         ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
     """
     conf = config.dataset_conf
@@ -80,7 +82,7 @@ def build_loader(
     if corpus.has_features:
         check_features(corpus, conf, training=training)
     chains = Chains(
-        build_chain(conf, labels, training=training, defer_features=options.defer_features),
+        build_chain(conf, labels, training=training, defer_features=options.defer_features, corpus=corpus),
         build_chain(conf, labels, training=training, signal="features") if corpus.has_features else (),
         build_text_chain(conf, labels, training=training),
     )
@@ -105,6 +107,7 @@ def build_chain(
     *,
     training: bool,
     defer_features: bool = False,
+    corpus: Corpus | None = None,
     signal: Signal = "waveform",
 ) -> tuple[Operator, ...]:
     """Build the operators from a decoded waveform to features and labels.
@@ -118,10 +121,12 @@ def build_chain(
     Args:
         tokenizer: turns texts into labels; None leaves examples without labels.
         defer_features: put waveforms into the batch; `Batch.to` computes the features on its device.
+        corpus: the training data, if utterances are mixed with others of it.
         signal: what the chain begins with.
 
     Raises:
-        ConfigError: an operator of the user cannot be loaded.
+        ConfigError: an operator of the user cannot be loaded, or noise cannot be made.
+        ListError: a list of noise cannot be used.
     """
     augments = training and not defer_features
     augment = augmentations(conf, training=augments)
@@ -132,6 +137,7 @@ def build_chain(
         "filter": (Filter(conf.filter_conf),) if training and tokenizer else (),
         "resample": (Resample(conf.resample_conf.resample_rate),),
         "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
+        **waveform_augmentations(conf, corpus, training=training and signal == "waveform"),
         "features": features,
         "spec_aug": (augment.spec_aug,) if augment.spec_aug else (),
         "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),

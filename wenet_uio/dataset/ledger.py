@@ -62,12 +62,17 @@ class Ledger:
 
 
 def tally(batches: Iterable[Batch]) -> Counter[str]:
-    """Count the samples of batches: `planned`, `read`, and those left out as `filtered/reason` and `bad/reason`."""
+    """Count the samples of batches: `planned`, `read`, and those left out as `filtered/reason` and `bad/reason`.
+
+    `unreadable_noise` counts the draws of noise that cannot be read; it is a part of no other count.
+    """
     counts: Counter[str] = Counter()
     for batch in batches:
         counts["planned"] += batch.planned
         counts["read"] += len(batch)
         counts.update(f"{'filtered' if sample.filtered else 'bad'}/{sample.reason}" for sample in batch.skipped)
+        if batch.unreadable:
+            counts["unreadable_noise"] += len(batch.unreadable)
     return counts
 
 
@@ -81,19 +86,24 @@ class Account:
     """By reason."""
     bad: dict[str, int]
     """By reason."""
+    unreadable_noise: int = 0
+    """Draws of noise that cannot be read; other noise took its place."""
 
     def scalars(self) -> dict[str, float]:
         """The numbers by name, for TensorBoard."""
         parts = {"filtered": self.filtered, "bad": self.bad}
         totals = {part: sum(reasons.values()) for part, reasons in parts.items()}
         by_reason = {f"{part}_{reason}": count for part, reasons in parts.items() for reason, count in reasons.items()}
-        return {"all": self.all, "read": self.read, **totals, **by_reason}
+        noise = {"unreadable_noise": self.unreadable_noise} if self.unreadable_noise else {}
+        return {"all": self.all, "read": self.read, **totals, **by_reason, **noise}
 
     def __str__(self) -> str:
         parts = [f"{self.all} utterances: {self.read} read"]
         for name, reasons in (("filtered", self.filtered), ("bad", self.bad)):
             named = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
             parts.append(f"{sum(reasons.values())} {name}" + (f" ({named})" if named else ""))
+        if self.unreadable_noise:
+            parts.append(f"unreadable noise was drawn {self.unreadable_noise} times")
         return ", ".join(parts)
 
 
@@ -107,7 +117,12 @@ def reconciled(counts: Mapping[str, int]) -> Account:
         part: {name.split("/", 1)[1]: count for name, count in counts.items() if name.startswith(f"{part}/") and count}
         for part in ("filtered", "bad")
     }
-    account = Account(counts.get("all", counts["planned"]), counts["read"], **parts)
+    account = Account(
+        counts.get("all", counts["planned"]),
+        counts["read"],
+        **parts,
+        unreadable_noise=counts.get("unreadable_noise", 0),
+    )
     if account.all != account.read + sum(account.filtered.values()) + sum(account.bad.values()):
         raise RuntimeError(
             f"the counts of an epoch do not add up, which is a bug in wenet_uio; please report it: {dict(counts)}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from wenet_uio.cli import warn_once
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
@@ -58,6 +59,7 @@ class Loader:
         self._max_bad_ratio, self._ledger = max_bad_ratio, options.ledger
         self._restarts, self._is_collated = restarts, options.collate is not None
         self._left_out: Counter[str] | None = None
+        self._unreadable: set[str] = set()
         if self.corpus.bad:
             key, reason = self.corpus.bad[0]
             self._check(len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}")
@@ -112,6 +114,7 @@ class Loader:
                     bad += 1
                     self._write(cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail)
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
+            self._name_unreadable(batch)
             cursor.advance(batch.closes_step)
             steps -= batch.closes_step
             yield batch.collated if self._is_collated else batch
@@ -185,6 +188,16 @@ class Loader:
             if kept:
                 kept |= {key for key, _ in self.corpus.bad}
             self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
+
+    def _name_unreadable(self, batch: Batch) -> None:
+        """Log and list each noise that cannot be read, once in this process. Its utterances were read."""
+        for noise in batch.unreadable:
+            if noise.key not in self._unreadable:
+                self._unreadable.add(noise.key)
+                warn_once(f"noise {noise.key} cannot be read, other noise takes its place: {noise.detail}")
+                if self._ledger is not None:
+                    place = self.cursor.data_pass, batch.index
+                    self._ledger.write_once(self.corpus.data_list, *place, noise.key, noise.reason, noise.detail)
 
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         if self._ledger is None:

@@ -96,6 +96,7 @@ class BatchReader(Dataset[Batch]):
             batch.collated = self.collate(examples)
         batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
+        batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
         return batch
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
@@ -168,6 +169,11 @@ class BatchReader(Dataset[Batch]):
         if signal.size(1) != self.feature_dim:
             raise SkipSample("feature_dim", wrong_width(signal.size(1), self.feature_dim))
         return replace(example, feats=signal, speed=1.0)
+
+
+def unreadable_of(example: Example) -> tuple[Skipped, ...]:
+    """The noise that was drawn for an example, or for the turns of a conversation, and cannot be read."""
+    return sum((turn.unreadable for turn in example.turns or ()), example.unreadable)
 
 
 def _indexed_seconds(rows: Rows, ref: SampleRef) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from wenet_uio.audio.read import AudioError, audio_info
 from wenet_uio.cli import warn_once
 from wenet_uio.config.dataset import DatasetConf, Place
+from wenet_uio.dataset.chain.waveform_augment import PLACES
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.types import SampleRef
 
-WAVEFORM_PLACES: tuple[Place, ...] = ("decode", "resample", "speed_perturb")
+WAVEFORM_PLACES: tuple[Place, ...] = ("decode", "resample", "speed_perturb", *PLACES)
 """Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""
 
 
@@ -36,8 +37,10 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
 def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
     """Steps of the config that change waveforms; steps of training only count in training."""
     operators = [own for own in conf.operators if training or own.evaluation]
-    speeds = ["speed_perturb"] if training and conf.speed_perturb else []
-    return speeds + [own.use for own in operators if own.after in WAVEFORM_PLACES]
+    steps = ["speed_perturb"] if training and conf.speed_perturb else []
+    if training:
+        steps += [f"{place}_conf" for place in PLACES if getattr(conf, f"{place}_conf")]
+    return steps + [own.use for own in operators if own.after in WAVEFORM_PLACES]
 
 
 def _check_width(corpus: Corpus, conf: DatasetConf) -> None:

@@ -104,6 +104,8 @@ class Example:
     """The audio turns of a conversation, with features; None: the sample is no conversation."""
     to_speak: ToSpeak | None = None
     """Set if an operator of the user makes the waveform from a text; None: the sample has audio, or is text alone."""
+    unreadable: tuple[Skipped, ...] = ()
+    """Noise that was drawn for the sample and cannot be read."""
 
 
 def waveform_of(example: Example) -> torch.Tensor:
@@ -145,10 +147,7 @@ class Skipped:
 
 
 class SkipSample(Exception):  # noqa: N818 - a decision of an operator, not an error
-    """Raise this in an operator to leave a sample out; any other exception is a bug and stops the run.
-
-    `filtered` says that a filter of the user rejects the sample. Otherwise the sample counts as bad data.
-    """
+    """Raise this in an operator to leave a sample out, see `Skipped`; other exceptions are bugs and stop the run."""
 
     def __init__(self, reason: str, detail: str = "", *, filtered: bool = False) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -189,11 +188,13 @@ class Batch:
     source_lengths: torch.Tensor | None = None
     """(B,) int64."""
     other_feats: torch.Tensor | None = None
-    """(B, T, F) float32: a second augmented view of each utterance, as long as the first; None: there is one view."""
+    """(B, T, F) float32: a second augmented view of each utterance; None: there is one view."""
     deferred: DeferredFeatures | None = None
     """Waveforms from which `to` computes the features on its device; None if `feats` holds them."""
+    unreadable: tuple[Skipped, ...] = ()
+    """Noise that was drawn for the samples and cannot be read; other noise took its place."""
     collated: Any = None
-    """What the collate function of the user made of the examples; the loader yields it in place of the batch."""
+    """What the collate function of the user made of the examples; the loader yields it."""
 
     def __len__(self) -> int:
         return len(self.keys)

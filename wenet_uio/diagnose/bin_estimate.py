@@ -26,7 +26,7 @@ class BinEstimate:
     """Bins for `batch_conf`, and the utterances they were estimated from."""
 
     ends: list[float] | list[list[float]]
-    """Upper ends of the bins, inclusive: seconds, or [seconds, tokens]; seconds are rounded to ms."""
+    """Upper ends of the bins, inclusive: seconds, or [seconds, tokens]; seconds are rounded up to ms."""
     max_tps: list[float]
     """Largest tokens per second of each bin of duration, rounded up; empty without bins of tokens."""
     utterances: int
@@ -60,6 +60,8 @@ def estimate_bins(
     if not len(seconds):
         reasons = ", ".join(f"{count} by {reason}" for reason, count in filtered.items())
         raise ValueError(f"no utterance with audio is left; the filters leave out: {reasons or 'none'}")
+    # The plan counts begun milliseconds: so the longest utterance fits, and no two bins have one end.
+    seconds = np.ceil(np.round(1000 * seconds, 6)) / 1000
     if not num_token_bins:
         return BinEstimate([round(end, 3) for end in duration_bins(seconds, num_bins)], [], len(seconds), 0, filtered)
     bins = token_bins(seconds, tokens, num_bins, num_token_bins)

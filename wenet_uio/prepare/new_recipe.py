@@ -34,6 +34,8 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     for option, value in options.items():
         text, count = re.subn(rf"(?m)^{option}=\S*", f"{option}={shlex.quote(value)}".replace("\\", r"\\"), text)
         assert count == 1, option
+    if not (folder.absolute().parents[2] / "path.sh").exists():  # a recipe outside of this project uses its path.sh
+        text = text.replace(". ../../../path.sh", f". {shlex.quote(str(template.resolve().parents[2] / 'path.sh'))}")
     script.write_text(text, encoding="utf-8")
     configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
     (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")

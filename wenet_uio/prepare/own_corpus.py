@@ -212,6 +212,8 @@ def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
         same = line.audio_of_key or line.key
         if same in wav_of or line.key in wav_of:
             other = wav_of.get(same) or wav_of[line.key]
+            if line.audio_of_key and same in wav_of:  # no line states this key
+                raise ListError(f"{short.key}: two utterances are the same part of {line.wav}; remove one of them")
             raise ListError(f"{short.key}: two utterances have this key, of {other} and {line.wav}")
         wav_of[same] = wav_of[line.key] = line.wav
     return named

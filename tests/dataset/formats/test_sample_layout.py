@@ -186,6 +186,19 @@ def test_a_rename_that_cannot_apply_is_refused(more, message):
         SourceConf(rename={"audio": "flac"}, **more)
 
 
+@pytest.mark.parametrize(
+    ("rename", "message"),
+    [
+        ({"audio": "flac", "txt": "norm.txt"}, "the text is named text: write text: norm.txt, not txt"),
+        ({"wav": "near.wav", "text": "txt"}, "the audio is named audio: write audio: near.wav, not wav"),
+    ],
+)
+def test_a_rename_to_the_name_of_another_text_or_audio_is_refused(rename, message):
+    with pytest.raises(ValueError, match=message):
+        SourceConf.model_validate({"type": "shard", "data_list": "l", "rename": rename})
+    SourceConf.model_validate({"type": "shard", "data_list": "l", "rename": {"audio": "a", "text": "b", **rename}})
+
+
 def test_an_index_of_a_layout_without_renames_keeps_its_name():
     assert Layout("first", "mic2.wav", "txt").suffix == ".fdf1bade"
     assert Layout(rename=(("speaker", "spk"),)).suffix not in ("", Layout().suffix)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
+import torch
+
 from wenet_uio.config.dataset import DatasetConf, SpecAugConf, SpecSubConf, SpecTrimConf
 from wenet_uio.dataset.randomness import key_of
 from wenet_uio.dataset.types import Example, feats_of
@@ -28,6 +30,14 @@ class Copied(NamedTuple):
     first: int
     end: int
     back: int
+
+
+class Warp(NamedTuple):
+    """The frame `center` of `frames` becomes frame `moved`; the frames on both sides are stretched or squeezed."""
+
+    center: int
+    moved: int
+    frames: int
 
 
 def seed_of_view(seed: int, view: int) -> int:
@@ -79,7 +89,10 @@ class SpecTrim:
 
 @dataclass(frozen=True)
 class SpecAug:
-    """Set stretches of time and bands of frequency to zero (SpecAugment, arXiv:1904.08779)."""
+    """Set stretches of time and bands of frequency to zero, after a time warp (SpecAugment, arXiv:1904.08779).
+
+    All views of a sample have the same warp, so that their frames belong together.
+    """
 
     conf: SpecAugConf
 
@@ -95,15 +108,41 @@ class SpecAug:
             masks.append([Stretch(start, start + length) for start, length in starts])
         return masks[0], masks[1]
 
+    def draw_warps(self, seed: int, frames: int) -> tuple[Warp, ...]:
+        """The time warp, if it is on. A short utterance has a warp that moves nothing."""
+        if not self.conf.time_warp:
+            return ()
+        random, most = Random(f"time_warp {seed}"), self.conf.max_w
+        if frames <= 2 * most:
+            return (Warp(1, 1, frames),)
+        center = random.randrange(most, frames - most)
+        return (Warp(center, center + random.randint(1 - most, most - 1), frames),)
+
     def __call__(self, example: Example) -> Example:
         """Change `feats`; their shape stays."""
         feats = feats_of(example).clone()
+        for warp in self.draw_warps(example.random, len(feats)):
+            feats = warped(feats[None], torch.tensor([warp]))[0]
         times, bands = self.draw(seed_of_view(example.random, example.view), *feats.shape)
         for first, end in times:
             feats[first:end] = 0
         for first, end in bands:
             feats[:, first:end] = 0
         return replace(example, feats=feats)
+
+
+def warped(feats: torch.Tensor, warps: torch.Tensor) -> torch.Tensor:
+    """Move the frames of feats (B, T, F) by warps (B, 3), with linear interpolation between frames."""
+    center, moved, frames = warps.float()[:, :, None].unbind(1)
+    frame = torch.arange(feats.size(1), device=feats.device)
+    before = frame * (center / moved)
+    after = center + (frame - moved) * ((frames - center) / (frames - moved).clamp(min=1))
+    source = torch.minimum(torch.where(frame < moved, before, after), frames - 1)
+    left = source.floor()
+    right = torch.minimum(left + 1, frames - 1)
+    share = (source - left).to(feats.dtype)[:, :, None]
+    rows = [feats.gather(1, place.long()[:, :, None].expand_as(feats)) for place in (left, right)]
+    return torch.lerp(rows[0], rows[1], share)
 
 
 class Augmentations(NamedTuple):

@@ -17,7 +17,7 @@ import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.batch_memory import empty_tensors
-from wenet_uio.dataset.chain.augment import Augmentations, Copied, Stretch, augmentations, seed_of_view
+from wenet_uio.dataset.chain.augment import Augmentations, Copied, Stretch, Warp, augmentations, seed_of_view, warped
 from wenet_uio.dataset.chain.dither import white_noise
 from wenet_uio.dataset.chain.fbank import batch_fbank, batch_log_mel_spectrogram, batch_mfcc
 from wenet_uio.dataset.chain.features import require_frames
@@ -62,6 +62,8 @@ class ExampleDraws:
     frames: int
     """Frames after spec_trim."""
     views: tuple[ViewDraws, ...]
+    warps: tuple[Warp, ...] = ()
+    """The time warp of all views; empty if it is off."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,10 @@ class Defer:
         frames = int(self.frame_count(waveform_of(example).numel()))
         require_frames(frames, example)
         views = tuple(self._view(seed_of_view(example.random, view), frames) for view in range(self.views))
+        warps = self.augment.spec_aug.draw_warps(example.random, frames) if self.augment.spec_aug else ()
         if self.augment.spec_trim:
             frames -= self.augment.spec_trim.draw(example.random, frames)
-        return replace(example, deferred=ExampleDraws(self.settings, frames, views))
+        return replace(example, deferred=ExampleDraws(self.settings, frames, views, warps))
 
     def _view(self, seed: int, frames: int) -> ViewDraws:
         spec_aug, spec_sub, _ = self.augment
@@ -117,6 +120,8 @@ class PaddedWaveforms:
     """(B, views, masks, 2) int64: first bin, one past the last."""
     copied: torch.Tensor
     """(B, views, copies, 3) int64: first frame, one past the last, distance back to the source."""
+    warps: torch.Tensor
+    """(B, warps, 3) int64: see `Warp`; there is one warp, or none."""
 
     @property
     def dim(self) -> int:
@@ -142,7 +147,10 @@ class PaddedWaveforms:
             waveforms = waveforms.add(white_noise(self.seeds, waveforms.size(1)), alpha=self.settings.dither)
             sample = torch.arange(waveforms.size(1), device=waveforms.device)
             waveforms.masked_fill_(sample >= self.lengths[:, None], 0)
-        feats = _batch_features(self.settings, waveforms, self.lengths)[:, :frames]
+        feats = _batch_features(self.settings, waveforms, self.lengths)
+        for warps in self.warps.unbind(1):
+            feats = warped(feats, warps)
+        feats = feats[:, :frames]
         return tuple(self._augmented(feats, feats_lengths, view) for view in range(self.times.size(1)))
 
     def _augmented(self, feats: torch.Tensor, feats_lengths: torch.Tensor, view: int) -> torch.Tensor:
@@ -169,6 +177,8 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
         numbers[name] = [[getattr(view, name) for view in each.views] for each in draws]
         shapes[name] = (*rows, len(numbers[name][0]), len(numbers[name][0][0]), columns)
+    numbers["warps"] = [each.warps for each in draws]
+    shapes["warps"] = (*rows, len(draws[0].warps), 3)
     dtype = torch.int16 if all(waveform.dtype == torch.int16 for waveform in waveforms) else torch.float32
     described = {"waveforms": ((*rows, max(lengths)), dtype)}
     tensors = empty_tensors(described | {name: (shape, torch.int64) for name, shape in shapes.items()})

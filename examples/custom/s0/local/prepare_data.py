@@ -17,8 +17,9 @@
 
 Single words with times (CTM, tiers of words) are joined up to pauses of 0.5 seconds, and to at most 20 seconds.
 
-What cannot be used is left out, counted and named: files and rows without a text or without audio, and utterances that
-end more than 0.5 seconds after their audio.
+What cannot be used is left out, counted and named: audio without a text, files of text without audio beside them, rows
+of parquet without audio, and utterances that end more than 0.5 seconds after their audio. A line that names audio that
+is not there is an error.
 
 The form is found out by looking; --form gives it. A file or a folder may be given. Relative paths of audio start at the
 folder of the transcripts (the Kaldi directory), or else at --relative_to. From ljspeech on, audio is searched by name

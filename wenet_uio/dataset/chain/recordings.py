@@ -1,0 +1,140 @@
+"""Excerpts of the recordings of a corpus: noise of a list, or other utterances of the training data."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from wenet_uio.audio.decoders import Channel
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
+from wenet_uio.dataset.chain.waveform import resample
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.types import SampleRef, Skipped
+
+TRIES = 20
+"""Recordings that are drawn at most, until one can be used."""
+MARGIN = 0.01
+"""Seconds that are read beyond an excerpt, because resampling rounds its length."""
+KEPT_BYTES = 64 << 20
+"""Recordings of a list that takes at most so much memory are decoded once by each worker: 17 minutes at 16 kHz."""
+
+
+class Excerpt(NamedTuple):
+    """A drawn excerpt, and the recordings that were drawn before it and could not be read."""
+
+    waveform: torch.Tensor | None
+    """(samples,) float32; None if no recording could be used."""
+    unreadable: tuple[Skipped, ...]
+
+
+class Recordings:
+    """All recordings of a corpus. The same draw gives the same excerpt in every process."""
+
+    def __init__(self, corpus: Corpus, rate: int, channel: Channel, *, by_key: bool) -> None:
+        """Read from `corpus`, at `rate` Hz.
+
+        Args:
+            by_key: order the recordings by their keys, so that the order of the list has no effect. This takes 16 bytes
+                for each recording.
+        """
+        self.corpus, self.rate, self.channel = corpus, rate, channel
+        fits = corpus.total_seconds * rate * torch.float32.itemsize <= KEPT_BYTES
+        self._kept: dict[SampleRef, torch.Tensor] | None = {} if fits else None
+        has_audio = corpus.extremes(slice(None)).longest > 0
+        self._ends = np.cumsum(np.where(has_audio, corpus.samples, 0), dtype=np.int64)
+        self._order = np.argsort(self._key_hashes(np.flatnonzero(has_audio)), kind="stable") if by_key else None
+
+    def _key_hashes(self, shards: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.corpus.rows(int(shard)).key_hash for shard in shards])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def excerpt(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
+        """An excerpt (samples,) of a drawn recording, from a drawn place on. A shorter recording is repeated.
+
+        Args:
+            other_than: key of the recording that must not be drawn.
+
+        Raises:
+            ListError: none of TRIES drawn recordings can be read.
+        """
+        found, unreadable = self._drawn(samples, random, other_than)
+        if found is None or len(found) >= samples:
+            return Excerpt(found, unreadable)
+        return Excerpt(repeated(found, random.randrange(len(found)), samples), unreadable)
+
+    def part(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
+        """Like `excerpt`, but all of a recording that is shorter, as it is."""
+        return self._drawn(samples, random, other_than)
+
+    def beginning(self, samples: int, random: Random) -> Excerpt:
+        """The first samples, at most `samples`, of a drawn recording."""
+        return self._drawn(samples, random, place=0.0)
+
+    def _drawn(self, samples: int, random: Random, other_than: str = "", place: float | None = None) -> Excerpt:
+        unreadable: list[Skipped] = []
+        for _ in range(TRIES):
+            ref = self._ref(random.randrange(len(self)))
+            if self.corpus.key(ref) == other_than:
+                continue
+            try:
+                waveform = self._read(ref, samples, random.random() if place is None else place)
+            except (AudioError, ListError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
+                    raise
+                unreadable.append(Skipped(self.corpus.key(ref), "unreadable_noise", str(error)))
+                continue
+            if waveform is not None:
+                return Excerpt(waveform, tuple(unreadable))
+        if len(unreadable) == TRIES:
+            raise ListError(f"{self.corpus.data_list}: none of {TRIES} recordings can be read; {unreadable[-1].detail}")
+        return Excerpt(None, tuple(unreadable))
+
+    def _ref(self, number: int) -> SampleRef:
+        if self._order is not None:
+            number = int(self._order[number])
+        shard = int(np.searchsorted(self._ends, number, side="right"))
+        return SampleRef(shard, number - (int(self._ends[shard - 1]) if shard else 0))
+
+    def _read(self, ref: SampleRef, samples: int, place: float) -> torch.Tensor | None:
+        """At most `samples` from `place`, 0 to 1, of the recording on; None if the sample has no audio."""
+        if self._kept is None:
+            found = self._decoded(ref, samples / self.rate + MARGIN, place)
+            return None if found is None else found[:samples]
+        whole = self._kept.get(ref)
+        if whole is None:
+            whole = self._decoded(ref, math.inf, place)
+            if whole is None:
+                return None
+            self._kept[ref] = whole
+        first = int(place * max(0, len(whole) - samples))
+        return whole[first : first + samples]
+
+    def _decoded(self, ref: SampleRef, needed: float, place: float) -> torch.Tensor | None:
+        """`needed` seconds from `place`, 0 to 1, of the recording on, or all of a shorter one; None without audio."""
+        utterance = self.corpus.read(ref)
+        if utterance.audio is None:
+            return None
+        rows = self.corpus.rows(ref.shard)
+        seconds = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row])
+        start, end = utterance.start, utterance.end
+        if seconds > needed:
+            start += place * (seconds - needed)
+            end = start + needed
+        waveform, rate = read_audio(utterance.audio, start, end, utterance.extra.get("channel", self.channel))
+        found = torch.from_numpy(waveform)
+        return found if rate == self.rate else resample(found, rate, self.rate)
+
+
+def repeated(waveform: torch.Tensor, first: int, samples: int) -> torch.Tensor:
+    """(samples,) of an endless repetition of `waveform`, from its sample `first` on."""
+    if first + samples <= len(waveform):
+        return waveform[first : first + samples]
+    times = -(-(first + samples) // len(waveform))
+    return waveform.repeat(times)[first : first + samples]

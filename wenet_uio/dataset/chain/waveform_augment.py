@@ -1,0 +1,122 @@
+"""Which operators change the waveforms of training, by the config."""
+
+from __future__ import annotations
+
+from wenet_uio.audio.decoders import Channel
+from wenet_uio.audio.encoding import MP3_RATES, OPUS_RATES
+from wenet_uio.cli import listed, warn_once
+from wenet_uio.config.augmentation import CodecConf, NoiseConf, ReverbConf
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.dataset import DatasetConf, Place
+from wenet_uio.dataset.chain.codec import LossyCodec
+from wenet_uio.dataset.chain.noise import (
+    EXPONENTS,
+    AddNoise,
+    Babble,
+    ColouredNoise,
+    Gain,
+    NoiseSource,
+    Overlap,
+    RecordedNoise,
+)
+from wenet_uio.dataset.chain.recordings import Recordings
+from wenet_uio.dataset.chain.reverb import RecordedRooms, Reverb, SimulatedRooms
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.data_list import DataType, ListError
+from wenet_uio.dataset.types import Operator
+
+PLACES: tuple[Place, ...] = ("reverb", "overlap", "noise", "codec", "gain")
+"""Steps of the chain that this module fills, in their order."""
+NAMED = 3
+"""Recordings that a warning names."""
+
+
+def waveform_augmentations(
+    conf: DatasetConf, corpus: Corpus | None, *, training: bool
+) -> dict[Place, tuple[Operator, ...]]:
+    """The operators of each of PLACES that `conf` switches on; evaluation has none.
+
+    Args:
+        corpus: the training data.
+
+    Raises:
+        ConfigError: the training data cannot be mixed with itself. ListError: a list of noise cannot be used.
+    """
+    chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(PLACES, ())
+    if not training:
+        return chain
+    if conf.reverb_conf:
+        chain["reverb"] = (Reverb(conf.reverb_conf, _rooms(conf.reverb_conf, conf)),)
+    if conf.overlap_conf:
+        chain["overlap"] = (Overlap(conf.overlap_conf, _other_utterances("overlap_conf", conf, corpus)),)
+    if conf.noise_conf:
+        chain["noise"] = (AddNoise(conf.noise_conf, _noise_sources(conf.noise_conf, conf, corpus)),)
+    if conf.codec_conf:
+        chain["codec"] = (_lossy(conf.codec_conf, conf.resample_conf.resample_rate),)
+    if conf.gain_conf:
+        chain["gain"] = (Gain(conf.gain_conf),)
+    return chain
+
+
+def _rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRooms:
+    if reverb.data_list is None:
+        return SimulatedRooms(reverb.rooms, reverb.rt60)
+    return RecordedRooms(recordings_of_list("reverb_conf", reverb.data_list, reverb.data_type, conf, channel=0))
+
+
+def _lossy(codec: CodecConf, rate: int) -> LossyCodec:
+    for name, rates in (("opus", OPUS_RATES), ("mp3", MP3_RATES)):
+        if name in codec.codecs and rate not in rates:
+            known = ", ".join(map(str, rates))
+            raise ConfigError(
+                f"dataset_conf.codec_conf.codecs: {name} has {known} Hz, not resample_rate {rate}; remove {name}"
+            )
+    return LossyCodec(codec)
+
+
+def _noise_sources(noise: NoiseConf, conf: DatasetConf, corpus: Corpus | None) -> tuple[NoiseSource, ...]:
+    sources: list[NoiseSource] = []
+    if noise.data_list is not None:
+        recordings = recordings_of_list("noise_conf", noise.data_list, noise.data_type, conf)
+        sources.append(RecordedNoise(recordings))
+    for kind in noise.made:
+        if kind == "babble":
+            sources.append(Babble(_other_utterances("noise_conf.made: babble", conf, corpus), noise.talkers))
+        else:
+            sources.append(ColouredNoise(EXPONENTS[kind]))
+    return tuple(sources)
+
+
+def recordings_of_list(
+    section: str, data_list: str, data_type: DataType, conf: DatasetConf, channel: Channel = "mix"
+) -> Recordings:
+    """The recordings of a list that a section of `dataset_conf` names. Recordings that cannot be used are named.
+
+    Raises:
+        ListError: the list cannot be used.
+    """
+    try:
+        corpus = open_list(data_list, data_type)
+    except (ListError, FileNotFoundError) as error:
+        raise ListError(f"dataset_conf.{section}.data_list: {error}") from None
+    if corpus.bad:
+        named = listed([f"{key}: {reason}" for key, reason in corpus.bad], NAMED, "; ")
+        total = corpus.num_samples + len(corpus.bad)
+        warn_once(f"{data_list}: {len(corpus.bad)} of {total} recordings are left out: {named}")
+    return Recordings(corpus, conf.resample_conf.resample_rate, channel, by_key=True)
+
+
+def _other_utterances(key: str, conf: DatasetConf, corpus: Corpus | None) -> Recordings:
+    if corpus is None:
+        raise ConfigError(f"dataset_conf.{key}: the chain was built without the training data")
+    if corpus.has_features:
+        raise ConfigError(
+            f"dataset_conf.{key}: it needs audio, and {corpus.data_list} has stored features; give a list"
+        )
+    if corpus.is_remote:
+        raise ConfigError(
+            f"dataset_conf.{key}: it reads utterances of {corpus.data_list} in random order, which is slow because "
+            "their audio is remote; give a data_list, or copy the audio to a local disk"
+        )
+    return Recordings(corpus, conf.resample_conf.resample_rate, conf.singal_channel_conf.channel, by_key=False)
