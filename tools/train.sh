@@ -42,9 +42,9 @@ else
   meet=(--standalone)
 fi
 
-# A key `data` in the config names the training data and replaces data/train/data.list.
+# A key `data` in the config or in --override names the training data and replaces data/train/data.list.
 train_data=(--train_data data/train/data.list)
-if grep -qs '^data:' "$config"; then train_data=(); fi
+if grep -qs '^data:' "$config" || [[ -n $(config_value data) ]]; then train_data=(); fi
 require "${train_data[@]:1}" data/dev/data.list
 # This launcher is torchrun with a short report of a failure.
 exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_per_node "$nproc" \

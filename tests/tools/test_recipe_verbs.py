@@ -178,6 +178,15 @@ def test_train_passes_the_options_of_the_data_workers_on(arguments, options, pas
     assert [train[train.index("--prefetch") + 1], *(word for word in train if word == "--pin_memory")] == passed
 
 
+def test_data_in_override_replaces_the_training_list(arguments):
+    call = ("train.sh", "--config", "my conf.yaml", "--dir", "x", "--nproc", "1")
+    train = arguments(*call)
+    assert train[train.index("--train_data") + 1] == "data/train/data.list"
+    mixed = arguments(*call, "--override", "max_epoch=1 data='my mixture.yaml'")
+    assert "--train_data" not in mixed
+    assert "data='my mixture.yaml'" in mixed
+
+
 @pytest.mark.parametrize("verb", [("decode.sh", "--tests", "'my test'"), ("export.sh", "--check_part", "my test")])
 def test_recipes_trust_the_operators_of_their_models_unless_they_are_told_not_to(arguments, verb):
     assert "--trust_code" in arguments(*verb, "--dir", "my * exp")

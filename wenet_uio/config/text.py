@@ -28,6 +28,12 @@ class PartConf(Section):
     """paraformer: dictionary with lines `word piece piece ...`."""
     non_lang_syms_path: str | None = None
     """File of non-language symbols such as {NOISE}, one per line. Each symbol is one token."""
+    sample_alpha: Annotated[float, Field(ge=0)] | None = None
+    """bpe, sentencepiece: sub-word regularisation in training. The pieces of each word are drawn. A unigram model draws
+    with the probability P ** alpha (0.1 to 0.5). A BPE model leaves out a merge with the probability alpha (0.1). None:
+    always the best pieces. Not with batch_tokens, max_tps and min_tps, which need fixed numbers of tokens."""
+    sample_nbest: Annotated[int, Field(gt=1)] = 16
+    """Segmentations of a word that a unigram model draws from."""
     is_multilingual: bool = False
     """whisper: false for a model that knows English only."""
     num_languages: Annotated[int, Field(gt=0)] = 1

@@ -133,7 +133,7 @@ def build_chain(
     features = (Defer.of(conf, training=training),) if defer_features else feature_operators(conf, training=training)
     chain: dict[Place, tuple[Operator, ...]] = {
         "decode": (),
-        "tokenize": (Tokenize(tokenizer),) if tokenizer else (),
+        "tokenize": (Tokenize(tokenizer, training),) if tokenizer else (),
         "filter": (Filter(conf.filter_conf),) if training and tokenizer else (),
         "resample": (Resample(conf.resample_conf.resample_rate),),
         "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
@@ -163,4 +163,5 @@ def build_text_chain(conf: DatasetConf, tokenizer: AnyTokenizer | None, *, train
     """Build the operators for texts without audio."""
     if tokenizer is None:
         return ()
-    return (Tokenize(tokenizer), Filter(conf.filter_conf)) if training else (Tokenize(tokenizer),)
+    operators = (Tokenize(tokenizer, training), Filter(conf.filter_conf))
+    return operators if training else operators[:1]

@@ -60,6 +60,7 @@ def open_for(
     counting = training and needs_token_counts(conf, by_entry)
     if counting and tokenizer is None:
         tokenizer = build_tokenizer(config)
+    _check_counting(tokenizer if counting else None)
     exact = tokenizer.exact_length if tokenizer is not None else makes_one_token_a_character(config)
     measure = measure_of(conf, training=training, text_length_is_tokens=counting or exact, by_entry=by_entry)
     return open_corpus(data, data_type, measure, tokenizer if counting else None), measure
@@ -68,8 +69,18 @@ def open_for(
 def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
     """An open corpus as training plans it: with token counts if `conf` needs them, and the measure of its batches."""
     counting = needs_token_counts(conf)
+    _check_counting(tokenizer if counting else None)
     measure = measure_of(conf, training=True, text_length_is_tokens=counting or tokenizer.exact_length)
     return _counted(corpus, tokenizer if counting else None), measure
+
+
+def _check_counting(tokenizer: AnyTokenizer | None) -> None:
+    """Raises: ListError: tokens are to be counted, but their number differs between epochs."""
+    if tokenizer is not None and tokenizer.samples:
+        raise ListError(
+            "tokenizer_conf.sample_alpha changes the number of tokens in each epoch, but batch_tokens, max_tps and "
+            "min_tps of dataset_conf need it before planning: remove these keys, or sample_alpha"
+        )
 
 
 def open_filtered(

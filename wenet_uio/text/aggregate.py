@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from random import Random
 from typing import Any
 
 from wenet_uio.text.char import is_ideograph
 from wenet_uio.text.labels import Role, Tokenizer
+from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
 
 _NAME = re.compile("⟨([^⟨⟩]+)⟩")
@@ -47,6 +49,15 @@ class LanguageSplitter:
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
         return [unit_name(self.language, token) for token in self.all.parts[self.language].splitter(text)]
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How the tokenizer of the language draws pieces."""
+        return getattr(self.all.parts[self.language].splitter, "sampling", None)
+
+    def sampled(self, text: str, random: Random) -> list[str]:
+        """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
+        return [unit_name(self.language, token) for token in self.all.parts[self.language].tokenize(text, random)[0]]
 
     def starts_word(self, previous: str, token: str) -> bool:
         """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
@@ -130,6 +141,11 @@ class AggregateTokenizer(Tokenizer):
         super().__init__(AggregateSplitter(dict(parts)), symbols | {BLANK: first, SOS_EOS: first + 1})
         self.lang_field = lang_field
         self._tags: dict[str, str] = {}
+
+    @cached_property
+    def samples(self) -> bool:
+        """Whether the tokenizer of a language draws pieces."""
+        return any(part.samples for part in self.splitter.parts.values())
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
         """The tokenizer of the language that the fields of a sample state; its ids are those of the aggregate.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 from wenet_uio.text.char import IDEOGRAPH, is_ideograph, split_symbols, starts_word
+from wenet_uio.text.sampling import PieceSampler, Sampling
 from wenet_uio.text.symbols import WORD_START
 
 if TYPE_CHECKING:
@@ -28,18 +30,27 @@ class BpeSplitter:
 
     model_path: str
     non_lang_syms: tuple[str, ...] = ()
+    sampling: Sampling | None = None
+    """How `sampled` draws pieces."""
 
     exact_length = False
 
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
+        return self._cut(text, lambda run: self._model.encode(run, out_type=str))
+
+    def sampled(self, text: str, random: Random) -> list[str]:
+        """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
+        return self._cut(text, lambda run: self._sampler(run, random))
+
+    def _cut(self, text: str, pieces_of: Callable[[str], list[str]]) -> list[str]:
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if is_symbol:
                 tokens.append(part)
                 continue
             for run in split_ideographs(part.upper() if self._upper else part):
-                tokens.extend([run] if is_ideograph(run) else self._model.encode(run, out_type=str))
+                tokens.extend([run] if is_ideograph(run) else pieces_of(run))
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -57,6 +68,11 @@ class BpeSplitter:
     @cached_property
     def _model(self) -> SentencePieceProcessor:
         return _load(self.model_path)
+
+    @cached_property
+    def _sampler(self) -> PieceSampler:
+        assert self.sampling is not None
+        return PieceSampler(self._model, self.sampling)
 
     @cached_property
     def _upper(self) -> bool:
@@ -78,16 +94,25 @@ class SentencepieceSplitter:
     path: str
     non_lang_syms: tuple[str, ...] = ()
     """Pieces that stay whole in a text."""
+    sampling: Sampling | None = None
+    """How `sampled` draws pieces."""
 
     exact_length = False
 
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
+        return self._cut(text, lambda part: self._model.encode(part, out_type=int))
+
+    def sampled(self, text: str, random: Random) -> list[str]:
+        """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
+        return self._cut(text, lambda part: map(self._model.piece_to_id, self._sampler(part, random)))
+
+    def _cut(self, text: str, units_of: Callable[[str], Iterable[int]]) -> list[str]:
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if is_symbol and part not in self.symbols:
                 raise ValueError(f"non-language symbol {part!r} is no piece of {self.path}")
-            units = [self.symbols[part]] if is_symbol else self._model.encode(part, out_type=int)
+            units = [self.symbols[part]] if is_symbol else units_of(part)
             tokens.extend(self._model.id_to_piece(unit) for unit in units)
         return tokens
 
@@ -102,6 +127,11 @@ class SentencepieceSplitter:
     def identity(self) -> bytes:
         """Content of the model and the non-language symbols."""
         return repr(self.non_lang_syms).encode() + Path(self.path).read_bytes()
+
+    @cached_property
+    def _sampler(self) -> PieceSampler:
+        assert self.sampling is not None
+        return PieceSampler(self._model, self.sampling)
 
     @cached_property
     def symbols(self) -> dict[str, int]:

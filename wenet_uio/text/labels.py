@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from random import Random
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from wenet_uio.text.bpe import SentencepieceSplitter
 from wenet_uio.text.hugging_face import HuggingFaceSplitter
+from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.symbols import UNKNOWN
 from wenet_uio.text.whisper import WhisperSplitter
 
@@ -41,6 +43,17 @@ class Splitter(Protocol):
 
     def identity(self) -> bytes:
         """Bytes that differ between splitters that may cut a text differently."""
+        ...
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """A splitter whose pieces can be drawn at random."""
+
+    sampling: Sampling | None
+
+    def sampled(self, text: str, random: Random) -> list[str]:
+        """Cut a text into tokens, with pieces that are drawn."""
         ...
 
 
@@ -76,13 +89,25 @@ class Tokenizer:
         """The tokenizer for samples on which a source sets these fields: this one."""
         return self
 
-    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+    @cached_property
+    def samples(self) -> bool:
+        """Whether `tokenize` draws pieces if it is given a generator: then texts have no fixed number of tokens."""
+        return isinstance(self.splitter, Samples) and self.splitter.sampling is not None
+
+    def tokenize(self, text: str, random: Random | None = None) -> tuple[list[str], list[int]]:
         """Cut `text` into tokens and look up their ids.
+
+        Args:
+            random: draws the pieces of a tokenizer with `sample_alpha`; None: the best pieces, as in evaluation.
 
         Raises:
             ValueError: the symbol table has neither a token nor <unk>.
         """
-        tokens = self.splitter(text)
+        splitter = self.splitter
+        if random is not None and isinstance(splitter, Samples) and splitter.sampling is not None:
+            tokens = splitter.sampled(text, random)
+        else:
+            tokens = splitter(text)
         ids = [self.symbols.get(token, self._unknown) for token in tokens]
         if _NO_ID in ids:
             token = tokens[ids.index(_NO_ID)]
@@ -136,6 +161,7 @@ class CallableTokenizer:
     """A function from a text to label ids in the place of a Tokenizer, for loops that are not those of this package."""
 
     exact_length = False
+    samples = False
 
     def __init__(self, function: Callable[[str], Iterable[int]]) -> None:
         self.function = function
@@ -160,7 +186,7 @@ class CallableTokenizer:
         """The tokenizer for samples on which a source sets these fields: this one."""
         return self
 
-    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+    def tokenize(self, text: str, random: Random | None = None) -> tuple[list[str], list[int]]:
         """No tokens, and the ids of a text."""
         return [], [int(unit) for unit in self.function(text)]
 

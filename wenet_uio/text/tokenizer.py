@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wenet_uio.text.aggregate import AggregateTokenizer
@@ -10,6 +11,7 @@ from wenet_uio.text.bpe import BpeSplitter, SentencepieceSplitter
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.hugging_face import HuggingFaceSplitter, tokenizer_file
 from wenet_uio.text.labels import AnyTokenizer, CallableTokenizer, OwnUnits, Splitter, Tokenizer
+from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.seg_dict import SegDictSplitter
 from wenet_uio.text.symbols import EOS, SOS, SOS_EOS, read_non_lang_syms, read_symbols
 from wenet_uio.text.whisper import EOT, SOT, WhisperSplitter, installed_vocabulary
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from wenet_uio.config.text import LanguageTokenizerConf, PartConf, TokenizerConf
 
 __all__ = ["AnyTokenizer", "CallableTokenizer", "OwnUnits", "Splitter", "Tokenizer", "build_tokenizer"]
+SAMPLING = ("bpe", "sentencepiece")
+"""Tokenizers with sub-word regularisation."""
 AGGREGATE = "aggregate"
 """Name of the tokenizer that has a tokenizer for each language."""
 
@@ -69,7 +73,11 @@ def _build_hugging_face(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUn
 
 
 def _build_sentencepiece(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
-    return SentencepieceSplitter(_model_path(conf, "a sentencepiece model"), non_lang_syms)
+    return SentencepieceSplitter(_model_path(conf, "a sentencepiece model"), non_lang_syms, _sampling(conf))
+
+
+def _sampling(conf: PartConf) -> Sampling | None:
+    return None if conf.sample_alpha is None else Sampling(conf.sample_alpha, conf.sample_nbest)
 
 
 def _model_path(conf: PartConf, what: str) -> str:
@@ -112,6 +120,8 @@ def build_tokenizer(config: Config) -> Tokenizer:
 
 def _build_aggregate(conf: TokenizerConf) -> AggregateTokenizer:
     parts: dict[str, Tokenizer] = {}
+    if conf.sample_alpha is not None:
+        raise ValueError("tokenizer_conf.sample_alpha: an aggregate has this key in each section of languages")
     for language, part in languages_of(conf).items():
         try:
             parts[language] = _build_part(part.tokenizer, part)[0]
@@ -136,6 +146,10 @@ def languages_of(conf: TokenizerConf) -> dict[str, LanguageTokenizerConf]:
 
 def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
     """The tokenizer of one section, and the name of its units for messages."""
+    if conf.sample_alpha is not None and kind not in SAMPLING:
+        raise ValueError(
+            f"tokenizer_conf.sample_alpha: tokenizer {kind} has no sampling; {' and '.join(SAMPLING)} have"
+        )
     if kind in OWN_UNITS:
         path = conf.non_lang_syms_path
         splitter = OWN_UNITS[kind](conf, read_non_lang_syms(path) if path else ())
@@ -143,6 +157,8 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
     if not conf.symbol_table_path:
         raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
     splitter = build_splitter(kind, **_splitter_options(conf))
+    if isinstance(splitter, BpeSplitter):
+        splitter = replace(splitter, sampling=_sampling(conf))
     return Tokenizer(splitter, read_symbols(conf.symbol_table_path)), conf.symbol_table_path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class Tokenize:
     """Turn the text into labels; of a pair of texts, both."""
 
     tokenizer: AnyTokenizer
+    training: bool = False
+    """Draw the pieces of the text, if the tokenizer samples. The draws are those of the sample."""
 
     def __call__(self, example: Example) -> Example:
         """Add `tokens`, `labels` and `source_labels`.
@@ -34,7 +37,8 @@ class Tokenize:
         """
         fields, source_labels = example.extra, ()
         try:
-            tokens, labels = self.tokenizer.of(fields).tokenize(example.text)
+            random = Random(f"pieces {example.random}") if self.training and self.tokenizer.samples else None
+            tokens, labels = self.tokenizer.of(fields).tokenize(example.text, random)
             if example.source is not None:
                 source_labels = tuple(self.tokenizer.of(fields, "source").tokenize(example.source)[1])
         except UnknownLanguageError as error:

@@ -24,13 +24,14 @@ from wenet_uio.dataset.formats.data_list import (
     with_distinct_keys,
 )
 from wenet_uio.dataset.formats.keys import key_of_audio
-from wenet_uio.dataset.formats.sample_layout import FoundSample, Layout
+from wenet_uio.dataset.formats.sample_layout import TEXT_SUFFIXES, FoundSample, Layout
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 
 SUB = re.compile(r"-sub\d+(?=(\.\w+)?$)")
 """Suffix of the audio name in the second and later entries of one member: `x-sub1.wav` is in `x.wav`."""
+_TEXTS = tuple(f".{suffix}" for suffix in TEXT_SUFFIXES)
 WHOLE_TOLERANCE = 0.2
 """Seconds. An entry without offset means its whole member unless their durations differ by this or more, as in NeMo."""
 
@@ -74,7 +75,9 @@ def find_entries(
             samples.append(FoundSample(_segment(line, name, info_of(by_name[name])), by_name[name], None))
         except (ListError, AudioError) as error:
             bad.append((key, str(error)))
-    bad.extend((name, f"no entry of {manifest} names it") for name in by_name if name not in named)
+    # Texts beside the audio are replaced by the manifest.
+    unnamed = (name for name in by_name if name not in named and not name.lower().endswith(_TEXTS))
+    bad.extend((name, f"no entry of {manifest} names it") for name in unnamed)
     lines = with_distinct_keys([sample.line for sample in samples])
     return [sample._replace(line=line) for sample, line in zip(samples, lines, strict=True)], bad
 

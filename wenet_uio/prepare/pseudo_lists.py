@@ -1,0 +1,250 @@
+"""Data lists of pseudo labels: the list without texts that is recognised, and the list with the labels.
+
+A raw list stays a raw list. Tars of a shard list are not changed: each gets a manifest in the form of NeMo, which has
+the texts. So labelling again writes no audio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from wenet_uio.config.mixture import load_mixture
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
+from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
+from wenet_uio.dataset.formats.data_list import (
+    AUDIO,
+    TEXT,
+    DataType,
+    ListError,
+    ShardFiles,
+    locate,
+    read_shard_list,
+    values_of,
+)
+from wenet_uio.dataset.formats.keys import as_word
+from wenet_uio.dataset.formats.sample_layout import is_audio, split_name
+from wenet_uio.dataset.formats.tar_members import read_members
+from wenet_uio.dataset.storage import objects
+from wenet_uio.files import written_aside
+from wenet_uio.prepare.pseudo_labels import Choice, Limits, Speech, choose, read_labels
+
+_NO_LABEL = "pseudo label: "
+"""Begins the reason of `_skipme` in the manifest of a tar."""
+
+
+def write_unlabelled(data_list: str, data_type: DataType, out: str) -> None:
+    """Write a copy of a list in which every utterance has an empty text.
+
+    Texts that a raw list or the tars of a shard list have are not copied. A tar with a manifest stays as it is. Of a
+    tar without one, each member that is audio is an utterance; its key ends at the last dot of its name.
+
+    Raises:
+        ListError, OSError: the list cannot be read.
+    """
+    write = {"raw": _raw_without_texts, "shard": _shards_without_texts}[data_type]
+    lines = list(write(data_list, out))
+    if not lines:
+        raise ListError(f"{data_list}: the list is empty")
+    with written_aside(out, "w") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def _raw_without_texts(data_list: str, _out: str) -> Iterator[str]:
+    for number, line in enumerate(Path(data_list).read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            values = values_of(line)
+        except ListError as error:
+            raise ListError(f"{data_list}:{number}: {error}") from None
+        values = {name: value for name, value in values.items() if name not in TEXT}
+        for name in AUDIO:
+            if isinstance(values.get(name), str):
+                values[name] = _absolute(locate(values[name], data_list))
+        yield json.dumps(values | {"txt": ""}, ensure_ascii=False)
+
+
+def _absolute(wav: str) -> str:
+    return wav if objects.is_remote(wav) else os.path.abspath(wav)  # noqa: PTH100 - resolve() would follow links
+
+
+def _shards_without_texts(data_list: str, out: str) -> Iterator[str]:
+    for number, files in enumerate(map(ShardFiles.parse, read_shard_list(data_list))):
+        if files.manifest:
+            yield str(files)
+            continue
+        with objects.held_path(files.tar) as path:
+            names = [member.name for member in read_members(path, files.tar)[0]]
+        entries = [
+            {"key": as_word(split_name(name, "last")[0]), "audio_filepath": name, "text": ""}
+            for name in names
+            if is_audio(split_name(name, "last")[1])
+        ]
+        yield _with_manifest(files.tar, entries, _manifest_of(out, number))
+
+
+def _manifest_of(out: str, number: int) -> Path:
+    """The manifest of a shard of the list `out`."""
+    return Path(f"{out}.texts", f"{number:09d}.json")
+
+
+def _with_manifest(tar: str, entries: list[dict[str, Any]], manifest: Path) -> str:
+    """Write the manifest of a tar; returns the line of the shard list."""
+    with written_aside(manifest, "w") as file:
+        file.writelines(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+    return f"{tar}\t{manifest}"
+
+
+def write_labelled(
+    data_list: str,
+    data_type: DataType,
+    results: str | Path,
+    limits: Limits,
+    out: str,
+    *,
+    second: str | Path | None = None,
+) -> dict[str, Any]:
+    """Write the list `out` of the utterances whose recognised text is inside the limits, with that text.
+
+    `out.left_out.jsonl` has key, reason and detail of every other utterance. `out.json`, written last, has the counts.
+
+    Args:
+        data_list: written by `write_unlabelled`, and recognised.
+        results: folder of one decode mode of the recognition.
+        second: folder of one decode mode of a second model.
+
+    Returns:
+        the counts, as in `out.json`.
+
+    Raises:
+        ListError: the list cannot be read, or no utterance is left.
+        ValueError, OSError: see `read_labels` and `choose`.
+    """
+    corpus = open_list(data_list, data_type)
+    labels = read_labels(results)
+    choice = choose(_speech(corpus), labels, limits, None if second is None else read_labels(second))
+    counts = _counts(corpus, choice) | {"limits": asdict(limits)}
+    _write_left_out(corpus, choice, f"{out}.left_out.jsonl")
+    if not choice.texts:
+        reasons = ", ".join(f"{reason} {each['utterances']}" for reason, each in counts["left_out"].items())
+        raise ListError(f"{data_list}: no utterance gets a label ({reasons}); see {out}.left_out.jsonl, widen a limit")
+    lines = _raw_lines(corpus, choice) if isinstance(corpus, RawCorpus) else _shard_lines(corpus, choice, out)
+    with written_aside(out, "w") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    with written_aside(f"{out}.json", "w") as file:
+        file.write(json.dumps(counts, ensure_ascii=False, indent=2) + "\n")
+    return counts
+
+
+def _speech(corpus: Corpus) -> list[Speech]:
+    shards = map(corpus.rows, range(corpus.num_shards))
+    return [Speech(rows.key(row), float(rows.seconds[row])) for rows in shards for row in range(len(rows))]
+
+
+def _counts(corpus: Corpus, choice: Choice) -> dict[str, Any]:
+    """Utterances and seconds of the list, of the labels, and of each reason."""
+    number: Counter[str] = Counter({"not_indexed": len(corpus.bad)} if corpus.bad else {})
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for key, length in _speech(corpus):
+        reason = "" if key in choice.texts else choice.left_out[key].reason
+        number[reason] += 1
+        seconds[reason] += length
+    kept = {"utterances": number.pop("", 0), "seconds": round(seconds.pop("", 0.0), 3)}
+    return {
+        "utterances": corpus.num_samples + len(corpus.bad),
+        "seconds": round(corpus.total_seconds, 3),
+        "kept": kept | {"characters": sum(map(len, choice.texts.values()))},
+        "left_out": {
+            reason: {"utterances": count, "seconds": round(seconds[reason], 3)}
+            for reason, count in sorted(number.items())
+        },
+    }
+
+
+def _write_left_out(corpus: Corpus, choice: Choice, path: str) -> None:
+    left_out = [(key, "not_indexed", reason) for key, reason in corpus.bad]
+    left_out += [(key, *why) for key, why in choice.left_out.items()]
+    with written_aside(path, "w") as file:
+        for key, reason, detail in left_out:
+            file.write(json.dumps({"key": key, "reason": reason, "detail": detail}, ensure_ascii=False) + "\n")
+
+
+def _raw_lines(corpus: RawCorpus, choice: Choice) -> Iterator[str]:
+    with Path(corpus.data_list).open("rb") as lines:
+        for rows in map(corpus.rows, range(corpus.num_shards)):
+            for row in range(len(rows)):
+                key = rows.key(row)
+                if key in choice.texts:
+                    lines.seek(int(rows.audio_offset[row]))
+                    values = values_of(lines.read(int(rows.audio_size[row])))
+                    yield json.dumps(values | {"key": key, "txt": choice.texts[key]}, ensure_ascii=False)
+
+
+def _shard_lines(corpus: Corpus, choice: Choice, out: str) -> Iterator[str]:
+    assert isinstance(corpus, ShardCorpus)
+    for shard in range(corpus.num_shards):
+        entries = [_entry(record, choice) for record in _records(corpus, shard)]
+        if any("_skipme" not in entry for entry in entries):
+            yield _with_manifest(corpus.files(shard).tar, entries, _manifest_of(out, shard))
+
+
+def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
+    """[text, start, end, other fields, key, audio member] of each sample of a shard with a manifest."""
+    rows = corpus.rows(shard)
+    for first, size in zip(rows.text_offset, rows.text_size, strict=True):
+        record = [] if rows.records is None else json.loads(bytes(rows.records[int(first) : int(first + size)]))
+        if len(record) != 6:
+            raise ListError(f"{corpus.files(shard)}: its index is of an earlier version; remove it and decode again")
+        yield record
+
+
+def _entry(record: list[Any], choice: Choice) -> dict[str, Any]:
+    """The entry of a manifest for one sample; `_skipme` says why the sample has no label."""
+    _, start, end, extra, key, member = record
+    entry = {**extra, "key": key, "audio_filepath": member, "text": choice.texts.get(key, "")}
+    entry.pop("shard_id", None)  # each tar has a manifest of its own
+    if start or end is not None:
+        entry |= {"offset": start} | ({} if end is None else {"duration": end - start})
+    return entry if key in choice.texts else entry | {"_skipme": _NO_LABEL + choice.left_out[key].reason}
+
+
+def write_mixture(labelled: str, pseudo: str, data_type: DataType, out: str, share: float | None = None) -> None:
+    """Write a mixture of a list with transcripts, or a mixture of such lists, and a list of pseudo labels.
+
+    Args:
+        labelled: a list of the type `data_type`, or a yaml file of sources.
+        share: part of the utterances of an epoch that come from `labelled`, above 0 and below 1; None: each list in
+            proportion to its utterances.
+
+    Raises:
+        ValueError: share is out of bounds.
+        OSError, ConfigError: a list is missing, or the yaml file cannot be used.
+    """
+    if share is not None and not 0 < share < 1:
+        raise ValueError(f"share of the labelled utterances: expected a number above 0 and below 1, found {share}")
+    sources: list[dict[str, Any]] = [
+        {"type": data_type, "data_list": labelled},
+        {"type": data_type, "data_list": pseudo},
+    ]
+    if Path(labelled).suffix in (".yaml", ".yml"):
+        load_mixture(labelled)
+        sources[0] = {"type": "group", "input_cfg": labelled}
+    for path in (labelled, pseudo):
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"{path}: no such data list")
+    if share is not None:
+        sources = [
+            source | {"weight": part} for source, part in zip(sources, (share, round(1 - share, 9)), strict=True)
+        ]
+    with written_aside(out, "w") as file:
+        file.write(yaml.safe_dump(sources, sort_keys=False, allow_unicode=True))

@@ -1,0 +1,116 @@
+"""Sub-word regularisation: the pieces of each word of a text are drawn at random, in training only.
+
+A unigram model draws one of the `nbest` best segmentations of a word with the normalised probability P ** alpha (Kudo,
+arXiv:1804.10959). A BPE model leaves out each merge with the probability alpha (BPE-dropout,
+Provilkov et al., arXiv:1910.13267).
+
+The draws come from a generator of the caller. The sampling of sentencepiece itself has a generator that differs between
+processes, so the same sample would have other labels after a resume.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from wenet_uio.text.symbols import WORD_START
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
+_MOST_WORDS = 1 << 16
+"""Words whose segmentations are kept."""
+
+
+class Sampling(NamedTuple):
+    """How the pieces of a word are drawn."""
+
+    alpha: float
+    """Unigram: exponent of the probabilities; 0 draws uniformly. BPE: probability that a merge is left out."""
+    nbest: int
+    """Unigram: number of segmentations to draw from."""
+
+
+class _Segmentations(NamedTuple):
+    """Segmentations of a word with their cumulative weights."""
+
+    pieces: list[tuple[str, ...]]
+    weights: list[float]
+
+
+@dataclass
+class PieceSampler:
+    """Draws the pieces of texts.
+
+    Raises:
+        ValueError: pieces of the model do not belong to single words, or alpha is no probability.
+    """
+
+    model: SentencePieceProcessor
+    sampling: Sampling
+    _kept: dict[str, _Segmentations | str] = field(default_factory=dict, repr=False)
+    """{word: its segmentations; of a BPE model the normalised word}."""
+
+    def __post_init__(self) -> None:
+        model = self.model
+        self._pieces = {model.id_to_piece(unit): unit for unit in range(model.get_piece_size())}
+        if any(WORD_START in piece[1:] for piece in self._pieces) or not model.normalize("a").startswith(WORD_START):
+            raise ValueError(
+                "tokenizer_conf.sample_alpha needs a sentencepiece model whose words begin with "
+                f"{WORD_START} and whose pieces do not span words; this model has others"
+            )
+        try:
+            model.nbest_encode_as_proto("a", 1)
+            self._merges = False
+        except RuntimeError:
+            self._merges = True
+        if self._merges and self.sampling.alpha > 1:
+            raise ValueError(
+                f"tokenizer_conf.sample_alpha {self.sampling.alpha}: expected a probability from 0 to 1, because the "
+                "model is BPE"
+            )
+
+    def __call__(self, text: str, random: Random) -> list[str]:
+        """Draw the pieces of a text."""
+        pieces: list[str] = []
+        for word in text.split():
+            found = self._kept.get(word)
+            if found is None:
+                if len(self._kept) >= _MOST_WORDS:
+                    self._kept.clear()
+                found = self._kept[word] = self._segmentations(word)
+            if isinstance(found, str):
+                pieces.extend(self._merged(found, random))
+            else:
+                pieces.extend(random.choices(found.pieces, cum_weights=found.weights)[0])
+        return pieces
+
+    def _segmentations(self, word: str) -> _Segmentations | str:
+        """What the pieces of a word are drawn from."""
+        if not self._merges:
+            nbests = self.model.nbest_encode_as_proto(word, self.sampling.nbest).nbests
+            weights = [math.exp(self.sampling.alpha * (each.score - nbests[0].score)) for each in nbests]
+            pieces = [tuple(piece.piece for piece in each.pieces) for each in nbests]
+            return _Segmentations(pieces, list(accumulate(weights)))
+        fixed = self.model.encode(word, out_type=str)
+        normalised = self.model.normalize(word)
+        # Words with bytes or symbols of the user are not made by merges alone: they keep their pieces.
+        return normalised if self._merged(normalised) == fixed else _Segmentations([tuple(fixed)], [1.0])
+
+    def _merged(self, word: str, random: Random | None = None) -> list[str]:
+        """Merge the characters of a word by the scores of the pieces; without `random`, no merge is left out."""
+        pieces = list(word)
+        while True:
+            merges = [
+                (self.model.get_score(unit), -place)
+                for place, pair in enumerate(map(str.__add__, pieces, pieces[1:]))
+                if (unit := self._pieces.get(pair)) is not None
+                and (random is None or random.random() >= self.sampling.alpha)
+            ]
+            if not merges:
+                return pieces
+            place = -max(merges)[1]
+            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
