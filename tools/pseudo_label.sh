@@ -12,6 +12,7 @@
 # results of the second model. A second call repeats no step that is done; a training is resumed. A call with other limits
 # decodes nothing again; it is refused after a training.
 
+# shellcheck disable=SC2034 # the limits are read by their names
 set -euo pipefail
 . recipe.sh
 
