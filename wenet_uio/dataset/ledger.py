@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines, written_aside
@@ -88,6 +89,10 @@ class Account:
     """By reason."""
     unreadable_noise: int = 0
     """Draws of noise that cannot be read; other noise took its place."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields for the yaml of an epoch; draws of noise only if there were any."""
+        return {name: value for name, value in asdict(self).items() if name != "unreadable_noise" or value}
 
     def scalars(self) -> dict[str, float]:
         """The numbers by name, for TensorBoard."""

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from wenet_uio.config import Config
@@ -275,7 +275,7 @@ class Trainer:
                 "lrs": lrs,
                 "loss_dict": validation.losses(),
                 "train_loss_dict": progress.total.losses(),
-                "samples": asdict(account),
+                "samples": account.to_dict(),
                 "nonfinite_steps": progress.nonfinite_in_epoch,
             }
             self.folder.save_epoch(progress.epoch, weights, measured, self.average)
