@@ -136,11 +136,9 @@ class SpecAugConf(Section):
     """Frames."""
     max_f: Positive = 10
     """Bins."""
-    time_warp: bool = False
-    """Stretch the time before a drawn point and squeeze that after it, or the reverse. WeNet does not."""
     max_w: Positive = 80
-    """time_warp moves the point by fewer frames than this; utterances of at most twice as many frames stay as they are.
-    Without time_warp it is ignored, as in WeNet."""
+    """`time_warp` moves a point by fewer frames than this; utterances of at most twice as many frames stay as they are.
+    Without `time_warp` it is ignored, as in WeNet."""
 
 
 class SpecSubConf(Section):
@@ -241,6 +239,8 @@ class DatasetConf(AugmentationKeys):
     log_mel_spectrogram_conf: LogMelSpectrogramConf = LogMelSpectrogramConf()
     spec_aug: bool = True
     spec_aug_conf: SpecAugConf = SpecAugConf()
+    time_warp: bool = False
+    """Stretch the time before a drawn point and squeeze that after it, or the reverse, before the masks."""
     spec_sub: bool = False
     spec_sub_conf: SpecSubConf = SpecSubConf()
     spec_trim: bool = False

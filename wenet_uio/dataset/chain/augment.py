@@ -95,6 +95,7 @@ class SpecAug:
     """
 
     conf: SpecAugConf
+    warps_time: bool = False
 
     def draw(self, seed: int, frames: int, bins: int) -> tuple[list[Stretch], list[Stretch]]:
         """Masks of time and masks of frequency."""
@@ -110,7 +111,7 @@ class SpecAug:
 
     def draw_warps(self, seed: int, frames: int) -> tuple[Warp, ...]:
         """The time warp, if it is on. A short utterance has a warp that moves nothing."""
-        if not self.conf.time_warp:
+        if not self.warps_time:
             return ()
         random, most = Random(f"time_warp {seed}"), self.conf.max_w
         if frames <= 2 * most:
@@ -157,9 +158,12 @@ def augmentations(conf: DatasetConf, *, training: bool) -> Augmentations:
     """The operators that `conf` switches on; evaluation has none."""
     if not training:
         return Augmentations()
-    masks = round(conf.views.time_mask_ratio * conf.spec_aug_conf.num_t_mask)
+    masks = {"num_t_mask": round(conf.views.time_mask_ratio * conf.spec_aug_conf.num_t_mask)}
+    if not conf.spec_aug:
+        masks = {"num_t_mask": 0, "num_f_mask": 0}
+    spec_aug = SpecAug(conf.spec_aug_conf.model_copy(update=masks), conf.time_warp)
     return Augmentations(
-        SpecAug(conf.spec_aug_conf.model_copy(update={"num_t_mask": masks})) if conf.spec_aug else None,
+        spec_aug if conf.spec_aug or conf.time_warp else None,
         SpecSub(conf.spec_sub_conf) if conf.spec_sub else None,
         SpecTrim(conf.spec_trim_conf) if conf.spec_trim else None,
     )
