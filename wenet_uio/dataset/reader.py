@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -145,30 +144,19 @@ class BatchReader(Dataset[Batch]):
         indexed, found = _indexed_seconds(rows, ref), len(signal) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
-        return self._with_signal(
-            Example(
-                utterance.key,
-                utterance.text,
-                None,
-                rate,
-                seed >> 1,
-                speed=ref.speed,
-                extra=utterance.extra,
-            ),
-            torch.from_numpy(signal),
+        is_waveform, tensor = signal.ndim == 1, torch.from_numpy(signal)
+        if not is_waveform and signal.shape[1] != self.feature_dim:
+            raise SkipSample("feature_dim", wrong_width(signal.shape[1], self.feature_dim))
+        return Example(
+            utterance.key,
+            utterance.text,
+            tensor if is_waveform else None,
+            rate,
+            seed >> 1,
+            speed=ref.speed if is_waveform else 1.0,  # stored features have no speed
+            extra=utterance.extra,
+            feats=None if is_waveform else tensor,
         )
-
-    def _with_signal(self, example: Example, signal: torch.Tensor) -> Example:
-        """The example with its waveform (samples,), or with its stored features (frames, dim), which have no speed.
-
-        Raises:
-            SkipSample: the features have not the width that `dataset_conf` states.
-        """
-        if signal.dim() == 1:
-            return replace(example, waveform=signal)
-        if signal.size(1) != self.feature_dim:
-            raise SkipSample("feature_dim", wrong_width(signal.size(1), self.feature_dim))
-        return replace(example, feats=signal, speed=1.0)
 
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -81,13 +81,11 @@ class Part:
     """Root mean square of the audio; 1 is full scale."""
 
 
-def _ends_too_late(utterance: Utterance, example: Example) -> Iterator[str | None]:
-    """Why a segment, or each audio turn of a conversation, ends after its audio; None if it does not."""
-    turns = [turn for turn in utterance.turns or () if not isinstance(turn, str)]
-    heard = [(utterance, example)] if utterance.turns is None else zip(turns, example.turns or (), strict=True)
-    for segment, found in heard:
-        if found.waveform is not None:
-            yield why_past_the_end(segment.start, segment.end, len(found.waveform) / found.sample_rate)
+def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
+    """Why a segment ends after its audio; None if it does not. Such turns of conversations are bad samples already."""
+    if example.waveform is None:
+        return None
+    return why_past_the_end(utterance.start, utterance.end, len(example.waveform) / example.sample_rate)
 
 
 @dataclass(frozen=True)
@@ -154,8 +152,8 @@ class Checker:
         utterances: list[Utterance] = []
         example = reader.example(ref, 0, partial(self._read, utterances, ref))
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
-        reasons = filter(None, _ends_too_late(utterances[0], example))
-        part.findings.extend(Finding("past_the_end", key, reason, place) for reason in reasons)
+        if reason := _ends_too_late(utterances[0], example):
+            part.findings.append(Finding("past_the_end", key, reason, place))
         if example.waveform is None:
             return example.text, example.extra
         samples = np.abs(example.waveform.numpy()) / INT16_SCALE
