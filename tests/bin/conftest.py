@@ -1,5 +1,7 @@
 """A folder with an untrained recogniser and five utterances of noise."""
 
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -34,3 +36,14 @@ def folder(tmp_path, monkeypatch):
     assert make_raw_list(lines, "raw.list") == []
     assert make_shard_list(lines, "shards", "shard.list", ShardOptions(per_shard=2)) == []
     return tmp_path
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch):
+    """A function that runs a command of wenet_uio/bin in this process and returns its status."""
+
+    def run(command: str, *arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", [command, *map(str, arguments)])
+        return import_module(f"wenet_uio.bin.{command}").main() or 0
+
+    return run

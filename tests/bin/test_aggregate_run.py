@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,15 +20,6 @@ from wenet_uio.text.tokenizer import build_tokenizer
 
 UNITS = {"en": "abc", "xx": "cba"}
 """Both languages have the same letters, in another order."""
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch):
-    def run(command: str, *arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", [command, *map(str, arguments)])
-        return import_module(f"wenet_uio.bin.{command}").main() or 0
-
-    return run
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,15 +14,6 @@ import wenet_uio
 from tests.train.support.training_corpus import CONFIG, write_corpus
 
 FILES = {"units.txt": "dict/units.txt", "global_cmvn": "dict/cmvn.json", "non_lang_syms.txt": "dict/symbols"}
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch):
-    def run(command: str, *arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", [command, *map(str, arguments)])
-        return import_module(f"wenet_uio.bin.{command}").main() or 0
-
-    return run
 
 
 @pytest.fixture
