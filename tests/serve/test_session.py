@@ -1,5 +1,6 @@
 import asyncio
 import json
+from types import SimpleNamespace
 
 import aiohttp
 import numpy as np
@@ -11,6 +12,7 @@ from tests.serve.support.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.search.endpoint import EndpointRule
 from wenet_uio.serve.options import Limits, ServeOptions
+from wenet_uio.serve.session import Session
 
 
 def streamed(recogniser, samples, **options):
@@ -249,3 +251,29 @@ def test_utterances_end_at_pauses_and_a_stream_goes_on_if_it_is_continuous(recog
     for received in (one, early):
         assert sentences(received) == sentences(several)[:1]
         assert [message["type"] for message in received[-2:]] == ["final_result", "speech_end"]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_message_that_comes_as_the_stream_ends_does_not_keep_the_session_open(turns):
+    async def ends():
+        session = Session(None, None, None, {}, None)
+        session._seat = "a stream"
+        message = asyncio.get_running_loop().create_future()
+        silence = asyncio.get_running_loop().create_future()
+        waits = iter([message, silence])
+        socket = SimpleNamespace(receive=lambda: _wait(next(waits)))
+        receiving = asyncio.create_task(session._receive(socket))
+        await asyncio.sleep(0.01)
+        message.set_result(SimpleNamespace(type=aiohttp.WSMsgType.BINARY, data=b""))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        session._finish()
+        receiving.cancel()
+        return await asyncio.wait((receiving,), timeout=5)
+
+    _, pending = asyncio.run(ends())
+    assert not pending
+
+
+async def _wait(future):
+    return await future

@@ -132,7 +132,8 @@ class Session:
     async def _receive(self, socket: web.WebSocketResponse) -> None:
         """Take messages until the client has vanished."""
         try:
-            while True:
+            # Before Python 3.12 a `wait_for` whose message has just come swallows the cancellation that ends this.
+            while not self._finished:
                 idle = None if self._ending else self._limits.idle_seconds
                 try:
                     # Pings are no messages. The time counts also for a client that reads no answers to its pings.
