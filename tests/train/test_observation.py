@@ -84,3 +84,14 @@ def test_the_first_utterance_is_kept_and_batches_are_unchanged() -> None:
     assert list(first) == batches
     assert first.batch.keys == ("2-0",)
     assert first.batch.feats.shape[:2] == (1, 7)
+
+
+def test_a_run_in_bf16_is_observed() -> None:
+    config = small_config(dtype="bf16")
+    torch.manual_seed(1)
+    engine = DdpEngine(build_model(config), config, CPU, seed=5)
+    engine.connect()
+    seen = observe(engine, tiny_batch([90], seed=1, tokens=3))
+    assert set(seen.attention) == {"encoder", "decoder"}
+    for weights in (*seen.attention.values(), seen.posteriors):
+        np.testing.assert_allclose(weights.sum(-1), 1, rtol=2e-2)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import AttentionConf
+from wenet_uio.models.dropout import attended
 
 
 class MultiHeadedAttention(nn.Module):
@@ -46,7 +47,7 @@ class MultiHeadedAttention(nn.Module):
     ) -> torch.Tensor:
         """Queries (B, H, Q, d), keys and values (B, H, K, d), bias that broadcasts to (B, H, Q, K) -> (B, Q, D)."""
         dropout_rate = self.dropout_rate if self.training else 0.0
-        heads = scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_rate)
+        heads = attended(query, key, value, bias, dropout_rate)
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
     def attend_memory(

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from wenet_uio.config.encoder import BranchEncoderConf, BranchformerEncoderConf, EBranchformerEncoderConf
 from wenet_uio.models.cgmlp import ConvolutionalGatingMLP
 from wenet_uio.models.convolution import DepthwiseConv
+from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder, input_layer
 from wenet_uio.models.encoder_layer import feed_forward, self_attention
 
@@ -55,7 +56,7 @@ class BranchformerEncoderLayer(nn.Module):
         self.norm_mha = nn.LayerNorm(dim) if use_attn else None
         self.norm_mlp = nn.LayerNorm(dim) if use_cgmlp else None
         self.norm_final = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
         self.merge_method = conf.merge_method
         self.attn_branch_drop_rate = conf.of_blocks("attn_branch_drop_rate")[block]
         self.depth_scale = _depth_scale(conf.of_blocks("stochastic_depth_rate")[block])
@@ -156,7 +157,7 @@ class EBranchformerEncoderLayer(nn.Module):
         self.norm_final = nn.LayerNorm(dim)
         self.depthwise_conv_fusion = DepthwiseConv(2 * dim, conf.merge_conv_kernel, conf.causal)
         self.merge_proj = nn.Linear(2 * dim, dim)
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
         self.depth_scale = _depth_scale(conf.of_blocks("stochastic_depth_rate")[block])
         self.ff_scale = 0.5 if macaron else 1.0
 

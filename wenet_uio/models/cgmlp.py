@@ -8,6 +8,7 @@ from torch import nn
 from wenet_uio.config.encoder import BranchEncoderConf
 from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.convolution import DepthwiseConv
+from wenet_uio.models.dropout import Dropout
 
 
 class ConvolutionalGate(nn.Module):
@@ -20,7 +21,7 @@ class ConvolutionalGate(nn.Module):
         self.conv = DepthwiseConv(half, conf.cgmlp_conv_kernel, conf.causal)
         self.linear = nn.Linear(half, half) if conf.use_linear_after_conv else None
         self.act = nn.Identity() if conf.gate_activation == "identity" else ACTIVATIONS[conf.gate_activation]()
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
 
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor | None, past: torch.Tensor | None

@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from wenet_uio.config.sanm import CifPredictorConf, ParaformerPredictorConf
+from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.masks import length_mask
 
 FULL = 1e-4
@@ -81,7 +82,7 @@ class Cif(nn.Module):
         kernel = conf.l_order + 1 + conf.r_order
         self.cif_conv1d = nn.Conv1d(dim, dim, kernel, groups=conf.cnn_groups or dim)
         self.cif_output = nn.Linear(dim, 1)
-        self.dropout = nn.Dropout(conf.dropout)
+        self.dropout = Dropout(conf.dropout)
         self.conf = conf
 
     def forward(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:

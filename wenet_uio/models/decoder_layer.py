@@ -7,6 +7,7 @@ from torch import nn
 
 from wenet_uio.config.model import DecoderConf
 from wenet_uio.models.attention import MultiHeadedAttention
+from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.feed_forward import build_feed_forward
 from wenet_uio.models.norm import build_norm
 
@@ -22,7 +23,7 @@ class DecoderLayer(nn.Module):
         self.norm1 = build_norm(dim, conf)
         self.norm2 = build_norm(dim, conf)
         self.norm3 = build_norm(dim, conf)
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
         self.normalize_before = conf.normalize_before
 
     def forward(

@@ -10,13 +10,14 @@ import math
 
 import torch
 from torch import nn
-from torch.nn.functional import avg_pool1d, pad, scaled_dot_product_attention
+from torch.nn.functional import avg_pool1d, pad
 
 from wenet_uio.config.efficient import EfficientConformerEncoderConf
 from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention
 from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.dropout import attended
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder, input_layer
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer
 from wenet_uio.models.masks import additive
@@ -65,12 +66,12 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         position_bias = shift.transpose(2, 3)  # (1 or B, H, 1, K)
         if bias is not None:
             position_bias = position_bias + bias[:, :, :: self.group, :: self.group]
-        heads = scaled_dot_product_attention(
+        heads = attended(
             self.join(self.linear_q(x), padded) + self.pos_bias_u.unsqueeze(1),
             self.join(key.transpose(1, 2).flatten(2), padded) + position,
             self.join(value.transpose(1, 2).flatten(2), padded),
-            attn_mask=position_bias,
-            dropout_p=self.dropout_rate if self.training else 0.0,
+            position_bias,
+            self.dropout_rate if self.training else 0.0,
         )
         frames = heads.transpose(1, 2).reshape(x.size(0), -1, x.size(2))
         return self.linear_out(frames[:, : x.size(1)]), present

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from wenet_uio.config.encoder import EncoderConf
+from wenet_uio.models.dropout import Dropout
 
 TABLE_LENGTH = 5000
 """Positions in the table that checkpoints contain, as in WeNet; encodings beyond it are computed when needed."""
@@ -52,7 +53,7 @@ class NoPositionalEncoding(nn.Module):
     def __init__(self, dim: int, dropout_rate: float) -> None:
         super().__init__()
         self.dim = dim
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
         """(1, size, dim) encodings of positions from `offset`, with dtype and device of `like`."""
@@ -74,7 +75,7 @@ class RelPositionalEncoding(nn.Module):
         super().__init__()
         self.dim = dim
         self.scale = math.sqrt(dim)
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         self.pe: torch.Tensor
         self.register_buffer("pe", sinusoids(0, TABLE_LENGTH, dim, torch.device("cpu")))
 
@@ -129,7 +130,7 @@ class LearnedPositionalEncoding(nn.Module):
     def __init__(self, dim: int, dropout_rate: float) -> None:
         super().__init__()
         self.pe = nn.Parameter(torch.zeros(1, LEARNED_POSITIONS, dim))
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Input x (B, U, dim) at positions from `offset` -> x plus encodings, and the encodings (1, U, dim).
@@ -177,7 +178,7 @@ class RotaryPositionalEncoding(nn.Module):
         super().__init__()
         self.scale = math.sqrt(dim)
         self.head_dim = head_dim
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         self.pe: torch.Tensor
         self.register_buffer("pe", rotations(0, ROTARY_TABLE_LENGTH, head_dim, torch.device("cpu")))
 

@@ -25,6 +25,7 @@ from wenet_uio.config.encoder import (
 )
 from wenet_uio.models.attention import FireredAttention, MultiHeadedAttention, RelPositionMultiHeadedAttention
 from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.feed_forward import build_feed_forward
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.rotary import RotaryMultiHeadedAttention
@@ -63,7 +64,7 @@ class TransformerEncoderLayer(nn.Module):
         self.feed_forward = feed_forward(conf)
         self.norm1 = _norm(conf)
         self.norm2 = _norm(conf)
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
         self.normalize_before = conf.normalize_before
 
     def forward(
@@ -102,7 +103,7 @@ class ConformerEncoderLayer(nn.Module):
         self.norm_conv = _norm(conf) if conf.use_cnn_module else None
         self.norm_final = _norm(conf) if conf.use_cnn_module else None
         self.ff_scale = 0.5 if conf.macaron_style else 1.0
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
         self.normalize_before = conf.normalize_before
 
     def forward(

@@ -7,6 +7,7 @@ from torch import nn
 
 from wenet_uio.config.encoder import FeedForwardConf
 from wenet_uio.models.activation import ACTIVATIONS
+from wenet_uio.models.dropout import Dropout
 
 
 class PositionwiseFeedForward(nn.Module):
@@ -16,7 +17,7 @@ class PositionwiseFeedForward(nn.Module):
         super().__init__()
         self.w_1 = nn.Linear(dim, hidden, bias=bias)
         self.activation = activation
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         self.w_2 = nn.Linear(hidden, dim, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

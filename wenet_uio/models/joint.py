@@ -7,6 +7,7 @@ from torch import nn
 
 from wenet_uio.config.transducer import JointConf
 from wenet_uio.models.activation import ACTIVATIONS
+from wenet_uio.models.dropout import Dropout
 
 
 class TransducerJoint(nn.Module):
@@ -35,7 +36,7 @@ class TransducerJoint(nn.Module):
         self.post_ffn = nn.Linear(dim, dim) if conf.postjoin_linear else nn.Identity()
         self.hat_joint = conf.hat_joint
         if conf.hat_joint:
-            dropout = nn.Dropout(conf.dropout_rate)
+            dropout = Dropout(conf.dropout_rate)
             self.blank_pred = nn.Sequential(nn.Tanh(), dropout, nn.Linear(dim, 1))
             activation = ACTIVATIONS[conf.hat_activation]()
             self.token_pred = nn.Sequential(activation, dropout, nn.Linear(dim, vocab_size - 1))

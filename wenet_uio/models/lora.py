@@ -11,6 +11,7 @@ from torch.nn.functional import linear
 
 from wenet_uio.config.train import LoraConf
 from wenet_uio.models.attention import MultiHeadedAttention
+from wenet_uio.models.dropout import Dropout
 
 
 class LoraLinear(nn.Linear):
@@ -22,7 +23,7 @@ class LoraLinear(nn.Linear):
         self.lora_A = nn.Parameter(torch.empty(conf.lora_rank, base.in_features))
         self.lora_B = nn.Parameter(torch.zeros(base.out_features, conf.lora_rank))
         nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
-        self.lora_dropout = nn.Dropout(conf.lora_dropout)
+        self.lora_dropout = Dropout(conf.lora_dropout)
         self.scale = conf.lora_alpha / conf.lora_rank
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

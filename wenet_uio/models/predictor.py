@@ -18,6 +18,7 @@ from wenet_uio.config.transducer import (
     WindowPredictorConf,
 )
 from wenet_uio.models.activation import ACTIVATIONS
+from wenet_uio.models.dropout import Dropout
 
 State = list[torch.Tensor]
 
@@ -28,7 +29,7 @@ class Predictor(nn.Module):
     def __init__(self, vocab_size: int, conf: PredictorConf) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocab_size, conf.embed_size)
-        self.embed_dropout = nn.Dropout(conf.embed_dropout)
+        self.embed_dropout = Dropout(conf.embed_dropout)
 
     def start(self, batch: int) -> State:
         """State of `batch` hypotheses before the first token."""

@@ -6,9 +6,10 @@ import math
 
 import torch
 from torch import nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
 from wenet_uio.config.sanm import MemoryConf, SanmEncoderConf, SanmEncoderWithTpConf
+from wenet_uio.models.dropout import Dropout, attended
 from wenet_uio.models.embedding import TABLE_LENGTH, RelPositionalEncoding
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoder_layer import feed_forward
@@ -95,7 +96,7 @@ class Memory(nn.Module):
         super().__init__()
         self.fsmn_block = nn.Conv1d(dim, dim, conf.kernel_size, groups=dim, bias=False)
         self.context = (conf.past, conf.kernel_size - 1 - conf.past)
-        self.memory_dropout = nn.Dropout(dropout_rate)
+        self.memory_dropout = Dropout(dropout_rate)
 
     def remember(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
         """Frames x (B, T, D) -> (B, T, D); `padded` (B, T, 1) is True where x is padding, which counts as 0."""
@@ -122,8 +123,8 @@ class SanmSelfAttention(Memory):
         memory = self.remember(value, padded)
         heads = [each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (query, key, value)]
         dropout_rate = self.dropout_rate if self.training else 0.0
-        attended = scaled_dot_product_attention(*heads, attn_mask=bias, dropout_p=dropout_rate)
-        return self.linear_out(attended.transpose(1, 2).flatten(2)) + memory
+        heads = attended(*heads, bias, dropout_rate)
+        return self.linear_out(heads.transpose(1, 2).flatten(2)) + memory
 
 
 class SanmEncoderLayer(nn.Module):
@@ -135,7 +136,7 @@ class SanmEncoderLayer(nn.Module):
         self.feed_forward = feed_forward(conf.blocks)
         self.norm1 = nn.LayerNorm(in_dim)
         self.norm2 = nn.LayerNorm(conf.output_size)
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
         self.keeps_width = in_dim == conf.output_size
 
     def forward(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from wenet_uio.config.sanm import SanmDecoderConf
+from wenet_uio.models.dropout import Dropout, attended
 from wenet_uio.models.masks import additive, length_mask
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.sanm import Memory
@@ -31,8 +31,8 @@ class SourceAttention(nn.Module):
         key, value = self.linear_k_v(memory).chunk(2, dim=2)
         heads = [each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (self.linear_q(x), key, value)]
         dropout_rate = self.dropout_rate if self.training else 0.0
-        attended = scaled_dot_product_attention(*heads, attn_mask=memory_bias, dropout_p=dropout_rate)
-        return self.linear_out(attended.transpose(1, 2).flatten(2))
+        heads = attended(*heads, memory_bias, dropout_rate)
+        return self.linear_out(heads.transpose(1, 2).flatten(2))
 
 
 class NormedFeedForward(nn.Module):
@@ -43,7 +43,7 @@ class NormedFeedForward(nn.Module):
         self.w_1 = nn.Linear(dim, conf.linear_units)
         self.norm = nn.LayerNorm(conf.linear_units)
         self.w_2 = nn.Linear(conf.linear_units, dim, bias=False)
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., D) -> (..., D)."""
@@ -61,7 +61,7 @@ class SanmDecoderLayer(nn.Module):
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.norm3 = nn.LayerNorm(dim, eps=NORM_EPS)
-        self.dropout = nn.Dropout(conf.dropout_rate)
+        self.dropout = Dropout(conf.dropout_rate)
 
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor

@@ -16,6 +16,7 @@ from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention, ShiftedRelPositionMultiHeadedAttention
 from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.embedding import RelPositionalEncoding
 from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
@@ -111,7 +112,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         self.layer_norm4 = nn.LayerNorm(dim)
         for module in (self.self_attn, self.ffn1, self.conv_module, self.ffn2):
             module.add_scale(dim, trained=conf.adaptive_scale)
-        self.dropout = nn.Dropout(conf.dropout)
+        self.dropout = Dropout(conf.dropout)
         self.normalize_before = conf.normalize_before
 
     def forward(

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
+from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.embedding import PositionEncoding
 from wenet_uio.models.masks import length_mask
 
@@ -71,9 +72,7 @@ class LinearNoSubsampling(Subsampling):
 
     def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
         super().__init__(pos_enc, subsampling_rate=1, right_context=0)
-        self.out = nn.Sequential(
-            nn.Linear(input_size, output_size), nn.LayerNorm(output_size), nn.Dropout(dropout_rate)
-        )
+        self.out = nn.Sequential(nn.Linear(input_size, output_size), nn.LayerNorm(output_size), Dropout(dropout_rate))
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
@@ -270,7 +269,7 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         self.pw_conv = channels_last(nn.Conv2d(1, output_size, 3, 2))
         self.dw_conv = channels_last(nn.Conv2d(output_size, output_size, 3, 2, groups=groups))
         width = output_size * _width_after(input_size, self.SHAPES)
-        self.input_proj = nn.Sequential(nn.Linear(width, output_size), nn.Dropout(dropout_rate))
+        self.input_proj = nn.Sequential(nn.Linear(width, output_size), Dropout(dropout_rate))
 
     def convolve(self, x: torch.Tensor) -> torch.Tensor:
         """Features x (B, T, F) -> (B, T', C * F'), before the projection."""

@@ -5,6 +5,7 @@ from torch import nn
 
 from wenet_uio.config.zipformer import StackConf
 from wenet_uio.models.clock import Clock, Clocked, Schedule
+from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.regularisers import Balancer, Whitener, happens, limited_scores
 from wenet_uio.models.zipformer_modules import scaled_linear, shifted
 
@@ -30,7 +31,7 @@ class AttentionWeights(Clocked):
         # Scores do not change if a constant is added to all keys, but the optimizer could let it grow.
         self.balance_keys = Balancer(clock, (0.4, 0.6), (0.0, 100.0), probability=0.025)
         self.whiten_keys = Whitener(clock, 3.0, 6.0, strength=0.025, groups=self.heads)
-        self.position_dropout = nn.Dropout(0.15)
+        self.position_dropout = Dropout(0.15)
         self.blocked_score = BLOCKED
         self.skip_positions = Schedule(clock, (0.0, 0.5), (4000.0, 0.0))
 

@@ -8,44 +8,41 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import zlib
 from pathlib import Path
+from random import Random
 
-import numpy as np
 import soundfile
+import torch
 
 from wenet_uio.cli import run
+from wenet_uio.dataset.chain.noise import TABLE, coloured_noise, mixed, power
+from wenet_uio.dataset.chain.recordings import repeated
 from wenet_uio.prepare.kaldi_tables import write_table
 from wenet_uio.text.table import read_table
 
 RATIOS = (5.0, 10.0, 15.0)
 TALKERS = 3
+PINK = 1
+"""Exponent of the colour."""
 
 
-def pink(count: int, draw: np.random.Generator) -> np.ndarray:
-    """(count,) noise whose power falls with the frequency."""
-    spectrum = np.fft.rfft(draw.normal(size=count))
-    return np.fft.irfft(spectrum / np.sqrt(np.arange(len(spectrum)) + 1), count)
-
-
-def read(path: str) -> tuple[np.ndarray, int]:
+def read(path: str) -> tuple[torch.Tensor, int]:
     """Samples (count,) and sample rate of a mono recording."""
-    samples, rate = soundfile.read(path, dtype="float64", always_2d=True)
-    return samples[:, 0], rate
+    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    return torch.from_numpy(samples[:, 0]), rate
 
 
-def noised(key: str, path: str, talkers: list[str]) -> tuple[np.ndarray, int]:
+def noised(key: str, path: str, talkers: list[str]) -> tuple[torch.Tensor, int]:
     """Samples (count,) of an utterance with noise, and the sample rate."""
-    draw = np.random.default_rng(zlib.crc32(key.encode()))
+    random = Random(key)
     speech, rate = read(path)
-    if draw.random() < 0.5:
-        noise = pink(len(speech), draw)
+    if random.random() < 0.5:
+        noise = repeated(coloured_noise(PINK), random.randrange(TABLE), len(speech))
     else:
-        voices = [read(talkers[number])[0] for number in draw.integers(len(talkers), size=TALKERS)]
-        noise = sum(np.resize(voice / (np.std(voice) + 1e-9), len(speech)) for voice in voices)
-    wanted = np.std(speech) / 10 ** (draw.choice(RATIOS) / 20)
-    mixed = speech + noise * wanted / (np.std(noise) + 1e-9)
-    return mixed * min(1.0, 0.99 / np.abs(mixed).max()), rate
+        voices = [read(path)[0] for path in random.choices(talkers, k=TALKERS)]
+        noise = sum(repeated(voice / power(voice) ** 0.5, 0, len(speech)) for voice in voices)
+    noisy = mixed(speech, noise, random.choice(RATIOS))
+    return noisy * min(1.0, 0.99 / float(noisy.abs().max())), rate
 
 
 def main() -> None:
@@ -61,7 +58,7 @@ def main() -> None:
     for key, path in read_table(args.clean / "wav.scp").items():
         samples, rate = noised(key, path, talkers)
         paths[key] = args.out.absolute() / "audio" / f"{key}.flac"
-        soundfile.write(paths[key], samples, rate)
+        soundfile.write(paths[key], samples.numpy(), rate)
     write_table(args.out / "wav.scp", ((key, str(path)) for key, path in paths.items()))
     for table in ("text", "utt2lang"):
         shutil.copyfile(args.clean / table, args.out / table)
