@@ -273,7 +273,7 @@ def test_max_steps_ends_the_run_with_a_validation(tmp_path: Path, caplog: pytest
     trainer = make_trainer(tmp_path, max_steps=7, save_interval=7)
     with caplog.at_level(logging.INFO):
         assert trainer.run()
-    assert (trainer.progress.step, trainer.progress.epoch) == (7, 2)
+    assert (trainer.progress.step, trainer.progress.epoch) == (7, 1)
     assert os.readlink(tmp_path / "final.pt") == "epoch_1.pt"
     assert [step for step, _ in series(tmp_path)["cv/loss"]] == [5, 7]
     assert "training ends: max_steps 7 is reached" in caplog.text

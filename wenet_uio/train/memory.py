@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,18 +22,24 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.train.distributed import World
 
-NO_MEMORY = (
-    *("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
-    *("could not create a primitive", "could not create a memory"),  # oneDNN gives no other reason
+NO_MEMORY = re.compile(
+    r"out of memory"  # "CUDA out of memory. Tried to allocate", "CUDA error: out of memory", and NCCL's own words
+    r"|can't allocate memory|not enough memory|bad_alloc"
+    r"|ALLOC(ATION)?_FAILED"  # status of cuBLAS, cuDNN, cuFFT, cuRAND, cuSOLVER and cuSPARSE
+    r"|Failed to CUDA (host )?[cm]alloc"  # NCCL
+    r"|could not create a (primitive|memory)",  # oneDNN gives no other reason
+    re.IGNORECASE,
 )
-"""Parts of the messages of torch's plain RuntimeErrors about memory."""
+"""What the messages of plain RuntimeErrors about memory have in common."""
 
 log = logging.getLogger(__name__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True if an allocation failed, on the CPU or on a GPU."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in str(error) for words in NO_MEMORY)
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
 
 
 def in_brief(error: BaseException) -> str:

@@ -75,7 +75,7 @@ class Trainer:
             log.info("%s: complete, %s", self.folder.path, complete)
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
-            self.folder.finish(self.progress.epoch - 1)
+            self.folder.finish(self.progress.newest_weights)
             log.info("report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir))
             write_model_card(self.folder.path)
         return True
@@ -190,6 +190,7 @@ class Trainer:
         """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
         began, left = time.perf_counter(), self._steps_to_do()
+        ends_inside, progress.inside_pass = left < math.ceil(len(self.train) / config.accum_grad), False
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
@@ -202,6 +203,7 @@ class Trainer:
             self._account(outcome, micro_batches)
             self._average_weights()
             left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
+            progress.inside_pass = progress.trained and ends_inside
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
                 self.save()
             if stop:
