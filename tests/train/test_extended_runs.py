@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,15 @@ import yaml
 
 from tests.train.support.tiny import ListLoader
 from tests.train.test_trainer import CV, TRAIN, DisturbedLoader, Killed, kill, make_trainer, same_weights, series
+from wenet_uio.train import trainer as training
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_report() -> Iterator[None]:
+    """The report takes longer than the training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "write_run_report", lambda folder, _: folder)
+        yield
 
 
 @pytest.fixture(scope="module")

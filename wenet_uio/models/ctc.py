@@ -85,7 +85,7 @@ def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> t
         lengths: (B,) frames.
     """
     divergence = (log_probs.exp() * log_probs).sum(dim=2) + math.log(log_probs.size(2))
-    return divergence.masked_fill(~length_mask(lengths, log_probs.size(1)), 0.0).sum()
+    return divergence.masked_fill(~length_mask(lengths.to(log_probs.device), log_probs.size(1)), 0.0).sum()
 
 
 def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -100,4 +100,4 @@ def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch
     """
     first, second = log_probs.detach().chunk(2)
     divergence = kl_div(log_probs, torch.cat((second, first)), reduction="none", log_target=True).sum(dim=2)
-    return divergence.masked_fill(~length_mask(lengths, log_probs.size(1)), 0.0).sum() / len(log_probs)
+    return divergence.masked_fill(~length_mask(lengths.to(log_probs.device), log_probs.size(1)), 0.0).sum() / len(log_probs)

@@ -66,6 +66,7 @@ class Transducer(ASRModel):
         labels = target[:, :tokens].masked_fill(target[:, :tokens] == self.ignore_id, self.blank)
         predicted, _ = self.predictor(pad(labels, (1, 0), value=self.blank), self.predictor.start(labels.size(0)))
         scores = self.joint(encoder_out[:, :frames].unsqueeze(2), predicted.unsqueeze(1)).float()
+        lengths, target_lengths = (each.to(target.device, non_blocking=True) for each in (lengths, target_lengths))
         losses = rnnt_loss(
             scores.contiguous(),
             labels.int().contiguous(),

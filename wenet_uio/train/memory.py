@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.frames import frame_count
@@ -24,7 +25,7 @@ from wenet_uio.train.distributed import World
 
 NO_MEMORY = re.compile(
     r"out of memory"  # "CUDA out of memory. Tried to allocate", "CUDA error: out of memory", and NCCL's own words
-    r"|can't allocate memory|not enough memory|bad_alloc"
+    r"|can(no|')t allocate memory|not enough memory|bad_alloc"
     r"|ALLOC(ATION)?_FAILED"  # status of cuBLAS, cuDNN, cuFFT, cuRAND, cuSOLVER and cuSPARSE
     r"|Failed to CUDA (host )?[cm]alloc"  # NCCL
     r"|could not create a (primitive|memory)",  # oneDNN gives no other reason
@@ -45,6 +46,22 @@ def is_out_of_memory(error: BaseException) -> bool:
 def in_brief(error: BaseException) -> str:
     """First line of the message, at most 160 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:160]
+
+
+class Failure(NamedTuple):
+    """A failed allocation."""
+
+    said: str
+    """The message, in brief."""
+    of_exchange: bool
+    """True if an exchange between ranks needed the memory; this rank can then not complete it."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe `error`; raise it again if it is of another kind."""
+        if not is_out_of_memory(error):
+            raise error
+        return cls(in_brief(error), isinstance(error, dist.DistError))
 
 
 class TooLarge(NamedTuple):

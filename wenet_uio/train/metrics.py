@@ -47,11 +47,11 @@ def loss_sums(
     """
     if not len(batch):
         return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
-    weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
+    weights = [float(_tokens(batch) if name in of_tokens else len(batch)) for name in names]
     zero = losses["loss"].new_zeros(())
     found = [losses.get(name) for name in names]
-    means = torch.stack([(zero if each is None else each).detach().to(torch.float64) for each in found])
-    return means * torch.tensor(weights, dtype=torch.float64, device=means.device)
+    means = [(zero if each is None else each).detach().to(torch.float64) for each in found]
+    return torch.stack(torch._foreach_mul(means, weights))  # a tensor of weights would be a copy to the device
 
 
 def _tokens(batch: Batch) -> int:

@@ -26,6 +26,7 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
 
@@ -255,7 +256,7 @@ class Trainer:
         """Validate, report and save; False if a rank received a SIGTERM during validation, with the state saved."""
         progress = self.progress
         cv = FirstUtterance(self.cv)
-        sums = self.engine.validate(cv, self._asked_in_validation)
+        sums = validate(self.engine, cv, self._asked_in_validation, progress.step + 1)
         if sums is None:
             self.save()
             return False
