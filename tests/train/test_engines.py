@@ -14,6 +14,7 @@ import torch
 from tests.support import preloaded
 from tests.train.support import ranks
 from tests.train.support.tiny import CPU
+from wenet_uio.train.layers import contiguous
 
 ROOT = Path(__file__).parents[2]
 KEYS = {
@@ -120,8 +121,11 @@ def test_fsdp_in_bf16_has_the_gradient_of_one_rank(tmp_path: Path) -> None:
     norms = {"attention_heads": 2, "linear_units": 16, "num_blocks": 2, "output_size": 16, "cnn_module_kernel": 3}
     norms = {**norms, "cnn_module_norm": "batch_norm", "dropout_rate": 0, "positional_dropout_rate": 0}
     keys = {**KEYS, "dtype": "bf16", "encoder_conf": norms}
-    expected = alone(keys, [[[0, 3, 4], [1, 2, 5, 6]]])["gradient"]
+    engine = ranks.make_engine({"engine": "torch_ddp", "small": True, "keys": keys}, CPU)
+    contiguous(engine.model)  # as with FSDP; convolutions in bf16 of another layout round otherwise
+    expected = ranks.run(engine, [[[0, 3, 4], [1, 2, 5, 6]]])["gradient"]
     deals = [[[[0, 3, 4]], [[1, 2, 5, 6]]]]
     (dealt,) = run_ranks({"engine": "torch_fsdp", "small": True, "keys": keys, "deals": deals}, tmp_path)
-    apart = {name: float((dealt["gradient"][name] - value).norm() / value.norm()) for name, value in expected.items()}
-    assert max(apart.values()) < 1e-4, apart
+    apart = {name: float((dealt["gradient"][name] - value).norm()) for name, value in expected.items()}
+    for name, value in expected.items():
+        assert apart[name] < 1e-4 * float(value.norm()) + 1e-6, name

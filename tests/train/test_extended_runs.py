@@ -43,7 +43,9 @@ def test_a_run_that_max_steps_ended_inside_a_pass_is_extended_to_the_same_epochs
     assert sorted(path.name for path in tmp_path.glob("epoch_*.pt")) == ["epoch_0.pt", "epoch_1.pt"]
     for epoch in range(2):
         assert same_weights(tmp_path / f"epoch_{epoch}.pt", undisturbed / f"epoch_{epoch}.pt")
-        found, expected = (yaml.safe_load((path / f"epoch_{epoch}.yaml").read_text()) for path in (tmp_path, undisturbed))
+        found, expected = (
+            yaml.safe_load((path / f"epoch_{epoch}.yaml").read_text()) for path in (tmp_path, undisturbed)
+        )
         for name in ("step", "loss_dict", "train_loss_dict", "samples"):
             assert found[name] == expected[name], name
     assert [step for step, _ in series(tmp_path)["cv/loss"]] == [3, 5, 10]

@@ -67,7 +67,7 @@ def test_failed_allocations_are_recognised() -> None:
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
         "cuFFT error: CUFFT_ALLOC_FAILED",
-        "NCCL error, ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+        "NCCL error, ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of memory'",
         "NCCL error, ncclSystemError. Last error:\nFailed to CUDA calloc async 608 bytes",
         "DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
     ],
@@ -159,12 +159,13 @@ def test_a_validation_splits_batches_that_do_not_fit(caplog: pytest.LogCaptureFi
     hungry, other = engine_of(HungryModel()), engine_of(TinyModel())
     with caplog.at_level(logging.WARNING):
         found, expected = (validate(engine, batches, lambda: False, 4) for engine in (hungry, other))
-    assert {**found, "elapsed": 0, "wait": 0} == pytest.approx({**expected, "elapsed": 0, "wait": 0})
+    times = {"elapsed": 0, "wait": 0}
+    assert {**found, **times} == pytest.approx({**expected, **times})
     assert [record.getMessage().split(" of up to")[0] for record in caplog.records] == [
         f"step 4: out of memory for {utterances} utterances" for utterances in (5, 3)
     ]
     caplog.clear()
-    assert {**validate(hungry, batches, lambda: False, 5), "elapsed": 0, "wait": 0} == {**found, "elapsed": 0, "wait": 0}
+    assert {**validate(hungry, batches, lambda: False, 5), **times} == {**found, **times}
     assert not caplog.records
     assert hungry.model.training
 

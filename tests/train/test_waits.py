@@ -28,7 +28,7 @@ U2PP = {
 TRANSDUCER = {
     "model": "transducer",
     "predictor": "rnn",
-    "predictor_conf": {"embed_size": 8, "output_size": 8, "hidden_size": 8, "num_layers": 1},
+    "predictor_conf": {"embed_size": 8, "output_size": 8, "hidden_size": 8, "num_layers": 1, "embed_dropout": 0},
     "joint": "transducer_joint",
     "joint_conf": {"join_dim": 8},
     "model_conf": {"ctc_weight": 0.1, "attention_weight": 0.15, "transducer_weight": 0.75},

@@ -35,8 +35,8 @@ class FsdpEngine(Engine):
         if alone := next((name for name, weight in self.model.named_parameters() if not weight.dim()), None):
             raise ValueError(f"train_engine torch_fsdp cannot share {alone}, a single number: use torch_ddp")
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        # Weights and gradients are exchanged in fp32, and autocast chooses the type of each operation, as with torch_ddp.
-        # Weights in 16 bits would also round norms and embeddings, which autocast computes in fp32.
+        # Weights and gradients are exchanged in fp32, and autocast chooses the types of operations, as with torch_ddp.
+        # An exchange in 16 bits would also round the weights of norms and embeddings, which autocast computes in fp32.
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
         contiguous(self.model)
         for layer in (*layers_of(self.model), self.model):

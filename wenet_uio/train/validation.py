@@ -57,9 +57,7 @@ def validate(
     return engine.per_utterance(dict(zip((*sums, *names), values.tolist(), strict=True)))
 
 
-def _losses(
-    engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]
-) -> torch.Tensor:
+def _losses(engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]) -> torch.Tensor:
     """Sums of the losses of a batch, which is split until its parts fit in memory; `notes` lists their sizes."""
     number, too_large = notes
     try:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 DEVICE = torch.device("meta")
-"""Autograd runs operations of this device in the thread of the CPU, and knows no kernels that could be taken instead."""
+"""Autograd runs the operations of this device in the thread of the CPU."""
 ATEN = torch.ops.aten
 TAKES_LENGTHS = {"aten::_ctc_loss": 2, "aten::_ctc_loss_backward": 0}
 """Operations with lengths on the host, and how many of them are copied there by the operation if they are not."""
