@@ -199,8 +199,7 @@ class Trainer:
             outcome = self.engine.step(micro_batches, progress.step + 1, also)
             stop = outcome.sums.pop("stop") > 0
             now = time.perf_counter()
-            outcome.sums["elapsed"] = (now - began) * self.world.size
-            began = now
+            began, outcome.sums["elapsed"] = now, (now - began) * self.world.size
             self._account(outcome, micro_batches)
             self._average_weights()
             left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
