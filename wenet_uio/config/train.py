@@ -202,6 +202,8 @@ class TrainKeys(RegularisationKeys):
     """Optimizer steps between two points in TensorBoard and two lines in the log."""
     observe_interval: NotNegative = 1
     """Epochs between two plots of attention and CTC for one utterance of the validation set; 0: no plots."""
+    report: bool = True
+    """Write report.html when the run is complete; `tools/report_run.py` writes it at any time."""
     save_interval: Positive | None = None
     """Optimizer steps between two saved states; null: save at the end of an epoch."""
     keep_last: Positive | None = 30
