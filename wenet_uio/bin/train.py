@@ -142,7 +142,11 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         choices=("worker", "accelerator"),
         help="compute features in the data workers or on the training device (default: the config's)",
     )
-    parser.add_argument("--pin_memory", action="store_true", help="faster copies to a GPU")
+    parser.add_argument(
+        "--pin_memory",
+        action=argparse.BooleanOptionalAction,
+        help="pinned memory, for faster copies to a GPU (default: if there is a GPU)",
+    )
     parser.add_argument("--seed", type=int, default=777, help="seed of weights, shuffling, augmentation, dropout (777)")
 
 
@@ -265,6 +269,8 @@ def main() -> int:
     world = World.from_environment(args.device)
     if args.num_workers == "auto":
         args.num_workers = auto_workers(world)
+    if args.pin_memory is None:
+        args.pin_memory = world.device.type == "cuda"
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
     )
