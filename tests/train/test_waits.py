@@ -12,6 +12,7 @@ from tests.train.support.tiny import CPU, small_config, tiny_batch, two_views
 from wenet_uio.models import build_model
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.micro_batches import emptied
 
 U2PP = {
     "encoder_conf": {
@@ -36,6 +37,7 @@ TRANSDUCER = {
 KINDS = {
     "conformer": {},
     "conformer, two views, smoothed CTC": {"cr_loss_scale": 0.2, "ctc_label_smoothing": 0.1},
+    "conformer with CTC in the middle": {"interctc_layer_idx": [1], "interctc_weight": 0.3},
     "u2++": U2PP,
     "transducer": TRANSDUCER,
 }
@@ -85,3 +87,35 @@ def test_the_host_waits_once_in_a_step_however_many_micro_batches_it_has(kind: s
     if kind != "u2++":  # its dropout draws other numbers on a CPU
         for found, same in zip(sums, expected, strict=True):
             assert found == pytest.approx(same, rel=1e-4)
+
+
+def test_micro_batches_without_audio_or_without_utterances_need_no_wait() -> None:
+    config = small_config()
+    torch.manual_seed(1)
+    model = build_model(config)
+    audio, text, empty = tiny_batch([90, 50], 1, tokens=3), tiny_batch([0, 0], 2, tokens=3), tiny_batch([90], 3)
+    with standing_in() as device:
+        engine = DdpEngine(moved(model), config, World(DEVICE), seed=5)
+        engine.connect()
+        outcome = engine.step([audio, text, emptied(empty)], 1, {})
+    assert +device.waits == {"aten::_to_copy": 1}
+    assert outcome.applied
+    assert outcome.sums["texts"] == 2
+
+
+def test_steps_on_the_device_change_the_weights_as_on_the_cpu() -> None:
+    weights = []
+    for world in (World(DEVICE), CPU):
+        config = small_config(grad_clip=0.1)
+        torch.manual_seed(1)
+        model = build_model(config)
+        with standing_in():
+            engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
+            engine.connect()
+            batches = [tiny_batch([90, 50], number, tokens=3) for number in range(3)]
+            batches[1].feats[0, 0, 0] = float("inf")  # this step is skipped
+            applied = [engine.step([batch], number, {}).applied for number, batch in enumerate(batches, 1)]
+            weights.append({name: value.detach().clone() for name, value in engine.weights().items()})
+        assert applied == [True, False, True]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)

@@ -27,6 +27,8 @@ def encoded(model: ASRModel, feats: torch.Tensor, feats_lengths: torch.Tensor) -
     encoder_out, lengths = model.encoder(*model.inputs(feats, on_device))
     if feats_lengths.device != feats.device:
         lengths = encoder_lengths(model.encoder, feats_lengths, feats.size(1), encoder_out.size(1))
+        if model.encoder.inter_ctc is not None:
+            model.encoder.inter_ctc.use_lengths(lengths, encoder_out.size(1))
     return encoder_out, lengths
 
 
