@@ -76,7 +76,7 @@ def test_the_stand_in_counts_what_an_accelerator_waits_for() -> None:
         torch.nn.functional.ctc_loss(probabilities, torch.ones(1, 1).long().to(DEVICE), lengths, lengths - 2)
         assert +device.waits == {"aten::_ctc_loss": 2}
         with pytest.raises(AssertionError, match="tensors of the host beside tensors of the device"):
-            values + torch.ones(3)
+            values.add(torch.ones(3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,7 +106,7 @@ def test_micro_batches_without_audio_or_without_utterances_need_no_wait() -> Non
 def test_steps_on_the_device_change_the_weights_as_on_the_cpu() -> None:
     weights = []
     for world in (World(DEVICE), CPU):
-        config = small_config(grad_clip=0.1)
+        config = small_config(grad_clip=0.1, optim_conf={"lr": 0.01, "eps": 1e-3})
         torch.manual_seed(1)
         model = build_model(config)
         with standing_in():

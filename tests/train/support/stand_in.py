@@ -18,6 +18,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
+from wenet_uio.models import ASRModel
+
 DEVICE = torch.device("meta")
 """Autograd runs the operations of this device in the thread of the CPU."""
 ATEN = torch.ops.aten
@@ -39,7 +41,8 @@ class OnDevice(torch.Tensor):
     def __init__(self, host: torch.Tensor) -> None:
         self.host = host
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    # torch documents this; its stub has another signature.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -98,7 +101,7 @@ def to_host(args: Any, asked: torch.device | None) -> bool:
     return len(args) > 1 and not isinstance(args[0], OnDevice) and isinstance(args[1], OnDevice)
 
 
-def moved(model: nn.Module) -> nn.Module:
+def moved(model: ASRModel) -> ASRModel:
     """Move a model to the device."""
     done: dict[int, nn.Parameter] = {}
     for module in model.modules():
