@@ -82,10 +82,9 @@ def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch
     """
     found: dict[str, torch.Tensor] = {}
     for name, value in tensors.items():
-        if _is_shared(value):
-            value = _collected(cast("DTensor", value), rank)
-        if value is not None and not rank:
-            found[name] = value.cpu()
+        complete = _collected(cast("DTensor", value), rank) if _is_shared(value) else value
+        if complete is not None and not rank:
+            found[name] = complete.cpu()
     return found
 
 
@@ -94,8 +93,9 @@ def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
     mesh, own = shared.device_mesh, shared.to_local()
     assert [placement.is_shard(0) for placement in shared.placements] == [True], "fully_shard shares rows by default"
     rows = -(-shared.size(0) // mesh.size())  # of each rank but the last ones, which have fewer or none
-    block = own.new_zeros(rows, *own.shape[1:])
-    block[: len(own)] = own
+    block = own.new_zeros(rows, *shared.shape[1:])
+    if own.numel():
+        block[: len(own)] = own
     blocks = None if rank else [torch.empty_like(block) for _ in range(mesh.size())]
     dist.gather(block, blocks, group=mesh.get_group())
     return None if blocks is None else torch.cat([each.cpu() for each in blocks])[: shared.size(0)]
