@@ -22,7 +22,6 @@ from wenet_uio.models import ASRModel
 
 DEVICE = torch.device("meta")
 """Autograd runs the operations of this device in the thread of the CPU."""
-ATEN = torch.ops.aten
 TAKES_LENGTHS = {"aten::_ctc_loss": 2, "aten::_ctc_loss_backward": 0}
 """Operations with lengths on the host, and how many of them are copied there by the operation if they are not."""
 COPIES = ("aten::copy_", "aten::_foreach_copy_", "aten::_to_copy")
