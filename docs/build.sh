@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds the manual into build/docs. Every warning is an error, such as a link without a target.
+#
+#   bash docs/build.sh
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ./path.sh
+need_packages requirements/docs.txt
+# Keeps the theme from printing an announcement about other programs.
+export NO_MKDOCS_2_WARNING=true DISABLE_MKDOCS_2_WARNING=true
+python -m mkdocs build --quiet --strict --config-file mkdocs.yml
+echo "build/docs/index.html"
