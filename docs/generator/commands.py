@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import runpy
 import sys
@@ -51,6 +52,15 @@ class Command:
         return f"recipes/{folder[0]}.md" if name == "run" else f"{folder[-1]}/{name}.md"
 
 
+class _Cores(int):
+    """Number of the cores of the reader's machine, where it is the default of an option."""
+
+    def __repr__(self) -> str:
+        return "number of cores"
+
+    __str__ = __repr__
+
+
 class _Found(Exception):
     """Ends a command where it would read its command line."""
 
@@ -78,7 +88,8 @@ def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
     def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _Found(parser)
 
-    with patch.object(argparse.ArgumentParser, "parse_args", found), patch.object(sys, "argv", [name]):
+    commands = patch.object(argparse.ArgumentParser, "parse_args", found)
+    with commands, patch.object(sys, "argv", [name]), patch.object(os, "cpu_count", lambda: _Cores(1)):
         try:
             main()
         except _Found as end:

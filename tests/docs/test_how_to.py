@@ -1,0 +1,92 @@
+"""The blocks of the how-to pages run, one after the other, in a folder as their first page describes it."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from docs.generator.commands import command_files, main_of
+from tests.docs.support.blocks import blocks_of, commands_in, pages
+from wenet_uio.config import parse_config
+from wenet_uio.config.mixture import load_mixture
+
+COMMANDS = {path.name: path for path in command_files()}
+COMMANDS |= {f"wenet_uio.bin.{path.stem}": path for path in command_files() if path.parent.name == "bin"}
+CONFIG = {
+    "encoder_conf": {"output_size": 16, "attention_heads": 2, "linear_units": 16, "num_blocks": 1},
+    "decoder": "transformer",
+    "decoder_conf": {"attention_heads": 2, "linear_units": 16, "num_blocks": 1},
+    "tokenizer_conf": {"symbol_table_path": "data/dict/units.txt"},
+    "dataset_conf": {"fbank_conf": {"num_mel_bins": 20}},
+    "observe_interval": 0,
+}
+
+
+@pytest.fixture
+def folder(make_utterances, tmp_path, monkeypatch):
+    """data/, conf/train.yaml, and 24 utterances in two parts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lines = make_utterances(24)
+    for part, chosen in (("train", lines[:16]), ("dev", lines[16:])):
+        Path(f"data/{part}").mkdir(parents=True)
+        Path(f"data/{part}/wav.scp").write_text("".join(f"{line.key} {line.wav}\n" for line in chosen))
+        Path(f"data/{part}/text").write_text("".join(f"{line.key} {line.text}\n" for line in chosen))
+    Path("data/dict").mkdir()
+    units = ["<blank>", "<unk>", "<sos/eos>", *"abc"]
+    Path("data/dict/units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    Path("conf").mkdir()
+    Path("conf/train.yaml").write_text(yaml.safe_dump(CONFIG))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.split(".")[0] == "local"]:
+        del sys.modules[name]
+
+
+def run_command(words, monkeypatch):
+    """Run a command line of a page in this process; its exit status."""
+    path = COMMANDS[words[2] if words[:2] == ["python", "-m"] else words[0]]
+    monkeypatch.setattr(sys, "argv", [path.name, *words[3 if words[0] == "python" else 1 :]])
+    return main_of(path)() or 0
+
+
+@pytest.mark.parametrize("page", [page for page in pages("how-to") if page.stem != "index"], ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
+    names = {}
+    blocks = [block for block in blocks_of(page) if block.why_not_run is None]
+    assert blocks
+    for block in blocks:
+        if block.file:
+            Path(block.file).parent.mkdir(exist_ok=True)
+            Path(block.file).write_text(block.text, encoding="utf-8")
+        if block.kind == "bash":
+            for words in commands_in(block.text):
+                assert run_command(words, monkeypatch) == 0, words
+        elif block.kind == "python" and not block.file:
+            exec(compile(block.text, str(page), "exec"), names)
+        elif block.kind == "yaml":
+            values = yaml.safe_load(block.text)
+            load_mixture(block.file) if "sources" in values else parse_config(values, page.name)
+        else:
+            assert block.file, block.text
+
+
+def test_the_pages_leave_what_they_promise(folder, monkeypatch, capsys):
+    page = next(page for page in pages("how-to") if page.stem == "shards")
+    pack, check, fix, look = [block for block in blocks_of(page) if block.why_not_run is None]
+    for words in commands_in(pack.text):
+        assert run_command(words, monkeypatch) == 0
+    assert Path("data/train/data.list.json").is_file()
+    Path("data/train/shards/shards_000000000.tar").write_bytes(b"")
+    assert run_command(commands_in(check.text)[0], monkeypatch) == 1  # "the exit status is 1 if training would lose something"
+    assert Path("check.html").is_file()
+    shutil.rmtree("data/train/shards")
+
+
+def test_every_block_has_a_kind_that_is_run_or_a_reason(folder):
+    for part in ("how-to", "coming-from", "concepts"):
+        for page in pages(part):
+            assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks_of(page)), page
+            for block in blocks_of(page):
+                assert block.kind in ("bash", "python", "yaml")
