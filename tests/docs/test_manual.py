@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import wenet_uio
+
 from docs.generator.pages import pages as generated
 from tests.docs.support.blocks import DOCS
 
@@ -39,7 +41,7 @@ def test_a_file_of_the_project_that_a_page_names_exists(path):
 
 
 def test_the_navigation_has_every_written_page(all_pages):
-    nav = re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    nav = re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:")[1])
     assert set(nav) <= all_pages
     assert [path for path in map(ids, WRITTEN) if path not in nav] == []
 
@@ -57,3 +59,17 @@ def test_the_site_is_built_without_a_warning_and_needs_no_other_host(tmp_path):
         assert re.findall(r'<(?:script|img|iframe)[^>]*src="?https?:', text) == []
         assert re.findall(r'<link[^>]*rel="?(?:stylesheet|icon|preconnect)[^>]*https?:', text) == []
     assert "make_shard_list" in Path(tmp_path, "search", "search_index.js").read_text(encoding="utf-8")
+
+
+def test_the_version_is_the_same_in_all_files():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["version"] == wenet_uio.__version__
+    assert cited["license"] == "Apache-2.0"
+    assert wenet_uio.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+def test_files_and_links_of_the_pages_for_contributors_exist(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = re.findall(r"\]\(([\w./]+)", text) + re.findall(r"`([\w.]+/[\w./]*\w\.\w+|\w+\.md)`", text)
+    assert [path for path in named if not (ROOT / path).exists() and not path.startswith(("build/", "local/"))] == []
