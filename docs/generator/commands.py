@@ -1,4 +1,4 @@
-"""Pages of the commands: Python commands as argparse describes them, shell commands by the lines that set their options."""
+"""Pages of the commands: of Python commands by argparse, of shell commands by the lines that set their options."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from docs.generator.markdown import code, escaped, paragraphs, table
 from wenet_uio.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
+OF_WENET = "Options of WeNet that are accepted"
+"""Title of the options that the help does not show."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class _Cores(int):
     __str__ = __repr__
 
 
-class _Found(Exception):
+class _FoundError(Exception):
     """Ends a command where it would read its command line."""
 
 
@@ -86,13 +88,13 @@ def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
     """The parser that `main` makes when the command `name` reads its command line."""
 
     def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        raise _Found(parser)
+        raise _FoundError(parser)
 
     commands = patch.object(argparse.ArgumentParser, "parse_args", found)
     with commands, patch.object(sys, "argv", [name]), patch.object(os, "cpu_count", lambda: _Cores(1)):
         try:
             main()
-        except _Found as end:
+        except _FoundError as end:
             return end.args[0]
     raise ValueError(f"{name} reads no command line")
 
@@ -113,27 +115,32 @@ def _python_command(path: Path) -> Command:
         title = "" if group.title in ("positional arguments", "options") else group.title or ""
         for action in group._group_actions:
             hidden = action.help == argparse.SUPPRESS
-            kept = groups.setdefault("Options of WeNet that are accepted" if hidden else title, [])
             if not isinstance(action, argparse._HelpAction):
-                kept.append(_option_of(action, parser))
-    return Command(name, str(path.relative_to(ROOT)), parser.description or "", {k: v for k, v in groups.items() if v})
+                groups.setdefault(OF_WENET if hidden else title, []).append(_option_of(action, parser))
+    if OF_WENET in groups:
+        groups[OF_WENET] = groups.pop(OF_WENET)  # as the last
+    return Command(name, str(path.relative_to(ROOT)), parser.description or "", groups)
 
 
 def _option_of(action: argparse.Action, parser: argparse.ArgumentParser) -> Option:
-    reason = getattr(action, "reason", "")
+    names = tuple(action.option_strings)
     if action.help == argparse.SUPPRESS:
-        meaning = f"changes nothing or is refused: {reason}" if reason else "as in WeNet"
-        return Option(tuple(action.option_strings), "", "", meaning)
-    named = action.metavar or (action.dest if not action.option_strings else action.dest.upper())
-    value = " ".join(named) if isinstance(named, tuple) else str(named)
-    if action.choices is not None:
-        value = "{" + ",".join(map(str, action.choices)) + "}"
-    if action.nargs == 0:
-        value = ""
-    names = tuple(action.option_strings) or (value,)
+        reason = getattr(action, "reason", "")
+        return Option(names, meaning=f"changes nothing or is refused: {reason}" if reason else "as in WeNet")
     meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
-    default = "required" if action.required and action.option_strings else _shown(action.default)
-    return Option(names, value if action.option_strings else "", default, meaning.replace(f"{ROOT}/", ""))
+    default = "required" if action.required and names else _shown(action.default)
+    value = _value_of(action)
+    return Option(names or (value,), value if names else "", default, meaning.replace(f"{ROOT}/", ""))
+
+
+def _value_of(action: argparse.Action) -> str:
+    """What follows the name of an option, as the help shows it; of an argument its name."""
+    if action.nargs == 0:
+        return ""
+    if action.choices is not None:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    named = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    return " ".join(named) if isinstance(named, tuple) else str(named)
 
 
 def _shown(default: object) -> str:

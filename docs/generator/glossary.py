@@ -121,8 +121,8 @@ MEANINGS: dict[str, str] = {
     "shuffle_size": "Ignored.",
     "sort_size": "Ignored.",
     "batch_conf": "How samples become batches.",
-    "batch_type": "static: equally many utterances; dynamic: a bound on the padded length; bucket: a number for each range "
-    "of lengths.",
+    "batch_type": "static: equally many utterances; dynamic: a bound on the padded length; bucket: a number for each "
+    "range of lengths.",
     "token_max_length": "Tokens.",
     "token_min_length": "Tokens.",
     "num_mel_bins": "Number of mel bands.",

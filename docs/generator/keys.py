@@ -6,7 +6,7 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -86,12 +86,20 @@ def _own_docs(section: type) -> dict[str, str]:
     """{field: docstring below it} of the fields that the class itself defines."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
     assert isinstance(tree, ast.ClassDef)
-    docs: dict[str, str] = {}
-    for line, below in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
-            if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-                docs[line.target.id] = inspect.cleandoc(below.value.value)
-    return docs
+    return {
+        field: inspect.cleandoc(text)
+        for line, below in zip(tree.body, tree.body[1:], strict=False)
+        if (field := _field_of(line)) and (text := _text_of(below))
+    }
+
+
+def _field_of(line: ast.stmt) -> str | None:
+    return line.target.id if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) else None
+
+
+def _text_of(line: ast.stmt) -> str | None:
+    value = line.value if isinstance(line, ast.Expr) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 
 def meaning(section: type[BaseModel], name: str) -> str:
@@ -106,27 +114,25 @@ def meaning(section: type[BaseModel], name: str) -> str:
     return MEANINGS.get(f"{section.__name__}.{name}") or MEANINGS[name]
 
 
-def type_text(annotation: Any, metadata: tuple[Any, ...] | list[Any] = ()) -> str:
-    """A type in words: `integer above 0`, `list of texts`, `a or b`."""
+def type_text(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """A type in words: `integer above 0`, `list of: text`, `integer, or null`."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_text(parts[0], (*parts[1:], *metadata))
-    if origin is Literal:
-        return " or ".join(json.dumps(part) if isinstance(part, bool) else str(part) for part in parts)
     if origin in (Union, UnionType):
         return ", or ".join(dict.fromkeys(type_text(part) for part in parts)) + _bounds(metadata)
-    if origin is tuple and parts[-1] is ...:
-        return f"list of: {type_text(parts[0])}" + _bounds(metadata)
+    if origin is Literal:
+        return " or ".join(part if isinstance(part, str) else json.dumps(part) for part in parts)
     if origin is tuple:
-        return "list of: " + ", ".join(type_text(part) for part in parts)
-    if origin is dict:
-        return f"section of {type_text(parts[1])} values"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return "section"
-    return TYPES.get(annotation, "anything") + _bounds(metadata)
+        return "list of: " + ", ".join(map(type_text, parts[:1] if parts[-1] is ... else parts))
+    return f"section of {type_text(parts[1])} values" if origin is dict else _plain_type(annotation) + _bounds(metadata)
 
 
-def _bounds(metadata: tuple[Any, ...] | list[Any]) -> str:
+def _plain_type(annotation: Any) -> str:
+    return "section" if _sections_in(annotation) else TYPES.get(annotation, "anything")
+
+
+def _bounds(metadata: Sequence[Any]) -> str:
     """The limits that pydantic checks."""
     limits = [limit for each in metadata for limit in (each.metadata if isinstance(each, FieldInfo) else [each])]
     shown = [

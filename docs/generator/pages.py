@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from docs.generator.commands import command_page, commands, index_page
 from docs.generator.keys import key_pages
-
-if TYPE_CHECKING:
-    from mkdocs.config.defaults import MkDocsConfig
-    from mkdocs.structure.files import Files
 
 COMMANDS = "reference/commands"
 KEYS = "reference/train_yaml"
@@ -23,9 +19,9 @@ def pages() -> dict[str, str]:
     return made | {f"{KEYS}/{name}": text for name, text in key_pages().items()}
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """MkDocs calls this function when it has found the pages that are files."""
-    from mkdocs.structure.files import File
+def on_files(files: Any, config: Any) -> Any:
+    """MkDocs calls this function with the pages that are files; the result has the generated pages, too."""
+    from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]: only builds of the manual need it
 
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))

@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 import wenet_uio
-
 from docs.generator.pages import pages as generated
 from tests.docs.support.blocks import DOCS
 

@@ -78,14 +78,16 @@ def test_the_glossary_has_no_word_that_no_key_needs():
     for keys in sections():
         for name in keys.fields():
             text = meaning(keys.section, name)
-            needed |= {each for each in (name, f"{keys.section.__name__}.{name}") if glossary.MEANINGS.get(each) == text}
+            needed |= {
+                each for each in (name, f"{keys.section.__name__}.{name}") if glossary.MEANINGS.get(each) == text
+            }
     assert set(glossary.MEANINGS) - needed == set()
 
 
 def test_a_key_has_its_type_its_bounds_and_its_default(made):
     batch = made[f"{KEYS}/dataset_conf.md"]
     assert "| `max_frames_in_batch` | integer above 0 | `12000` | dynamic: padded frames" in batch
-    assert "| `batch_type` | static or dynamic or bucket | `\"static\"` |" in batch
+    assert '| `batch_type` | static or dynamic or bucket | `"static"` |' in batch
     assert "| `speeds` | list of: number at least 0.5 and at most 2 | `[0.9, 1.0, 1.1]` |" in batch
     assert "| `encoder` | `transformer` or `conformer` or" in made[f"{KEYS}/index.md"]
     assert set(Config.model_fields) == set(re.findall(r"^\| `(\w+)` \|", made[f"{KEYS}/index.md"], re.MULTILINE))
