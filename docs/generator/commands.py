@@ -90,7 +90,7 @@ def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
     def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _FoundError(parser)
 
-    commands = patch.object(argparse.ArgumentParser, "parse_args", found)
+    commands = patch.object(argparse.ArgumentParser, "parse_known_args", found)  # parse_args calls it
     with commands, patch.object(sys, "argv", [name]), patch.object(os, "cpu_count", lambda: _Cores(1)):
         try:
             main()

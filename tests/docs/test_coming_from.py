@@ -54,7 +54,7 @@ def names_in(code):
 
 
 def exists(name, known):
-    """Whether a name is known, or each part of a key such as `batch_conf.batch_type`. Paths of a recipe are examples."""
+    """Whether a name is known, or each part of such as `batch_conf.batch_type`. Paths of a recipe are examples."""
     if name.startswith(("local/", "data/", "conf/")):
         return True
     whole = "/" in name or name.startswith("wenet_uio.bin")

@@ -1,15 +1,18 @@
 """The blocks of the how-to pages run, one after the other, in a folder as their first page describes it."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
-from docs.generator.commands import command_files, main_of
+from docs.generator.commands import ROOT, command_files, main_of
 from tests.docs.support.blocks import blocks_of, commands_in, pages
-from wenet_uio.config import parse_config
+from wenet_uio.config import load_config, parse_config
 from wenet_uio.config.mixture import load_mixture
+from wenet_uio.models import build_model
 
 COMMANDS = {path.name: path for path in command_files()}
 COMMANDS |= {f"wenet_uio.bin.{path.stem}": path for path in command_files() if path.parent.name == "bin"}
@@ -25,7 +28,7 @@ CONFIG = {
 
 @pytest.fixture
 def folder(make_utterances, tmp_path, monkeypatch):
-    """data/, conf/train.yaml, and 24 utterances in two parts."""
+    """data/ with 24 utterances in two parts, conf/train.yaml, and exp/run with an untrained model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.split(".")[0] == "local"]:  # of a recipe
@@ -40,6 +43,12 @@ def folder(make_utterances, tmp_path, monkeypatch):
     Path("data/dict/units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
     Path("conf").mkdir()
     Path("conf/train.yaml").write_text(yaml.safe_dump(CONFIG))
+    Path("exp/run").mkdir(parents=True)
+    units = str(tmp_path / "data/dict/units.txt")
+    Path("exp/run/train.yaml").write_text(yaml.safe_dump(CONFIG | {"tokenizer_conf": {"symbol_table_path": units}}))
+    torch.manual_seed(1)
+    torch.save(build_model(load_config("exp/run/train.yaml")).state_dict(), "exp/run/avg.pt")
+    Path("names.txt").write_text("abc\n")
     yield tmp_path
     sys.modules.pop("local.level", None)
     sys.modules.pop("local", None)
@@ -52,7 +61,9 @@ def run_command(words, monkeypatch):
     return main_of(path)() or 0
 
 
-@pytest.mark.parametrize("page", [page for page in pages("how-to") if page.stem != "index"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in pages("how-to") if page.stem not in ("index", "errors")], ids=lambda page: page.stem
+)
 def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
     names = {}
     blocks = [block for block in blocks_of(page) if block.why_not_run is None]
@@ -91,3 +102,12 @@ def test_every_block_has_a_kind_that_is_run_or_a_reason(folder):
             assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks_of(page)), page
             for block in blocks_of(page):
                 assert block.kind in ("bash", "python", "yaml")
+
+
+def test_the_words_of_errors_are_those_of_the_code():
+    page = next(page for page in pages("how-to") if page.stem == "errors")
+    words = re.findall(r"^\| `([^`]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(words) > 12
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "wenet_uio").rglob("*.py")]
+    code = re.sub(r'"\s*f?"', "", "\n".join(sources))  # parts of a message on several lines
+    assert [each for each in words if not all(part in code for part in each.split("; "))] == []
