@@ -113,6 +113,7 @@ def _python_command(path: Path) -> Command:
     groups: dict[str, list[Option]] = {}
     for group in parser._action_groups:
         title = "" if group.title in ("positional arguments", "options") else group.title or ""
+        title = f"{title}: {group.description}" if group.description else title
         for action in group._group_actions:
             hidden = action.help == argparse.SUPPRESS
             if not isinstance(action, argparse._HelpAction):
@@ -145,7 +146,7 @@ def _value_of(action: argparse.Action) -> str:
 
 def _shown(default: object) -> str:
     """A default as it would be typed; nothing if it says nothing."""
-    if default in (None, False, True, "", argparse.SUPPRESS) or (isinstance(default, (list, tuple)) and not default):
+    if default is None or default == argparse.SUPPRESS or isinstance(default, bool):
         return ""
     listed = default if isinstance(default, (list, tuple)) else [default]
     return " ".join(map(str, listed)).replace(f"{ROOT}/", "")

@@ -176,7 +176,8 @@ def key_pages() -> dict[str, str]:
             continue
         parts = pages.setdefault(keys.page, [f"# {keys.path.split('.')[0]}"])
         title = f"{keys.path} of {', '.join(keys.named)}" if keys.named else keys.path
-        parts += [f"## {escaped(title)}", paragraphs(inspect.cleandoc(keys.section.__doc__ or ""))]
+        parts += [f"## {escaped(title)}"] if title != keys.page.removesuffix(".md") else []
+        parts.append(paragraphs(inspect.cleandoc(keys.section.__doc__ or "")))
         if keys.fields():
             parts.append(keys_table(keys))
     return {name: "\n\n".join(parts) + "\n" for name, parts in pages.items()}

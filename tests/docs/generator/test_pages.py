@@ -93,6 +93,18 @@ def test_a_key_has_its_type_its_bounds_and_its_default(made):
     assert set(Config.model_fields) == set(re.findall(r"^\| `(\w+)` \|", made[f"{KEYS}/index.md"], re.MULTILINE))
 
 
+def test_an_option_has_its_value_and_its_default(made):
+    page = made[f"{COMMANDS}/tools/plan_report.md"]
+    assert "| `--data_type` | `{raw,shard}` | `required` | type of the data list |" in page
+    assert "| `--world_size` | `WORLD_SIZE` | `1` | number of ranks" in page
+    assert "| `--epoch` | `EPOCH` | `0` |" in page
+    assert "| `--evaluation` |  |  | plan as" in page
+    assert "| `--nj` | `NJ` | `number of cores` |" in made[f"{COMMANDS}/tools/check_data.md"]
+    fsdd = made[f"{COMMANDS}/recipes/fsdd.md"]
+    assert "| `--config` | `VALUE` | `conf/train_conformer.yaml` |" in fsdd
+    assert "## Options of train.sh" in fsdd.replace("\\", "")
+
+
 def test_no_page_names_a_folder_of_this_machine(made):
     root = str(command_files()[0].parents[2])
     assert [name for name, text in made.items() if root in text] == []
