@@ -112,15 +112,20 @@ def _python_command(path: Path) -> Command:
     parser = parser_of(main_of(path), name)
     groups: dict[str, list[Option]] = {}
     for group in parser._action_groups:
-        title = "" if group.title in ("positional arguments", "options") else group.title or ""
-        title = f"{title}: {group.description}" if group.description else title
         for action in group._group_actions:
-            hidden = action.help == argparse.SUPPRESS
             if not isinstance(action, argparse._HelpAction):
-                groups.setdefault(OF_WENET if hidden else title, []).append(_option_of(action, parser))
+                title = OF_WENET if action.help == argparse.SUPPRESS else _title_of(group)
+                groups.setdefault(title, []).append(_option_of(action, parser))
     if OF_WENET in groups:
         groups[OF_WENET] = groups.pop(OF_WENET)  # as the last
     return Command(name, str(path.relative_to(ROOT)), parser.description or "", groups)
+
+
+def _title_of(group: argparse._ArgumentGroup) -> str:
+    """The title and the description of a group; nothing for the groups that every command has."""
+    if group.title in ("positional arguments", "options"):
+        return ""
+    return ": ".join(text for text in (group.title, group.description) if text)
 
 
 def _option_of(action: argparse.Action, parser: argparse.ArgumentParser) -> Option:
