@@ -121,9 +121,8 @@ class SanmSelfAttention(Memory):
         """(B, T, in_dim) -> (B, T, D); see encoder_layer.py for `bias` and `padded`."""
         query, key, value = self.linear_q_k_v(x).chunk(3, dim=2)
         memory = self.remember(value, padded)
-        heads = [each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (query, key, value)]
-        dropout_rate = self.dropout_rate if self.training else 0.0
-        heads = attended(*heads, bias, dropout_rate)
+        query, key, value = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (query, key, value))
+        heads = attended(query, key, value, bias, self.dropout_rate if self.training else 0.0)
         return self.linear_out(heads.transpose(1, 2).flatten(2)) + memory
 
 

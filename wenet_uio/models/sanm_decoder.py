@@ -29,9 +29,9 @@ class SourceAttention(nn.Module):
     def forward(self, x: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor) -> torch.Tensor:
         """Tokens x (B, N, D), frames `memory` (B, T, D), `memory_bias` (B, 1, 1, T) -> (B, N, D)."""
         key, value = self.linear_k_v(memory).chunk(2, dim=2)
-        heads = [each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (self.linear_q(x), key, value)]
-        dropout_rate = self.dropout_rate if self.training else 0.0
-        heads = attended(*heads, memory_bias, dropout_rate)
+        projected = (self.linear_q(x), key, value)
+        query, key, value = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in projected)
+        heads = attended(query, key, value, memory_bias, self.dropout_rate if self.training else 0.0)
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
 
