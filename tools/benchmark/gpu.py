@@ -116,6 +116,8 @@ def main() -> int:
     if args.inside:
         return run_inside(args.modes[0], args)
     modes = list(MODES) if "all" in args.modes else list(dict.fromkeys(args.modes))
+    if args.out:
+        open(args.out, "a").close()  # a wrong path is an error before the first measurement
     failed = []
     for mode in modes:
         status, why = run_apart(command_of(mode, args), 120 * args.minutes + GRACE)

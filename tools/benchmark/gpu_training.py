@@ -89,10 +89,10 @@ def sampler(path: Path) -> subprocess.Popen[bytes] | None:
     """Start nvidia-smi, which writes the utilisation of the GPU in percent, line by line; None without a GPU."""
     if not torch.cuda.is_initialized() or not shutil.which("nvidia-smi"):
         return None
-    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    device = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", SAMPLED]
     with open(path, "wb") as file:
-        return subprocess.Popen(["nvidia-smi", *query, "-i", f"GPU-{device.uuid}"], stdout=file, stderr=file)
+        return subprocess.Popen(["nvidia-smi", *query, "-i", f"GPU-{device}"], stdout=file, stderr=file)
 
 
 def main(settings: Mapping[str, object]) -> int:

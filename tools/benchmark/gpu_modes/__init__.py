@@ -1,1 +1,1 @@
-"""The modes of gpu.py: each module named after a mode has `run(report)`. They share report.py, recipes.py and runs.py."""
+"""The modes of gpu.py. Each module named after a mode has `run(report)`; they share report, recipes and runs."""

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
+import torch.cuda.nccl
 
 from gpu_modes.report import Report
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage] # torch has no __all__ there
 from torch.profiler import ProfilerActivity, profile
 
 from gpu_modes.recipes import STREAMING, config_of, dtype_of, dynamic_batches, engine_of, recipe
@@ -37,10 +37,10 @@ def profiled(report: Report, engine: Engine, batches: list[Batch]) -> dict[str, 
     _pass(report, engine, batches, 1)  # warms up
     seconds = _pass(report, engine, batches, 1 + len(batches)) / len(batches)
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if report.on_gpu else [])]
-    with profile(activities=kinds) as profiler:
+    with profile(activities=kinds, acc_events=True) as profiler:
         _pass(report, engine, batches, 1 + 2 * len(batches))
     wanted = DeviceType.CUDA if report.on_gpu else DeviceType.CPU
-    events = [event for event in profiler.events() if not getattr(event, "is_user_annotation", False)]
+    events = [event for event in profiler.events() or () if not getattr(event, "is_user_annotation", False)]
     casts = sum(event.name in CASTS for event in events)
     figures: dict[str, Any] = {"step_ms": 1000 * seconds, "casts": casts / len(batches)}
     averages = [each for each in profiler.key_averages() if each.device_type == wanted]
@@ -48,7 +48,7 @@ def profiled(report: Report, engine: Engine, batches: list[Batch]) -> dict[str, 
     if report.on_gpu:
         spans = [(event.time_range.start, event.time_range.end) for event in events if event.device_type == wanted]
         # The profiler slows the host down, so that its own step would look idle: the time is that of the step before.
-        figures |= {"busy": union(spans) / 1e6 / len(batches) / seconds, "kernels": len(spans) / len(batches)}
+        figures |= {"busy": union(spans) / 1e6 / len(batches) / seconds, "launches": len(spans) / len(batches)}
     times = {each.key: each.self_device_time_total if report.on_gpu else each.self_cpu_time_total for each in averages}
     total = sum(times.values()) or 1
     counts = {each.key: each.count / len(batches) for each in averages}

@@ -38,10 +38,13 @@ def _compared(report: Report, folder: Path) -> dict[str, Any]:
     return {"resumed_after": _resumed_after(resumed.points), **_apart(folder)}
 
 
-def _resumed_after(points: list[dict[str, Any]]) -> int:
-    """The step of the state from which the second start went on; the points of both starts are in one file."""
+def _resumed_after(points: list[dict[str, Any]]) -> int | None:
+    """The step of the state from which the second start went on; the points of both starts are in one file.
+
+    None if the second start began after the last point of the first: it repeated no step.
+    """
     steps = [point["step"] for point in points]
-    return next(later - 1 for earlier, later in pairwise(steps) if later <= earlier)
+    return next((later - 1 for earlier, later in pairwise(steps) if later <= earlier), None)
 
 
 def _apart(folder: Path) -> dict[str, Any]:

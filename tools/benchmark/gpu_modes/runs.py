@@ -74,7 +74,7 @@ def train(
     launcher = [] if ranks == 1 else ["-m", "wenet_uio.bin.launch", "--standalone", f"--nproc_per_node={ranks}"]
     command = [sys.executable, *launcher, str(TRAINING), json.dumps({"points": str(points), **settings})]
     command += ["--config", str(folder / "train.yaml"), "--model_dir", str(folder / f"exp_{name}"), *options]
-    command += ["--cv_data", str(folder / "cv.list"), "--device", report.device.type]
+    command += ["--cv_data", str(folder / "cv.list"), "--device", str(report.device)]
     log = folder / f"{name}.log"
     with open(log, "w") as file:
         limit = PATIENCE + settings.get("stop_after", 0)

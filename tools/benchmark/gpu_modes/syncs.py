@@ -21,6 +21,8 @@ WARM_UP = 3
 """Steps before the step that is observed; the first ones set up the optimizer and the kernels."""
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal")
 """Operators whose result the host needs before it can go on."""
+SYNCHRONISES = "called a synchronizing"
+"""Beginning of the warning of torch's sync debug mode."""
 Places = Counter[str]
 """How often each line of the project waited."""
 
@@ -51,10 +53,12 @@ def waits(report: Report) -> AbstractContextManager[Places]:
 @contextmanager
 def synchronisations() -> Iterator[Places]:
     """Count the operations that torch warns of in its sync debug mode."""
-    places: Places = Counter()
+    places: SYNCHRONISES = "called a synchronizing"
+"""Beginning of the warning of torch's sync debug mode."""
+Places = Counter()
 
     def note(message: Warning | str, *_: Any) -> None:
-        if "synchroniz" in str(message):
+        if SYNCHRONISES in str(message):
             places[place()] += 1
 
     with warnings.catch_warnings():
@@ -72,7 +76,9 @@ class Reads(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: Places = Counter()
+        self.places: SYNCHRONISES = "called a synchronizing"
+"""Beginning of the warning of torch's sync debug mode."""
+Places = Counter()
 
     def __enter__(self) -> Places:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().__enter__()

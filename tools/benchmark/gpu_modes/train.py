@@ -79,5 +79,5 @@ def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def utilisation(path: Path) -> float | None:
     """Share of the time in which a kernel ran, by nvidia-smi; None if it did not say."""
-    found = [line for line in path.read_text().split() if line.isdecimal()] if path.exists() else []
+    found = [line for line in path.read_text().splitlines() if line.isdecimal()] if path.exists() else []
     return mean(map(int, found)) / 100 if found else None
