@@ -28,7 +28,9 @@ SPLIT = {"part": "split"}
 def run(report: Report) -> None:
     """Write a line for each length, and one for a batch that is split."""
     dtype = "bf16" if report.on_gpu else "fp32"
-    cases: list[dict[str, Any]] = [{"part": "largest", "seconds": seconds, "dtype": dtype} for seconds in report.sized(SECONDS, (1,))]
+    cases: list[dict[str, Any]] = [
+        {"part": "largest", "seconds": seconds, "dtype": dtype} for seconds in report.sized(SECONDS, (1,))
+    ]
     for case in report.each([*cases, SPLIT]):  # forked trials on a CPU come before anything is computed here
         with report.result(**case) as found:
             found |= _split(report) if case is SPLIT else _largest(report, case["seconds"], dtype)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_modes.report import Report
-from gpu_modes.runs import completed, corpus_folder, train
+from gpu_modes.runs import completed, corpus_folder, data_options, train
 from wenet_uio.train.checkpoint import RunFolder
 
 RANKS = 2
@@ -27,8 +27,7 @@ def _compared(report: Report, folder: Path) -> dict[str, Any]:
     frames = report.sized(6000, 200)
     keys = [f"dataset_conf.batch_conf.max_frames_in_batch={frames}", f"save_interval={SAVED}", "log_interval=1"]
     options = [text for key in [*keys, "dataset_conf.speed_perturb=false"] for text in ("--override_config", key)]
-    options += ["--train_data", str(folder / "shard.list"), "--data_type", "shard", "--num_workers", "1"]
-    options += ["--ddp.dist_backend", "gloo"]
+    options += [*data_options(folder, "shard"), "--num_workers", "1", "--ddp.dist_backend", "gloo"]
     stops = {"stop_at": STOPPED, "one_device": report.on_gpu}
     completed(train(report, folder, "whole", stops, options, RANKS))
     killed = train(report, folder, "killed", {**stops, "kill_at": KILLED}, options, RANKS)

@@ -20,7 +20,9 @@ RATE = 16000
 
 def run(report: Report) -> None:
     """Write a line for each model with and without cuDNN's attention, and one for the features."""
-    cases: list[dict[str, Any]] = [{"conf": conf, "cudnn_attention": cudnn} for cudnn in (False, True) for conf in CONFS]
+    cases: list[dict[str, Any]] = [
+        {"conf": conf, "cudnn_attention": cudnn} for cudnn in (False, True) for conf in CONFS
+    ]
     for case in report.each([*report.sized(cases, cases[:1]), {"conf": "fbank"}]):
         with report.result(**case) as found:
             if case["conf"] == "fbank":

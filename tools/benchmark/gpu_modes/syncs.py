@@ -53,9 +53,7 @@ def waits(report: Report) -> AbstractContextManager[Places]:
 @contextmanager
 def synchronisations() -> Iterator[Places]:
     """Count the operations that torch warns of in its sync debug mode."""
-    places: SYNCHRONISES = "called a synchronizing"
-"""Beginning of the warning of torch's sync debug mode."""
-Places = Counter()
+    places: Places = Counter()
 
     def note(message: Warning | str, *_: Any) -> None:
         if SYNCHRONISES in str(message):
@@ -76,9 +74,7 @@ class Reads(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: SYNCHRONISES = "called a synchronizing"
-"""Beginning of the warning of torch's sync debug mode."""
-Places = Counter()
+        self.places: Places = Counter()
 
     def __enter__(self) -> Places:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().__enter__()

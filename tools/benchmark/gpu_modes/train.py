@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 from gpu_modes.report import Report
-from gpu_modes.runs import completed, corpus_folder, train
+from gpu_modes.runs import completed, corpus_folder, data_options, train
 
 UTTERANCES = 1700
 """Four hours."""
@@ -46,8 +46,13 @@ def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) 
         "dataset_conf.speed_perturb": find_spec("torchaudio") is not None,  # which makes its filters
         "log_interval": report.sized(20, 2),
     }
-    options = ["--train_data", str(folder / f"{case['data_type']}.list"), "--data_type", case["data_type"]]
-    options += ["--num_workers", str(case["workers"]), "--feature_device", case["features"]]
+    options = [
+        *data_options(folder, case["data_type"]),
+        "--num_workers",
+        str(case["workers"]),
+        "--feature_device",
+        case["features"],
+    ]
     options += [text for key, value in keys.items() for text in ("--override_config", f"{key}={str(value).lower()}")]
     if report.on_gpu:
         options += ["--pin_memory", "--dtype", "bf16"]
