@@ -198,7 +198,7 @@ def test_means_of_training_leave_out_the_first_point_and_weigh_by_time(modes, tm
     ]
     found = modes.train.summary(points)
     assert found == {**dict.fromkeys(names, 4.0), "seconds": 4.0, "steps": 40}
-    with pytest.raises(RuntimeError, match="wrote 1 points in its time, 2 are needed"):
+    with pytest.raises(RuntimeError, match="wrote 1 points, 2 are needed"):
         modes.train.summary(points[:1])
     (tmp_path / "samples").write_text("90\n100\nUnable to determine the device handle for GPU 0\n")
     assert modes.train.utilisation(tmp_path / "samples") == 0.95

@@ -6,7 +6,7 @@
     gpu.py all --toy --device cpu       sizes of seconds, which measure nothing: does every mode run?
 
 Every mode runs in a process of its own, so that a fault of the device ends that mode alone. A mode stops by itself
-after --minutes and writes what it left out. A mode that fails is named with its error on one line, and the others still
+before --minutes are over, judged by the longest of its cases so far, and writes what it left out. A mode that fails is named with its error on one line, and the others still
 run; the exit status is then 1.
 
 Needs torch, numpy, pydantic, pyyaml, soundfile, fsspec, tqdm and requests. gpu.md says what each mode answers.
@@ -54,9 +54,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("modes", nargs="+", metavar="MODE", choices=[*MODES, "all"], help="see below")
     parser.add_argument("--toy", action="store_true", help="sizes of seconds that measure nothing")
-    parser.add_argument(
-        "--minutes", type=float, default=8, help="a mode starts nothing new after this time (default: %(default)s)"
-    )
+    parser.add_argument("--minutes", type=float, default=8, help="time of a mode (default: %(default)s)")
     parser.add_argument("--out", metavar="FILE.jsonl", help="append the results to this file as well")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda, cuda:N")
     parser.add_argument("--folder", help="folder for the made-up audio, 0.5 GB (default: a temporary folder)")
@@ -118,6 +116,7 @@ def main() -> int:
     modes = list(MODES) if "all" in args.modes else list(dict.fromkeys(args.modes))
     if args.out:
         open(args.out, "a").close()  # a wrong path is an error before the first measurement
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # run_apart then ends its process
     failed = []
     for mode in modes:
         status, why = run_apart(command_of(mode, args), 120 * args.minutes + GRACE)

@@ -37,7 +37,8 @@ def run(report: Report) -> None:
                 if not report.options.toy:
                     _seconds(report, model, batches, case["decode_mode"])  # warms up
                 passed = _seconds(report, model, batches, case["decode_mode"])
-            found["audio_seconds_per_second"] = sum(batch.seconds for batch in batches) / passed
+            seconds = sum(batch.seconds for batch in batches)
+            found |= {"audio_seconds": seconds, "audio_seconds_per_second": seconds / passed}
 
 
 def _seconds(report: Report, model: ASRModel, batches: Sequence[Batch], mode: str) -> float:

@@ -73,7 +73,13 @@ def _split(report: Report) -> dict[str, Any]:
     else:
         torch.cuda.set_per_process_memory_fraction(0.6 * peak / torch.cuda.mem_get_info(report.device)[1])
     split, sizes = _norm(report, config, batch, too_large)
-    figures = {"whole": whole, "split": split, "apart": abs(split / whole - 1), "sizes_too_large": sizes}
+    figures = {
+        "utterances": len(batch),
+        "whole": whole,
+        "split": split,
+        "apart": abs(split / whole - 1),
+        "sizes_too_large": sizes,
+    }
     return figures | ({} if peak is None else {"peak_gb": peak / 1e9})
 
 

@@ -9,6 +9,8 @@ import torch
 from gpu_modes.recipes import STREAMING, batch_of, config_of, dtype_of, engine_of, recipe, without_chance
 from gpu_modes.report import Report
 
+from wenet_uio.dataset.types import Batch
+
 CONFS = (STREAMING, "train_conformer", "train_transformer")
 NEVER_CLIPPED = 1e9
 COUNTED = 1e-3
@@ -26,12 +28,14 @@ class Step(NamedTuple):
 def run(report: Report) -> None:
     """Write a line for each model and arithmetic: relative differences of loss and gradient."""
     arithmetics = ("fp32", "tf32", "bf16") if report.on_gpu else ("fp32", "bf16")
+    size = {"utterances": report.sized(6, 2), "seconds": report.sized(4.0, 1.0)}
     for conf in report.each([{"conf": name} for name in report.sized(CONFS, CONFS[:1])]):
         with report.named_failure(**conf):
-            expected = _step(report, conf["conf"], "fp32", torch.device("cpu"))
+            batch = batch_of(report, **size)
+            expected = _step(report, conf["conf"], "fp32", torch.device("cpu"), batch)
             for arithmetic in arithmetics:
-                with report.result(**conf, arithmetic=arithmetic) as found:
-                    found |= apart(_step(report, conf["conf"], arithmetic, report.device), expected)
+                with report.result(**conf, arithmetic=arithmetic, **size) as found:
+                    found |= apart(_step(report, conf["conf"], arithmetic, report.device, batch), expected)
 
 
 def apart(step: Step, expected: Step) -> dict[str, float | str]:
@@ -51,7 +55,7 @@ def apart(step: Step, expected: Step) -> dict[str, float | str]:
     }
 
 
-def _step(report: Report, conf: str, arithmetic: str, device: torch.device) -> Step:
+def _step(report: Report, conf: str, arithmetic: str, device: torch.device, batch: Batch) -> Step:
     keys = without_chance(recipe(report, conf))
     config = config_of(report, keys, dtype=dtype_of(arithmetic), grad_clip=NEVER_CLIPPED)
     engine = engine_of(config, arithmetic, device)
@@ -63,5 +67,5 @@ def _step(report: Report, conf: str, arithmetic: str, device: torch.device) -> S
                 gradient[name] = weight.grad.detach().cpu().double()
 
     engine.optimizer.register_step_pre_hook(keep)
-    outcome = engine.step([batch_of(report, report.sized(6, 2), report.sized(4.0, 1.0))], 1, {})
+    outcome = engine.step([batch], 1, {})
     return Step(outcome.sums["loss"] / outcome.sums["utterances"], gradient)

@@ -44,8 +44,8 @@ def new_and_seen(
             work(size)
             synchronise(report.device)
             times.append(1000 * (time.perf_counter() - began))
-    new, seen = median(new[1:]), median(seen[1:])  # the first size loads kernels
-    return {"new_ms": new, "seen_ms": seen, "ratio": new / seen}
+    count, new, seen = len(new), median(new[1:]), median(seen[1:])  # the first size loads kernels
+    return {"shapes": count, "new_ms": new, "seen_ms": seen, "ratio": new / seen}
 
 
 def _steps(report: Report, conf: str) -> tuple[Callable[[int], object], range]:

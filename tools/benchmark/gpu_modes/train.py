@@ -68,10 +68,10 @@ def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Means over the time after the first point, which has the start of workers and kernels.
 
     Raises:
-        RuntimeError: there is only one point.
+        RuntimeError: there are fewer than two points.
     """
     if len(points) < 2:
-        raise RuntimeError(f"training wrote {len(points)} points in its time, 2 are needed: use smaller batches")
+        raise RuntimeError(f"training wrote {len(points)} points, 2 are needed")
     passed = [later["time"] - earlier["time"] for earlier, later in pairwise(points)]
 
     def over_time(name: str) -> float:
