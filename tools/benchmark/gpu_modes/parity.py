@@ -8,7 +8,6 @@ import torch
 
 from gpu_modes.recipes import STREAMING, batch_of, config_of, dtype_of, engine_of, recipe, without_chance
 from gpu_modes.report import Report
-
 from wenet_uio.dataset.types import Batch
 
 CONFS = (STREAMING, "train_conformer", "train_transformer")
