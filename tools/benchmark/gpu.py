@@ -6,8 +6,8 @@
     gpu.py all --toy --device cpu       sizes of seconds, which measure nothing: does every mode run?
 
 Every mode runs in a process of its own, so that a fault of the device ends that mode alone. A mode stops by itself
-before --minutes are over, judged by the longest of its cases so far, and writes what it left out. A mode that fails is named with its error on one line, and the others still
-run; the exit status is then 1.
+before --minutes are over, judged by the longest of its cases so far, and writes what it left out. A mode that fails is
+named with its error on one line, and the others still run; the exit status is then 1.
 
 Needs torch, numpy, pydantic, pyyaml, soundfile, fsspec, tqdm and requests. gpu.md says what each mode answers.
 """

@@ -39,22 +39,31 @@ def profiled(report: Report, engine: Engine, batches: list[Batch]) -> dict[str, 
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if report.on_gpu else [])]
     with profile(activities=kinds, acc_events=True) as profiler:
         _pass(report, engine, batches, 1 + 2 * len(batches))
-    wanted = DeviceType.CUDA if report.on_gpu else DeviceType.CPU
-    events = [event for event in profiler.events() or () if not getattr(event, "is_user_annotation", False)]
-    casts = sum(event.name in CASTS for event in events)
-    figures: dict[str, Any] = {"step_ms": 1000 * seconds, "casts": casts / len(batches)}
-    averages = [each for each in profiler.key_averages() if each.device_type == wanted]
-    averages = [each for each in averages if not getattr(each, "is_user_annotation", False)]
+    events, per_step = profiler.events() or (), 1 / len(batches)
+    figures = {"step_ms": 1000 * seconds, "casts": sum(event.name in CASTS for event in events) * per_step}
     if report.on_gpu:
-        spans = [(event.time_range.start, event.time_range.end) for event in events if event.device_type == wanted]
+        spans = [(event.time_range.start, event.time_range.end) for event in events if _is_of(DeviceType.CUDA, event)]
         # The profiler slows the host down, so that its own step would look idle: the time is that of the step before.
-        figures |= {"busy": union(spans) / 1e6 / len(batches) / seconds, "launches": len(spans) / len(batches)}
-    times = {each.key: each.self_device_time_total if report.on_gpu else each.self_cpu_time_total for each in averages}
-    total = sum(times.values()) or 1
-    counts = {each.key: each.count / len(batches) for each in averages}
-    longest = sorted(times, key=lambda key: -times[key])[:TOP]
-    figures["top"] = [{"name": key[:80], "share": times[key] / total, "per_step": counts[key]} for key in longest]
-    return figures
+        figures |= {"busy": union(spans) / 1e6 * per_step / seconds, "launches": len(spans) * per_step}
+    return {**figures, "top": _longest(report, profiler.key_averages(), per_step)}
+
+
+def _is_of(device: DeviceType, event: Any) -> bool:
+    """True for the work of a device, but not for the spans of time that are named on it."""
+    return event.device_type == device and not getattr(event, "is_user_annotation", False)
+
+
+def _longest(report: Report, averages: Iterable[Any], per_step: float) -> list[dict[str, Any]]:
+    """The kernels, or on a CPU the operators, that take the most time."""
+    device, time_of = DeviceType.CPU, "self_cpu_time_total"
+    if report.on_gpu:
+        device, time_of = DeviceType.CUDA, "self_device_time_total"
+    found = sorted((each for each in averages if _is_of(device, each)), key=lambda each: -getattr(each, time_of))
+    total = sum(getattr(each, time_of) for each in found) or 1
+    return [
+        {"name": each.key[:80], "share": getattr(each, time_of) / total, "per_step": each.count * per_step}
+        for each in found[:TOP]
+    ]
 
 
 def union(spans: Iterable[tuple[float, float]]) -> float:

@@ -22,7 +22,7 @@ ROOM = 0.9
 """Share of the memory that a batch may take, as in find_batch_size.py."""
 OF_TOY = 4 << 30
 """Bytes that a process may take with --toy on a CPU."""
-SPLIT = {"part": "split"}
+SPLIT: dict[str, Any] = {"part": "split"}
 
 
 def run(report: Report) -> None:

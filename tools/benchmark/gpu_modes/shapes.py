@@ -15,6 +15,7 @@ from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain.fbank import batch_fbank
 
 CONFS = (STREAMING, "train_transformer")
+FEATURES: dict[str, Any] = {"conf": "fbank"}
 RATE = 16000
 
 
@@ -23,9 +24,9 @@ def run(report: Report) -> None:
     cases: list[dict[str, Any]] = [
         {"conf": conf, "cudnn_attention": cudnn} for cudnn in (False, True) for conf in CONFS
     ]
-    for case in report.each([*report.sized(cases, cases[:1]), {"conf": "fbank"}]):
+    for case in report.each([*report.sized(cases, cases[:1]), FEATURES]):
         with report.result(**case) as found:
-            if case["conf"] == "fbank":
+            if case is FEATURES:
                 found |= new_and_seen(report, *_features(report))
             else:
                 found |= new_and_seen(report, *_steps(report, case["conf"]), cudnn_attention=case["cudnn_attention"])
