@@ -79,7 +79,7 @@ def write_tarred(served, folder, url):
     dataset_conf = {**CONFIG["dataset_conf"], "max_bad_ratio": 1}
     data = [{"type": "raw", "data_list": "train.list"}, source]
     (folder / "own.yaml").write_text(
-        yaml.safe_dump({**CONFIG, "max_epoch": 1, "data": data, "dataset_conf": dataset_conf})
+        yaml.safe_dump({**CONFIG, "max_epoch": 1, "report": True, "data": data, "dataset_conf": dataset_conf})
     )
 
 

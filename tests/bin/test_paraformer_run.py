@@ -44,6 +44,7 @@ CONFIG = {
     "epoch_steps": STEPS // 4,
     "log_interval": 1,
     "observe_interval": 0,
+    "report": False,
 }
 
 

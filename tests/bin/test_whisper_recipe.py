@@ -31,7 +31,7 @@ TINY = [
     *("encoder_conf.output_size=32", "encoder_conf.attention_heads=2", "encoder_conf.linear_units=32"),
     *("encoder_conf.num_blocks=1", "decoder_conf.attention_heads=2", "decoder_conf.linear_units=32"),
     *("decoder_conf.num_blocks=1", "tokenizer_conf.bpe_path=tiny.tiktoken", "accum_grad=1", "max_epoch=1"),
-    *("optim_conf.lr=0.02", "scheduler_conf.warmup_steps=5", "log_interval=5", "observe_interval=0"),
+    *("optim_conf.lr=0.02", "scheduler_conf.warmup_steps=5", "log_interval=5", "observe_interval=0", "report=false"),
 ]
 
 Call = Callable[..., None]

@@ -20,7 +20,8 @@ from wenet_uio.text.tokenizer import build_tokenizer
 __all__ = ["recipe"]
 
 TINY = (
-    "max_epoch=1 observe_interval=0 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
+    "max_epoch=1 observe_interval=0 report=false "
+    "encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
     "encoder_conf.attention_heads=4 decoder_conf.attention_heads=4 decoder_conf.num_blocks=1 "
     "decoder_conf.linear_units=32"
 )

@@ -20,7 +20,7 @@ PARTS = ("train", "dev", "test")
 TINY = [
     *("max_epoch=1", "encoder_conf.num_blocks=1", "encoder_conf.output_size=16", "encoder_conf.linear_units=16"),
     *("decoder_conf.num_blocks=1", "decoder_conf.linear_units=16", "dataset_conf.fbank_conf.num_mel_bins=20"),
-    *("dataset_conf.speed_perturb=false", "observe_interval=0"),
+    *("dataset_conf.speed_perturb=false", "observe_interval=0", "report=false"),
 ]
 
 

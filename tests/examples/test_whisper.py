@@ -16,7 +16,7 @@ README = Path(__file__).parents[2] / "examples/custom/s0/README.md"
 TINY = [
     *("encoder_conf.output_size=16", "encoder_conf.attention_heads=2", "encoder_conf.linear_units=64"),
     *("encoder_conf.num_blocks=2", "decoder_conf.attention_heads=4", "decoder_conf.linear_units=64"),
-    *("decoder_conf.num_blocks=1", "max_epoch=1", "epoch_steps=2", "observe_interval=0"),
+    *("decoder_conf.num_blocks=1", "max_epoch=1", "epoch_steps=2", "observe_interval=0", "report=false"),
 ]
 
 

@@ -14,6 +14,7 @@ import ctypes
 import fcntl
 import gc
 import importlib
+import io
 import marshal
 import multiprocessing
 import os
@@ -173,6 +174,14 @@ def make_cheaper() -> None:
     rendezvous.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
 
 
+def draw_once() -> None:
+    """Load the fonts, as the first picture of a process does: this takes longer than a tiny training."""
+    figure = importlib.import_module("matplotlib.figure").Figure()
+    figure.add_subplot(title="title", xlabel="x").plot([0, 1], label="line")
+    figure.legend()
+    figure.savefig(io.BytesIO(), format="png")
+
+
 def status_of(run: Callable[[], None]) -> int:
     """Run a function; the exit status that Python gives to a program with its exception."""
     try:
@@ -199,6 +208,8 @@ def main(folder: str, *modules: str) -> None:
     del sys.path[0]
     if "torch" in sys.modules:
         make_cheaper()
+    if "matplotlib" in sys.modules:
+        draw_once()
     gc.collect()
     gc.freeze()
     request = Server(listening).serve()

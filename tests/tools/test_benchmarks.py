@@ -102,7 +102,7 @@ def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
 def test_loader_gives_every_loader_the_same_audio():
     kinds = ["shard", "raw", "shard_cold", "raw_cold", "waveform", "flac", "decoding", "parquet", "parquet_unpacked"]
     kinds += ["nemo", "tensors", "ark", "webdataset", "lhotse"]
-    options = ("--hours", 0.12, "--repeats", 1, "--workers", 0, "--json")
+    options = ("--hours", 0.08, "--repeats", 1, "--workers", 0, "--json")
     done = benchmark("loader.py", *options, "--kinds", *kinds)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
@@ -128,14 +128,14 @@ def test_make_shards_compares_packing_with_plain_tar():
 
 
 def test_simulated_gpus_wait_for_data_only_if_the_store_is_too_slow():
-    size = ("--gpus", 8, "--simulated", 8, "--hours", 3000, "--steps", 100, "--shard_utterances", 100)
+    size = ("--gpus", 8, "--simulated", 8, "--hours", 1000, "--steps", 50, "--shard_utterances", 100)
     found = {}
     for bandwidth in ("64G", "100M"):
         done = benchmark("simulate.py", *size, "--store_bandwidth", bandwidth, "--json")
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout.splitlines()[-1])
         (found[bandwidth],) = report["clusters"]
-        assert found[bandwidth]["steps"] == 100
+        assert found[bandwidth]["steps"] == 50
         assert found[bandwidth]["cache_gb"] <= 500
     fast, slow = found.values()
     assert fast["waiting_percent"] < 1
@@ -158,11 +158,11 @@ def test_the_simulation_fetches_and_caches_the_same_shards_as_a_real_run():
 
 @pytest.mark.parametrize("data_type", ["raw", "shard"])
 def test_raw_scale_measures_lists_of_every_length(data_type):
-    size = ("--utterances", 600, 1200, "--batches", 3, "--repeats", 1, "--data_type", data_type)
+    size = ("--utterances", 200, 400, "--batches", 3, "--repeats", 1, "--data_type", data_type)
     done = benchmark("raw_scale.py", *size, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
-    assert [result["utterances"] for result in report["results"]] == [600, 1200]
+    assert [result["utterances"] for result in report["results"]] == [200, 400]
     assert min(min(result.values()) for result in report["results"]) > 0
     assert report["cost_spread"] >= 0
 

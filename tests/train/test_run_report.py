@@ -25,7 +25,7 @@ def start(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a complete run `exp` of two epochs; one of its 23 utterances is bad."""
-    folder = write_corpus(tmp_path_factory.mktemp("run"), observe_interval=1)
+    folder = write_corpus(tmp_path_factory.mktemp("run"), observe_interval=1, report=True)
     bad = folder / "bad.wav"
     bad.write_text("no audio")
     with open(folder / "train.list", "a") as file:

@@ -138,7 +138,9 @@ def test_a_run_that_is_killed_twice_ends_with_the_weights_of_an_undisturbed_run(
     for name, events in kills.items():
         folder = tmp_path / name
         folder.mkdir()
-        write_run(corpora, folder, max_steps=8, save_interval=2, epoch_steps=4, max_epoch=2, observe_interval=0)
+        write_run(
+            corpora, folder, max_steps=8, save_interval=2, epoch_steps=4, max_epoch=2, observe_interval=0, report=False
+        )
         (folder / "kills.json").write_text(json.dumps(events))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         arguments = ["-m", "tests.train.support.killed_run", "kills.json"]

@@ -235,7 +235,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
     args = parser.parse_args()
     if args.quick:
-        args.clients, args.seconds, args.minutes, args.vanish = [1, 4], 2.0, 0.5, 20
+        args.clients, args.seconds, args.minutes, args.vanish = [1, 4], 2.0, 0.5, 10
         args.flood_seconds, args.blocks, args.width = 0.3, 1, 16
     args.audio = args.audio or os.environ.get("WENET_UIO_CORPORA")
     if not args.audio:

@@ -76,7 +76,8 @@ class Trainer:
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.epoch - 1)
-            log.info("report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir))
+            if self.config.report:
+                log.info("report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir))
             write_model_card(self.folder.path)
         return True
 

@@ -29,7 +29,8 @@ CONFIG = {
     "scheduler_conf": {"warmup_steps": 20},
     "max_epoch": 2,
     "save_interval": 2,
-    "observe_interval": 0,  # pictures take longer than the training
+    "observe_interval": 0,  # pictures and report take longer than the training
+    "report": False,
 }
 
 
