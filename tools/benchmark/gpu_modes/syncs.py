@@ -31,10 +31,7 @@ Places = Counter[str]
 
 def run(report: Report) -> None:
     """Write a line for each model and number of micro-batches."""
-    confs = [conf for conf in CONFS if conf != TRANSDUCER or find_spec("torchaudio")]
-    if TRANSDUCER not in confs:
-        report.write(left_out=[{"conf": TRANSDUCER}], missing="torchaudio, which has the loss of a transducer")
-    cases = [{"conf": conf, "micro_batches": number} for conf in confs for number in MICRO_BATCHES]
+    cases = [{"conf": conf, "micro_batches": number} for conf in _confs(report) for number in MICRO_BATCHES]
     arithmetic = "bf16" if report.on_gpu else "fp32"
     size = {"utterances": report.sized(16, 2), "seconds": report.sized(5.0, 1.0)}
     for case in report.each(cases):
@@ -49,6 +46,14 @@ def run(report: Report) -> None:
             with waits(report) as places:
                 engine.step([batch] * case["micro_batches"], number + 1, {})
             found |= {"count": sum(places.values()), "places": dict(places.most_common())}
+
+
+def _confs(report: Report) -> list[str]:
+    """The models whose losses are installed; the others are left out."""
+    if find_spec("torchaudio"):
+        return list(CONFS)
+    report.write(left_out=[{"conf": TRANSDUCER}], missing="torchaudio, which has the loss of a transducer")
+    return [conf for conf in CONFS if conf != TRANSDUCER]
 
 
 def waits(report: Report) -> AbstractContextManager[Places]:

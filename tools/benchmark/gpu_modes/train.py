@@ -55,7 +55,7 @@ def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) 
     ]
     options += [text for key, value in keys.items() for text in ("--override_config", f"{key}={str(value).lower()}")]
     if report.on_gpu:
-        options += ["--pin_memory", "--dtype", "bf16"]
+        options += ["--dtype", "bf16"]
     outcome = completed(train(report, folder, name, {"stop_after": report.sized(SECONDS, 0.01)}, options))
     return {
         **summary(outcome.points),
