@@ -40,10 +40,9 @@ def environment(world: World, step: int) -> dict[str, Any]:
 
 
 def _version(package: str) -> str:
-    """Version of a package; torchaudio and sentencepiece are needed by some models and tokenizers only."""
     try:
         return version(package)
-    except PackageNotFoundError:
+    except PackageNotFoundError:  # some runs do not need it
         return "not installed"
 
 
