@@ -113,7 +113,7 @@ def compare(args: argparse.Namespace, batch: int) -> dict[str, object]:
             results[name] = step(loss, case, dtype)
             memory[name] = max(memory[name], (read_peak(device) - before) / GB)
             seconds[name].append(clock() - began)
-    report: dict[str, object] = {"batch": batch, "scores_gb": round(whole / GB, 3)}
+    report: dict[str, object] = {"batch": batch, "scores_gb": round(whole / GB, 9)}
     for name in losses:
         report[name] = {"seconds": round(statistics.median(seconds[name]), 3), "memory_gb": round(memory[name], 3)}
     if len(losses) == 2:

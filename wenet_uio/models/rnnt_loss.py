@@ -17,7 +17,7 @@ from wenet_uio.models.joint import TransducerJoint
 from wenet_uio.models.recompute import recomputed
 
 PIECE = 1 << 25
-"""Scores of a piece, unless one frame of an utterance has more: 128 MB in fp32. The peak is about three times that."""
+"""Scores of a piece, unless one frame of an utterance has more: 128 MB in fp32. The peak is up to five times that."""
 
 
 def rnnt_losses(log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ def lattice(
     """
     frames, places = encoder_out.size(1), predicted.size(1)
     rows = max(1, PIECE // (places * joint.vocab_size))
-    utterances, frames_of_piece = max(1, rows // frames), min(rows, frames)
+    utterances, parts = max(1, rows // frames), -(-frames // rows)
     fits = encoder_out.size(0) * frames <= rows
     planes = []
     for part, before, following, part_lengths, label_counts in zip(
@@ -60,7 +60,7 @@ def lattice(
             _continuations(joint, piece, *after_labels)
             if fits
             else recomputed(_continuations, joint, piece, *after_labels)
-            for piece in part[:, :longest].split(frames_of_piece, dim=1)
+            for piece in part[:, :longest].split(-(-frames // parts), dim=1)
         ]
         planes.append(pad(torch.cat(pieces, dim=1), (0, 0, 0, places - most, 0, frames - longest)))
     return torch.cat(planes)
