@@ -110,7 +110,8 @@ class _Paths(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
-        blank, label, ends = _arcs(log_probs.detach().double(), lengths, target_lengths)
+        counts = (each.to(log_probs.device, non_blocking=True) for each in (lengths, target_lengths))
+        blank, label, ends = _arcs(log_probs.detach().double(), *counts)
         blanks = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
         beta = _from_the_end(blanks, label, ends)
         total = beta[0, :, :1]
