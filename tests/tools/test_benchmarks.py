@@ -63,6 +63,17 @@ def test_train_step_measures_a_step():
     assert report["audio_seconds_per_second"] > 0
 
 
+def test_rnnt_loss_compares_with_torchaudio():
+    size = ("--batch_sizes", 2, 8, "--frames", 8, "--labels", 3, "--units", 20, "--spread", 0.5, "--repeats", 1)
+    done = benchmark("rnnt_loss.py", *size, "--memory", 5e-5, "--json")
+    assert done.returncode == 0, done.stderr
+    both, alone = json.loads(done.stdout.splitlines()[-1])["results"]
+    assert both["apart"] < 1e-4
+    assert both["speed_ratio"] > 0
+    assert both["scores_gb"] * 4 == pytest.approx(alone["scores_gb"], rel=0.01)
+    assert set(alone) == {"batch", "scores_gb", "ours"}
+
+
 @pytest.mark.skipif(find_spec("lhotse") is None, reason="lhotse is not installed")
 def test_plan_vs_lhotse_compares_at_one_and_at_64_ranks():
     done = benchmark("plan_vs_lhotse.py", "--utterances", 12_000, "--batch_duration", 60, "--repeats", 1, "--json")
