@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from wenet_uio.cli import warn_once
@@ -36,6 +37,7 @@ OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
         "snip_edges",
         "cepstral_lifter",
     ),
+    ("encoder_conf",): ("subsampling_conv_channels", "att_context_size"),
 }
 """{section: keys that WeNet's function for this section does not take}."""
 LATE_KEYS: dict[str, tuple[str, ...]] = {
@@ -149,7 +151,7 @@ def to_wenet(config: Config) -> dict[str, Any]:
     own: dict[str, Any] = {}
     for path, names in OWN_KEYS.items():
         if kept := _set_apart(config, values, path, names):
-            own.setdefault(path[0], {})[path[1]] = kept
+            _merge(own, reduce(lambda inner, key: {key: inner}, reversed(path), kept))
     if config.model == "asrmodel":
         values["model"] = "asr_model"
     if config.model == "firered":
