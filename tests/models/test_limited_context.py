@@ -10,8 +10,8 @@ import torch
 
 from wenet_uio.models import ASRModel, limited_context
 from wenet_uio.models.dropout import attended
-from wenet_uio.models.limited_context import attended_nearby
-from wenet_uio.models.masks import HIDDEN
+from wenet_uio.models.limited_context import attended_nearby, in_blocks
+from wenet_uio.models.masks import additive
 
 ROTARY = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn", "n_kv_head": 1}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -42,10 +42,10 @@ def test_blocks_give_what_attention_with_a_mask_gives(context: tuple[int, int], 
     query = torch.randn(2, 3, queries, 8)
     key, value = torch.randn(2, 2, 3, keys, 8)
     bias = torch.randn(2, 3, 1, keys)
-    hidden = torch.zeros(queries, keys).masked_fill(~band(queries, keys, context), HIDDEN)
+    hidden = additive(band(queries, keys, context).unsqueeze(0), query.dtype)
     for more in (None, bias):
         expected = attended(query, key, value, hidden if more is None else hidden + more, 0.0)
-        torch.testing.assert_close(attended_nearby(query, key, value, more, context, 0.0), expected)
+        torch.testing.assert_close(attended_nearby(query, key, value, more, in_blocks(context), 0.0), expected)
 
 
 def pair(make: Callable[..., ASRModel], kind: str, context: tuple[int, int]) -> tuple[ASRModel, ASRModel]:

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import AttentionConf, LimitedContextConf
 from wenet_uio.models.dropout import attended
-from wenet_uio.models.limited_context import attended_nearby
+from wenet_uio.models.limited_context import attended_nearby, in_blocks
 
 
 class MultiHeadedAttention(nn.Module):
@@ -23,8 +23,8 @@ class MultiHeadedAttention(nn.Module):
         self.head_dim = conf.head_dim or dim // conf.attention_heads
         self.shared_by = conf.attention_heads // conf.key_heads
         self.dropout_rate = dropout_rate
-        self.context = conf.att_context_size if isinstance(conf, LimitedContextConf) else (-1, -1)
-        self.limited = self.context != (-1, -1)
+        context = conf.att_context_size if isinstance(conf, LimitedContextConf) else (-1, -1)
+        self.limited, self.context = context != (-1, -1), in_blocks(context)
         width, key_width = self.heads * self.head_dim, conf.key_heads * self.head_dim
         self.linear_q = nn.Linear(dim, width, bias=conf.query_bias)
         self.linear_k = nn.Linear(dim, key_width, bias=conf.key_bias)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import torch
 
 from wenet_uio.models.dropout import attended
-from wenet_uio.models.masks import HIDDEN
+from wenet_uio.models.masks import additive
 
 LEAST_BLOCK = 64
 """Least number of queries that are computed together."""
+
+
+def in_blocks(context: tuple[int, int]) -> tuple[int, int, int]:
+    """The limits left and right, and the size of a block: a larger one computes more scores that nobody sees."""
+    left, right = context
+    return left, right, max(LEAST_BLOCK, left + right)
 
 
 @torch.jit.script_if_tracing
@@ -17,7 +23,7 @@ def attended_nearby(
     key: torch.Tensor,
     value: torch.Tensor,
     bias: torch.Tensor | None,
-    context: tuple[int, int],
+    context: tuple[int, int, int],
     rate: float,
 ) -> torch.Tensor:
     """Attention of queries (B, H, Q, d) over the keys and values (B, H, K, d) around each -> (B, H, Q, d).
@@ -27,14 +33,13 @@ def attended_nearby(
 
     Args:
         bias: added to the scores, broadcasts to (B, H, 1, K); None: nothing.
-        context: keys that a query sees before its own and after it; negative: all. The last query and the last key
-            belong together.
+        context: number of keys that a query sees before its own, and after it; negative: all. The last query and the
+            last key belong together. The third number is that of the queries of a block.
         rate: share of the weights of attention that is dropped.
     """
-    left, right = context
+    left, right, block = context
     queries, keys = query.size(2), key.size(2)
     before = keys - queries
-    block = max(LEAST_BLOCK, left + right)
     places = torch.arange(keys, device=query.device)
     blocks: list[torch.Tensor] = []
     for start in range(0, queries, block):
@@ -42,13 +47,14 @@ def attended_nearby(
         first = 0 if left < 0 else max(before + start - left, 0)
         last = keys if right < 0 else min(before + end + right, keys)
         distance = places[first:last] - places[before + start : before + end].unsqueeze(1)
-        hidden = torch.zeros_like(distance, dtype=torch.bool)
+        seen = torch.ones_like(distance, dtype=torch.bool)
         if left >= 0:
-            hidden = hidden | (distance < -left)
+            seen = seen & (distance >= -left)
         if right >= 0:
-            hidden = hidden | (distance > right)
-        scores = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device).masked_fill(hidden, HIDDEN)
+            seen = seen & (distance <= right)
+        scores = additive(seen.unsqueeze(0), query.dtype)
         if bias is not None:
             scores = scores + bias[:, :, :, first:last]
         blocks.append(attended(query[:, :, start:end], key[:, :, first:last], value[:, :, first:last], scores, rate))
-    return torch.cat(blocks, dim=2)
+    # The ONNX exporter does not know how many dimensions a concatenated list has.
+    return torch.cat(blocks, dim=2).view(query.size(0), query.size(1), queries, value.size(3))

@@ -6,8 +6,6 @@ import torch
 
 ALL_FRAMES = 0
 """A chunk size: all frames see each other, also in training of a model that draws chunks."""
-HIDDEN = -30000.0
-"""Added to the score of a key that a query does not see. -30000 fits in float16, and its exp is 0."""
 MAX_DYNAMIC_CHUNK = 25
 """Largest chunk in encoder frames: 1 s at a frame shift of 10 ms and a subsampling rate of 4."""
 
@@ -33,13 +31,13 @@ def chunk_mask(size: int, chunk_size: int, num_left_chunks: int, device: torch.d
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Turn a boolean mask (B, Q, K) into a term (B, 1, Q, K) of the attention scores: 0 if allowed, else HIDDEN.
+    """Turn a boolean mask (B, Q, K) into a term (B, 1, Q, K) of the attention scores: 0 if allowed, else -30000.
 
-    Unlike -inf, HIDDEN gives no NaN for a row that is masked completely, such as a padded frame outside of the left
-    context.
+    -30000 fits in float16, and its exp is 0. Unlike -inf, it gives no NaN for a row that is masked completely, such as
+    a padded frame outside of the left context.
     """
     allowed = mask.unsqueeze(1)
-    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(~allowed, HIDDEN)
+    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(~allowed, -30000.0)
 
 
 def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:
