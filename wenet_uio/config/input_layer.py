@@ -30,4 +30,4 @@ class InputLayerConf(Section):
     (conv1d2, conv2d2, stack_n_frames), or not at all: linear, or embed, whose input is label ids (B, T) instead of
     features. WeNet itself fails on dwconv2d4 in other encoders than the squeezeformer, and has no dwconv2d8."""
     subsampling_conv_channels: Positive = 256
-    """dwconv2d8: channels of the convolutions."""
+    """dwconv2d8: channels of the convolutions. Its frames of 80 ms need units of several letters, BPE or words."""
