@@ -75,6 +75,7 @@ def test_the_requirements_files_of_the_package_exist():
         "huggingface",
         "parquet",
         "vad",
+        "docs",
     ]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]
     assert all((ROOT / path).is_file() for _, path in named)

@@ -121,13 +121,6 @@ def completed(undisturbed: Path, tmp_path: Path) -> Path:
     return shutil.copytree(undisturbed, tmp_path / "completed", symlinks=True)
 
 
-def test_without_report_a_run_ends_without_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert make_trainer(tmp_path, max_epoch=1, report=False).run()
-    assert (tmp_path / "README.md").exists()
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
     names = {path.name for path in undisturbed.iterdir()}
     epochs = {f"epoch_{epoch}.{suffix}" for epoch in range(3) for suffix in ("pt", "yaml")}

@@ -212,8 +212,9 @@ class TrainKeys(RegularisationKeys):
     """Number of epochs with the lowest validation loss whose weights also stay on disk."""
     max_nonfinite_steps: NotNegative = 20
     """Consecutive steps that may be skipped because of an infinite or NaN gradient; one more stops the run."""
-    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the forward pass (automatic mixed precision); weights stay fp32."""
+    dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    """Precision of the forward pass (automatic mixed precision); weights stay fp32. auto: bf16 if the device computes
+    with it, else fp32."""
     use_amp: bool = False
     """WeNet's switch for mixed precision: bf16, or fp16 with `dtype: fp16`."""
     train_engine: str = "torch_ddp"
