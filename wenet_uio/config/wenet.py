@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from wenet_uio.cli import warn_once
@@ -151,7 +150,10 @@ def to_wenet(config: Config) -> dict[str, Any]:
     own: dict[str, Any] = {}
     for path, names in OWN_KEYS.items():
         if kept := _set_apart(config, values, path, names):
-            _merge(own, reduce(lambda inner, key: {key: inner}, reversed(path), kept))
+            section = own
+            for key in path:
+                section = section.setdefault(key, {})
+            section |= kept
     if config.model == "asrmodel":
         values["model"] = "asr_model"
     if config.model == "firered":
