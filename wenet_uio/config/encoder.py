@@ -105,9 +105,9 @@ class LimitedContextConf(EncoderConf):
     """Keys of encoders whose frames may see their neighbours only, as in NeMo."""
 
     att_context_size: tuple[ContextFrames, ContextFrames] = (-1, -1)
-    """Encoder frames that a frame sees before it and after it; -1: all. With two limits, the scores of attention
-    take memory for one block of frames, whatever the length. For audio much longer than in training use rope_pos: its scores depend on
-    distances, those of rel_pos and abs_pos on positions, which training did not see."""
+    """Encoder frames that a frame sees before it and after it; -1: all. With two limits, the scores of attention take
+    memory for one block of frames, whatever the length. For audio much longer than in training use rope_pos: its
+    scores depend on distances, those of rel_pos and abs_pos on positions, which training did not see."""
 
     @model_validator(mode="after")
     def _context_is_possible(self) -> LimitedContextConf:
