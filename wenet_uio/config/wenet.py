@@ -36,6 +36,7 @@ OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
         "snip_edges",
         "cepstral_lifter",
     ),
+    ("encoder_conf",): ("subsampling_conv_channels", "att_context_size"),
 }
 """{section: keys that WeNet's function for this section does not take}."""
 LATE_KEYS: dict[str, tuple[str, ...]] = {
@@ -149,7 +150,10 @@ def to_wenet(config: Config) -> dict[str, Any]:
     own: dict[str, Any] = {}
     for path, names in OWN_KEYS.items():
         if kept := _set_apart(config, values, path, names):
-            own.setdefault(path[0], {})[path[1]] = kept
+            section = own
+            for key in path:
+                section = section.setdefault(key, {})
+            section |= kept
     if config.model == "asrmodel":
         values["model"] = "asr_model"
     if config.model == "firered":
