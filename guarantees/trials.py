@@ -1,0 +1,307 @@
+"""The trials: each asks one question of a loader, and keeps the evidence for the answer."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from corpus import LONGEST, make_samples
+from ranks import LoaderError, Ranks, Server, Step
+
+WORLDS = (1, 2, 3, 8)
+NAMED = 20
+"""Keys that the evidence names; the counts are of all keys."""
+MOST_PADDING = 10.0
+"""Percent. Batches of random samples of the corpus have about 40 %."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the trials are."""
+
+    samples: int = 1003
+    """Samples of the trials `once` and `steps`; no multiple of a batch."""
+    resumed: int = 960
+    """Samples of the other trials; a multiple of `global_batch`."""
+    global_batch: int = 48
+    """Samples of a step of all ranks, where batches have a fixed number of samples."""
+    workers: int = 2
+    """Data workers of each rank."""
+    stop_after: int = 5
+    """Steps before the state is saved; the ranks are killed one step later."""
+    many: int = 100_000
+    """Samples of the trial `many`."""
+    worlds: tuple[int, ...] = WORLDS
+
+    @property
+    def batch_frames(self) -> int:
+        """Padded frames of a batch, where batches are made by length: eight of the longest samples."""
+        return 8 * LONGEST
+
+    def sources(self, samples: int) -> dict[str, int]:
+        """Three sources of a mixture, of 1/2, 1/3 and 1/6 of the samples."""
+        return {"a": samples // 2, "b": samples // 3, "c": samples - samples // 2 - samples // 3}
+
+
+@dataclass
+class Verdict:
+    """The answer to one trial."""
+
+    result: str
+    """pass, fail, out of scope, or measured."""
+    summary: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A loader and the folder with its corpora."""
+
+    server: Server
+    folder: Path
+    sizes: Sizes
+    references: dict[str, list[list[Step]]] = field(default_factory=dict)
+    """Epochs of two ranks without interruption, by corpus."""
+
+    def reference(self, run: dict[str, Any]) -> list[list[Step]]:
+        """An epoch of two ranks without interruption; it runs once for each corpus."""
+        if run["folder"] not in self.references:
+            self.references[run["folder"]] = self.epoch(2, run)
+        return self.references[run["folder"]]
+
+    def corpus(self, name: str, sources: dict[str, int]) -> dict[str, Any]:
+        """Write the sources unless they are there; return the settings of a run over them."""
+        home = self.folder / name
+        if not (home / "complete").exists():
+            with Ranks(self.server, 1) as ranks:
+                for source, number in sources.items():
+                    ranks.write(folder=str(home), source=source, number=number)
+            (home / "complete").touch()
+        sizes = self.sizes
+        return {
+            "folder": str(home),
+            "sources": list(sources),
+            "workers": sizes.workers,
+            "global_batch": sizes.global_batch,
+            "batch_frames": sizes.batch_frames,
+        }
+
+    def whole(self) -> dict[str, Any]:
+        """One source that no number of ranks divides."""
+        return self.corpus("whole", {"s": self.sizes.samples})
+
+    def even(self, *, mixed: bool = False) -> dict[str, Any]:
+        """One source, or three, whose samples fill the batches of a fixed size."""
+        samples = self.sizes.resumed
+        return self.corpus("mixed", self.sizes.sources(samples)) if mixed else self.corpus("even", {"s": samples})
+
+    def epoch(self, world: int, run: dict[str, Any]) -> list[list[Step]]:
+        """The steps of every rank in a whole epoch."""
+        with Ranks(self.server, world) as ranks:
+            ranks.open(None, **run)
+            return _rest(ranks, world)
+
+
+def _rest(ranks: Ranks, world: int) -> list[list[Step]]:
+    taken: list[list[Step]] = [[] for _ in range(world)]
+    while True:
+        steps = ranks.step()
+        if steps == [None] * world:
+            return taken
+        for mine, step in zip(taken, steps, strict=True):
+            mine.extend([] if step is None else [step])
+
+
+def keys_of(taken: list[list[Step]]) -> Counter[str]:
+    """How often each sample was read by all ranks together."""
+    return Counter(key for steps in taken for step in steps for batch in step for key, _ in batch)
+
+
+def batches_of(taken: list[list[Step]]) -> Iterator[list[int]]:
+    """The lengths of each batch."""
+    return ([frames for _, frames in batch] for steps in taken for step in steps for batch in step if batch)
+
+
+def difference(wanted: Counter[str], read: Counter[str]) -> dict[str, Any]:
+    """What was lost and what was read too often: counts, and the first keys."""
+    found = {}
+    for name, keys in (("lost", sorted((wanted - read).elements())), ("doubled", sorted((read - wanted).elements()))):
+        if keys:
+            found |= {name: len(keys), f"{name}_keys": keys[:NAMED]}
+    return found
+
+
+def told(found: dict[str, Any]) -> str:
+    """The counts of a difference in words."""
+    return ", ".join(f"{found[name]} {name}" for name in ("lost", "doubled") if name in found)
+
+
+def _wanted(run: dict[str, Any], sources: dict[str, int]) -> Counter[str]:
+    return Counter(sample.key for source in run["sources"] for sample in make_samples(source, sources[source]))
+
+
+def _verdict(evidence: dict[str, Any]) -> Verdict:
+    """Pass if no case of the evidence has a fault. Cases are named after ranks and workers."""
+    faults = {case: told(found) or found.get("error", "") for case, found in evidence.items()}
+    faults = {case: words for case, words in faults.items() if words}
+    return Verdict(
+        "fail" if faults else "pass", "; ".join(f"{case}: {words}" for case, words in faults.items()), evidence
+    )
+
+
+def once_and_steps(bench: Bench) -> dict[str, Verdict]:
+    """One epoch on each number of ranks: is every sample read once, and do all ranks take equally many steps?"""
+    run, once, steps = bench.whole(), {}, {}
+    wanted = _wanted(run, {"s": bench.sizes.samples})
+    for world in bench.sizes.worlds:
+        case = f"{world} rank" + "s" * (world > 1)
+        try:
+            taken = bench.epoch(world, run)
+            once[case] = difference(wanted, keys_of(taken))
+            numbers = [len(mine) for mine in taken]
+            steps[case] = {"steps": numbers}
+            if len(set(numbers)) > 1:
+                steps[case]["error"] = f"{min(numbers)} to {max(numbers)} steps"
+        except LoaderError as error:
+            once[case] = steps[case] = {"error": str(error)}
+    return {"once": _verdict(once), "steps": _verdict(steps)}
+
+
+def _interrupted(bench: Bench, run: dict[str, Any], after: dict[str, int]) -> tuple[Counter[str], list[str]]:
+    """Kill two ranks in the epoch and go on with other ones: samples read before the state and after it; the states."""
+    with Ranks(bench.server, 2) as ranks:
+        ranks.open(None, **run)
+        steps = [ranks.step() for _ in range(bench.sizes.stop_after)]
+        states = ranks.states()
+        ranks.step()  # lost with the process; read again after the restart
+    before = [[step for step in mine if step is not None] for mine in zip(*steps, strict=True)]
+    with Ranks(bench.server, after["ranks"]) as ranks:
+        ranks.open(states, **{**run, "workers": after["workers"]})
+        rest = _rest(ranks, after["ranks"])
+    return keys_of(before) + keys_of(rest), states
+
+
+def resumed(bench: Bench, cases: list[dict[str, int]], *, mixed: bool = False) -> Verdict:
+    """Kill and resume: is every sample of an epoch without interruption read as often as there?"""
+    run, evidence = bench.even(mixed=mixed), {}
+    for after in cases:
+        case = f"2 to {after['ranks']} ranks, {bench.sizes.workers} to {after['workers']} workers"
+        try:
+            reference = bench.reference(run)
+            read, states = _interrupted(bench, run, after)
+            evidence[case] = difference(keys_of(reference), read) | {"state_bytes": sum(map(len, states)) * 3 // 4}
+        except LoaderError as error:
+            evidence[case] = {"error": str(error)}
+    return _verdict(evidence)
+
+
+def mixture_once(bench: Bench) -> Verdict:
+    """A mixture of three sources on two ranks: is every sample of every source read once?"""
+    run = bench.even(mixed=True)
+    wanted = _wanted(run, bench.sizes.sources(bench.sizes.resumed))
+    return _verdict({"2 ranks": _tried(lambda: difference(wanted, keys_of(bench.reference(run))))})
+
+
+def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return measure()
+    except LoaderError as error:
+        return {"error": str(error)}
+
+
+def shapes(bench: Bench) -> dict[str, Verdict]:
+    """One epoch on two ranks: how much of the batches is padding, and does a batch cost more than the bound?"""
+    bound = bench.sizes.batch_frames
+    try:
+        batches = list(batches_of(bench.reference(bench.even())))
+    except LoaderError as error:
+        failed = Verdict("fail", str(error))
+        return {"padding": failed, "bound": failed}
+    costs = [max(batch) * len(batch) for batch in batches]
+    padding = 100 * (1 - sum(map(sum, batches)) / sum(costs))
+    return {
+        "padding": Verdict("pass" if padding <= MOST_PADDING else "fail", f"{padding:.1f} %", {"padding": padding}),
+        "bound": Verdict(
+            "pass" if max(costs) <= bound else "fail",
+            f"largest {max(costs)} of {bound} frames",
+            {"bound": bound, "largest": max(costs), "batches": len(batches)},
+        ),
+    }
+
+
+def state_size(bench: Bench) -> Verdict:
+    """Bytes of the pickled states of two ranks."""
+    with Ranks(bench.server, 2) as ranks:
+        ranks.open(None, **bench.even())
+        ranks.step()
+        size = sum(len(state) * 3 // 4 for state in ranks.states())
+    return Verdict("measured", f"{size} bytes", {"bytes": size})
+
+
+def many(bench: Bench) -> Verdict:
+    """Many samples, one rank: seconds from opening to the first batch, and memory of the rank and its workers."""
+    run = bench.corpus("many", {"s": bench.sizes.many})
+    with Ranks(bench.server, 1) as ranks:
+        ranks.describe()  # the process has loaded its libraries
+        start = time.monotonic()
+        ranks.open(None, **run)
+        ranks.step()
+        seconds = time.monotonic() - start
+        memory = ranks.memory_mb()
+    found = {"samples": bench.sizes.many, "first_batch_s": round(seconds, 2), "memory_mb": round(memory)}
+    return Verdict("measured", f"{seconds:.1f} s, {memory:.0f} MB", found)
+
+
+TITLES = {
+    "once": "every sample once",
+    "steps": "equal steps",
+    "resume_same": "resume, same ranks and workers",
+    "resume_workers": "resume, other number of workers",
+    "resume_ranks": "resume, other number of ranks",
+    "mixture_once": "mixture: every sample once",
+    "mixture_resume_same": "mixture: resume, same ranks",
+    "mixture_resume_ranks": "mixture: resume, other ranks",
+    "padding": "padding at most 10 %",
+    "bound": "bound on padded frames",
+    "state_size": "size of the state",
+    "many": "many samples: first batch, memory",
+}
+"""All trials, in the order of the table."""
+
+
+def _cases(bench: Bench) -> dict[str, Callable[[], Verdict | dict[str, Verdict]]]:
+    same = {"ranks": 2, "workers": bench.sizes.workers}
+    fewer = {"ranks": 2, "workers": max(1, bench.sizes.workers - 1)}
+    others = [{**same, "ranks": ranks} for ranks in (1, 3)]
+    return {
+        "once steps": lambda: once_and_steps(bench),
+        "resume_same": lambda: resumed(bench, [same]),
+        "resume_workers": lambda: resumed(bench, [fewer]),
+        "resume_ranks": lambda: resumed(bench, others),
+        "mixture_once": lambda: mixture_once(bench),
+        "mixture_resume_same": lambda: resumed(bench, [same], mixed=True),
+        "mixture_resume_ranks": lambda: resumed(bench, others[1:], mixed=True),
+        "padding bound": lambda: shapes(bench),
+        "state_size": lambda: state_size(bench),
+        "many": lambda: many(bench),
+    }
+
+
+def run_trials(bench: Bench, out_of_scope: dict[str, str], wanted: list[str]) -> dict[str, dict[str, Any]]:
+    """All trials of one loader: name -> verdict as a dict. A trial that is out of scope does not run."""
+    verdicts: dict[str, Verdict] = {}
+    for names, trial in _cases(bench).items():
+        open_names = [name for name in names.split() if name in wanted and name not in out_of_scope]
+        if not open_names:
+            continue
+        try:
+            found = trial()
+        except LoaderError as error:
+            found = Verdict("fail", str(error))
+        verdicts |= {name: found[name] if isinstance(found, dict) else found for name in open_names}
+    verdicts |= {name: Verdict("out of scope", out_of_scope[name]) for name in wanted if name in out_of_scope}
+    return {name: asdict(verdicts[name]) for name in TITLES if name in verdicts}
