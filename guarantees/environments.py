@@ -23,6 +23,8 @@ class Entry:
     needs_torch: bool = True
     requirements: Path | None = None
     """A file of requirements beside `packages`."""
+    alone: tuple[str, ...] = ()
+    """Packages installed without their dependencies, because these name another torch or drivers of remote stores."""
 
 
 OURS = ROOT / "requirements.txt"
@@ -33,11 +35,20 @@ ENTRIES = {
     "webdataset": Entry("webdataset_loader", ("webdataset==1.0.2",)),
     "lhotse": Entry("lhotse_loader", ("lhotse==1.33.0",)),
     "lhotse_alpha": Entry("lhotse_loader", ("lhotse==2.0.0a7",)),
-    "streaming": Entry("streaming_loader", ("mosaicml-streaming==0.13.0",)),
-    "litdata": Entry("litdata_loader", ("litdata==0.2.76",)),
+    "streaming": Entry(
+        "streaming_loader",
+        ("Brotli", "boto3", "filelock", "numpy<2.2", "psutil", "python-snappy", "pyyaml", "requests", "tqdm", "xxhash")
+        + ("zstd", "transformers<5", "catalogue"),
+        alone=("mosaicml-streaming==0.13.0", "torchvision==0.28.0"),
+    ),
+    "litdata": Entry(
+        "litdata_loader",
+        ("boto3", "requests", "lightning-utilities", "filelock", "tifffile", "obstore"),
+        alone=("litdata==0.2.76",),
+    ),
     "grain": Entry("grain_loader", ("grain==0.2.18",), needs_torch=False),
     "lance": Entry("lance_loader", ("pylance==14.0.2", "lancedb==0.40.0")),
-    "huggingface": Entry("huggingface_loader", ("datasets==5.2.0",)),
+    "huggingface": Entry("huggingface_loader", ("datasets==5.2.0", "torchdata==0.11.0")),
 }
 """The rows of the table with the versions that are compared. This is the only list of versions."""
 DEFAULT = [name for name in ENTRIES if name != "ours_dropping_one"]
@@ -59,12 +70,12 @@ def python_of(name: str, folder: Path) -> Path:
     home = folder / ("ours" if entry.requirements else name)
     wanted = [*entry.packages, *(entry.requirements.read_text().splitlines() if entry.requirements else [])]
     shared = _made(folder / "torch", list(TORCH), None) if entry.needs_torch else None
-    return _made(home, wanted, shared) / "bin" / "python"
+    return _made(home, wanted, shared, entry.alone) / "bin" / "python"
 
 
-def _made(home: Path, wanted: list[str], shared: Path | None) -> Path:
+def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, ...] = ()) -> Path:
     complete = home / "complete.txt"
-    content = "\n".join(wanted) + "\n"
+    content = "\n".join([*wanted, *alone]) + "\n"
     if complete.exists() and complete.read_text() == content:
         return home
     print(f"environment {home.name}: installing", file=sys.stderr)
@@ -74,8 +85,11 @@ def _made(home: Path, wanted: list[str], shared: Path | None) -> Path:
         (theirs,) = shared.glob("lib/python*/site-packages")
         (packages / "shared_torch.pth").write_text(f"{theirs}\n")
     requirements = home / "requirements.txt"
-    requirements.write_text(content)
-    _run([str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir", "-r", str(requirements)])
+    requirements.write_text("\n".join(wanted) + "\n")
+    install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+    _run([*install, "-r", str(requirements)])
+    if alone:
+        _run([*install, "--no-deps", *alone])
     complete.write_text(content)
     return home
 

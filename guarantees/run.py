@@ -23,7 +23,7 @@ from table import markdown
 from trials import TITLES, Bench, Sizes, run_trials
 
 HERE = Path(__file__).resolve().parent
-TOY = Sizes(samples=203, resumed=192, global_batch=12, workers=1, stop_after=3, many=500, worlds=(1, 2))
+TOY = Sizes(samples=203, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -275,7 +275,7 @@ TITLES = {
 
 def _cases(bench: Bench) -> dict[str, Callable[[], Verdict | dict[str, Verdict]]]:
     same = {"ranks": 2, "workers": bench.sizes.workers}
-    fewer = {"ranks": 2, "workers": max(1, bench.sizes.workers - 1)}
+    fewer = {"ranks": 2, "workers": abs(bench.sizes.workers - 1)}
     others = [{**same, "ranks": ranks} for ranks in (1, 3)]
     return {
         "once steps": lambda: once_and_steps(bench),
