@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = ("torch==2.13.0", "numpy==2.3.5")
-"""Packages of the environment `torch`. Environments that need torch read its packages, so that torch is on disk once."""
+"""Packages of the environment `torch`. Environments that need torch read its packages: torch is on disk once."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,12 @@ ENTRIES = {
     "ours_dropping_one": Entry("ours_dropping_one", needs_torch=False, requirements=OURS),
     "torchdata": Entry("torchdata_loader", ("torchdata==0.11.0",)),
     "webdataset": Entry("webdataset_loader", ("webdataset==1.0.2",)),
-    "lhotse": Entry("lhotse_loader", ("lhotse==1.33.0",)),
-    "lhotse_alpha": Entry("lhotse_loader", ("lhotse==2.0.0a7",)),
-    "streaming": Entry(
-        "streaming_loader",
-        ("Brotli", "boto3", "filelock", "numpy<2.2", "psutil", "python-snappy", "pyyaml", "requests", "tqdm", "xxhash")
-        + ("zstd", "transformers<5", "catalogue"),
-        alone=("mosaicml-streaming==0.13.0", "torchvision==0.28.0"),
-    ),
+    "lhotse": Entry("lhotse_loader", ("lhotse==1.33.0", "urllib3==2.5.0")),
     "litdata": Entry(
         "litdata_loader",
         ("boto3", "requests", "lightning-utilities", "filelock", "tifffile", "obstore"),
         alone=("litdata==0.2.76",),
     ),
-    "grain": Entry("grain_loader", ("grain==0.2.18",), needs_torch=False),
-    "lance": Entry("lance_loader", ("pylance==14.0.2", "lancedb==0.40.0")),
     "huggingface": Entry("huggingface_loader", ("datasets==5.2.0", "torchdata==0.11.0")),
 }
 """The rows of the table with the versions that are compared. This is the only list of versions."""

@@ -12,15 +12,17 @@ import platform
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from bench import Bench, Sizes
 from environments import DEFAULT, ENTRIES, NotInstalledError, python_of
 from ranks import LoaderError, Ranks, Server
 from table import markdown
-from trials import TITLES, Bench, Sizes, run_trials
+from trials import TITLES, run_trials
 
 HERE = Path(__file__).resolve().parent
 TOY = Sizes(samples=203, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2))
@@ -29,8 +31,12 @@ TOY = Sizes(samples=203, resumed=192, global_batch=12, workers=0, stop_after=3, 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "out", help="folder for results and environments")
-    parser.add_argument("--loaders", nargs="+", choices=ENTRIES, default=DEFAULT, metavar="NAME", help=", ".join(ENTRIES))
-    parser.add_argument("--trials", nargs="+", choices=TITLES, default=list(TITLES), metavar="NAME", help=", ".join(TITLES))
+    parser.add_argument(
+        "--loaders", nargs="+", choices=ENTRIES, default=DEFAULT, metavar="NAME", help=", ".join(ENTRIES)
+    )
+    parser.add_argument(
+        "--trials", nargs="+", choices=TITLES, default=list(TITLES), metavar="NAME", help=", ".join(TITLES)
+    )
     parser.add_argument("--many", type=int, help=f"samples of the trial `many`, {Sizes.many} by default")
     parser.add_argument("--toy", action="store_true", help="small sizes, for a test of the adapters")
     parser.add_argument("--timeout", type=float, default=120, help="seconds to wait for a batch")
@@ -44,41 +50,51 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Run the trials; return the results by loader."""
     args = _parser().parse_args(argv)
-    given = dict(each.split("=", 1) for each in args.python)
     sizes = TOY if args.toy else Sizes()
     if args.many is not None:
         sizes = Sizes(**{**asdict(sizes), "many": args.many})
-    results = {}
-    for name in args.loaders:
-        settings = {"sizes": asdict(sizes), "packages": ENTRIES[name].packages, "trials": args.trials}
-        settings = json.loads(json.dumps(settings))
-        file = args.out / "loaders" / f"{name}.json"
-        found = json.loads(file.read_text()) if file.exists() and not args.again else None
-        if found is None or found["settings"] != settings or "reason" in found:
-            print(f"{name}: running", file=sys.stderr)
-            found = {**_results(name, args, given.get(name), sizes), "settings": settings}
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(found, indent=1))
-        results[name] = found
+    with ExitStack() as stack:
+        results = _all_results(args, sizes, stack)
     (args.out / "results.json").write_text(json.dumps(results, indent=1))
     (args.out / "results.md").write_text(markdown(results))
     return results
 
 
-def _results(name: str, args: argparse.Namespace, python: str | None, sizes: Sizes) -> dict[str, Any]:
-    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    try:
-        interpreter = python or str(python_of(name, args.out / "environments"))
-        with (
-            Server(interpreter, ENTRIES[name].adapter, args.timeout) as server,
-            tempfile.TemporaryDirectory() as folder,
-        ):
-            with Ranks(server, 1) as ranks:
-                itself = ranks.describe()
-            trials = run_trials(Bench(server, Path(folder), sizes), itself["out_of_scope"], args.trials)
-    except (NotInstalledError, LoaderError) as error:
-        return {"reason": str(error), "date": date}
-    return {"versions": itself["versions"], "date": date, "machine": _machine(), "commit": _commit(), "trials": trials}
+def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> dict[str, Any]:
+    given = dict(each.split("=", 1) for each in args.python)
+    results: dict[str, Any] = {}
+    servers: dict[str, Server] = {}
+    for name in args.loaders:
+        settings = {"sizes": asdict(sizes), "packages": ENTRIES[name].packages, "trials": args.trials}
+        if ENTRIES[name].requirements:  # our own code has no pinned version
+            settings["commit"] = _commit()
+        settings = json.loads(json.dumps(settings))
+        file = args.out / "loaders" / f"{name}.json"
+        found = json.loads(file.read_text()) if file.exists() and not args.again else None
+        if found is None or found["settings"] != settings or "reason" in found:
+            print(f"{name}: running", file=sys.stderr)
+            date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+            try:
+                python = given.get(name) or str(python_of(name, args.out / "environments"))
+                if python not in servers:  # ours and the broken loader share one, because torch loads slowly
+                    servers[python] = stack.enter_context(Server(python, ENTRIES[name].adapter, args.timeout))
+                servers[python].module = ENTRIES[name].adapter
+                found = _results(servers[python], args.trials, sizes)
+            except (NotInstalledError, LoaderError) as error:
+                found = {"reason": str(error)}
+            found |= {"date": date, "settings": settings}
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(found, indent=1))
+        results[name] = found
+    return results
+
+
+def _results(server: Server, trials: list[str], sizes: Sizes) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        with Ranks(server, 1) as ranks:
+            itself = ranks.describe()
+        found = run_trials(Bench(server, Path(folder), sizes), itself["out_of_scope"], trials)
+    return {"versions": itself["versions"], "machine": _machine(), "commit": _commit(), "trials": found}
 
 
 def _machine() -> str:
