@@ -104,6 +104,7 @@ class Bench:
 
 
 def rest_of(ranks: Ranks, world: int) -> list[list[Step]]:
+    """The steps of every rank until all epochs have ended."""
     taken: list[list[Step]] = [[] for _ in range(world)]
     while True:
         steps = ranks.step()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all files are local
 import datasets
@@ -39,7 +39,7 @@ class Loader(Adapter):
     """IterableDataset."""
 
     DISTRIBUTIONS = ("datasets", "torchdata", "torch")
-    OUT_OF_SCOPE = {
+    OUT_OF_SCOPE: ClassVar = {
         "resume_ranks": NO_RANKS,
         "mixture_resume_ranks": NO_RANKS,
         "padding": NO_LENGTHS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from corpus import Sample
@@ -35,7 +35,7 @@ class Loader(Adapter):
     """CutSet and DynamicBucketingSampler."""
 
     DISTRIBUTIONS = ("lhotse", "torch")
-    OUT_OF_SCOPE = {"resume_ranks": NO_RANKS, "mixture_resume_ranks": NO_RANKS}
+    OUT_OF_SCOPE: ClassVar = {"resume_ranks": NO_RANKS, "mixture_resume_ranks": NO_RANKS}
 
     def write(self, folder: Path, samples: list[Sample]) -> None:
         """Write a manifest of cuts without audio."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from corpus import Sample, shards
@@ -34,7 +34,7 @@ class Loader(Adapter):
     """StreamingDataset."""
 
     DISTRIBUTIONS = ("litdata", "torch")
-    OUT_OF_SCOPE = {"padding": NO_LENGTHS, "bound": NO_LENGTHS, "mixture_resume_ranks": NO_ELASTIC_MIXTURE}
+    OUT_OF_SCOPE: ClassVar = {"padding": NO_LENGTHS, "bound": NO_LENGTHS, "mixture_resume_ranks": NO_ELASTIC_MIXTURE}
 
     def write(self, folder: Path, samples: list[Sample]) -> None:
         """Write chunks."""

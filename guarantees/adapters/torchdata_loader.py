@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from corpus import Sample
 from protocol import Adapter, Batch, Run, Step
@@ -47,7 +47,7 @@ class Loader(Adapter):
     """StatefulDataLoader."""
 
     DISTRIBUTIONS = ("torchdata", "torch")
-    OUT_OF_SCOPE = {
+    OUT_OF_SCOPE: ClassVar = {
         "resume_ranks": NO_RANKS,
         "mixture_resume_ranks": NO_RANKS,
         "padding": NO_LENGTHS,

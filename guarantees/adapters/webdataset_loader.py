@@ -12,6 +12,7 @@ import io
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import webdataset
 from corpus import Sample, shards
@@ -31,7 +32,7 @@ class Loader(Adapter):
     """WebDataset with WebLoader."""
 
     DISTRIBUTIONS = ("webdataset", "torch")
-    OUT_OF_SCOPE = {
+    OUT_OF_SCOPE: ClassVar = {
         **dict.fromkeys(("resume_same", "resume_workers", "resume_ranks", "state_size"), NO_STATE),
         **dict.fromkeys(("mixture_resume_same", "mixture_resume_ranks"), NO_STATE),
         "padding": NO_LENGTHS,
