@@ -3,8 +3,10 @@
 Practice: https://huggingface.co/docs/datasets/stream#save-a-dataset-checkpoint-and-resume-iteration (state_dict,
 StatefulDataLoader), https://huggingface.co/docs/datasets/use_with_pytorch#distributed (split_dataset_by_node), and
 https://huggingface.co/docs/datasets/stream#interleave with stopping strategy `all_exhausted_without_replacement` for
-the mixture. Its documentation says that the content of shuffle buffers is lost on resuming and that the buffer is filled
-again, so shards are shuffled and no buffer is used in the trials of resuming.
+the mixture.
+
+Its documentation says that resuming loses the samples in a shuffle buffer and fills the buffer again. So the trials
+shuffle shards and use no buffer.
 """
 
 from __future__ import annotations

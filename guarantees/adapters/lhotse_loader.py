@@ -1,8 +1,8 @@
 """Lhotse: DynamicBucketingSampler in the main process, a map-style dataset, PyTorch's DataLoader.
 
 Practice: https://lhotse.readthedocs.io/en/latest/datasets.html (samplers, DynamicBucketingSampler, `state_dict` of the
-sampler). The sampler gives equal steps by `drop_last=False`, which shares the last batches among the ranks. A mixture is
-CutSet.mux with weights by size. Samplers refuse a state of another world size.
+sampler). With `drop_last=False` the last batches are shared among the ranks, so that all take equal steps. A mixture
+is CutSet.mux with weights by size. Samplers refuse a state of another world size.
 """
 
 from __future__ import annotations
