@@ -22,6 +22,10 @@ NO_RANKS = (
     "state is handled across workers, not across ranks: "
     "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/README.md"
 )
+NO_WORKERS = (
+    "load_state_dict asserts the same number of workers: "
+    "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/stateful_dataloader.py"
+)
 NO_LENGTHS = "batches have a fixed number of samples; a batch sampler by length is left to the user"
 
 
@@ -48,6 +52,7 @@ class Loader(Adapter):
 
     DISTRIBUTIONS = ("torchdata", "torch")
     OUT_OF_SCOPE: ClassVar = {
+        "resume_workers": NO_WORKERS,
         "resume_ranks": NO_RANKS,
         "mixture_resume_ranks": NO_RANKS,
         "padding": NO_LENGTHS,
