@@ -41,6 +41,7 @@ LONG_FILES = (
     "bin/test_export_onnx.py",
     "examples/test_new_recipe.py",
     "serve/test_page.py",
+    "tools/test_gpu_benchmark.py",
 )
 """The longest test files. They start first, so that the processes of the suite end at about the same time."""
 

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ./path.sh
-need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt
+need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt requirements/docs.txt
 
 lint() {
   ruff check . &&

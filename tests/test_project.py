@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-READMES = [ROOT / "README.md"]
-READMES += [
-    path for part in ("wenet_uio", "tools", "guarantees", "tests") for path in sorted((ROOT / part).glob("**/*.md"))
-]
+READMES = [ROOT / "README.md", ROOT / "guarantees" / "README.md"]
+READMES += [path for part in ("wenet_uio", "tools", "tests") for path in sorted((ROOT / part).glob("**/*.md"))]
 READMES += sorted(ROOT.glob("examples/*/*/README.md"))
 REQUIREMENTS = [ROOT / "requirements.txt"]
 REQUIREMENTS += (ROOT / "requirements").glob("*.txt")
@@ -84,6 +82,7 @@ def test_the_requirements_files_of_the_package_exist():
         "huggingface",
         "parquet",
         "vad",
+        "docs",
     ]
     assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]
     assert all((ROOT / path).is_file() for _, path in named)

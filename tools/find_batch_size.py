@@ -23,7 +23,7 @@ from wenet_uio.dataset.plan.worst_shapes import worst_shapes
 from wenet_uio.prepare.sharding import parse_size
 from wenet_uio.train.batch_size import cpu_trial, cuda_trial
 from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches
-from wenet_uio.train.run_config import read_config
+from wenet_uio.train.run_config import read_config, with_dtype
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -55,6 +55,7 @@ def main() -> None:
     """Find the batches and print batch_conf."""
     args = parse_arguments()
     config, tokenizer = read_config(args.config, args.override_config)
+    config = with_dtype(config, torch.device("cuda" if args.on_gpu else "cpu"))
     conf = config.dataset_conf
     corpus, measure = open_filtered(conf, args.data_list, args.data_type, tokenizer)
     policy, shapes = worst_shapes(Passes(corpus).corpus_of(0), measure, conf.batch_conf, args.num_bins)

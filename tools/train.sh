@@ -18,9 +18,9 @@ train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: wenet_uio/train/ds_stage2.json
 seed=777                  # of initial weights, order and augmentation
 nproc=                    # training processes of each machine; default: one for each GPU, or one
-num_workers=1             # data workers of each training process
+num_workers=auto          # data workers of each training process; auto: one on a CPU, more for a GPU
 prefetch=8                # batches that each data worker keeps ready
-pin_memory=false          # true: faster copies to a GPU
+pin_memory=auto           # pinned memory for copies to a GPU: true, false, auto (if there is a GPU)
 num_nodes=1               # number of machines: run stage 4 alone on each of them, in a shared folder
 node_rank=0               # number of this machine, from 0
 rdzv_endpoint=            # host:port of machine 0, for the rendezvous
@@ -31,7 +31,12 @@ gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 changes=()
 if [[ $allow_data_changes == true ]]; then changes=(--allow_data_changes); fi
-if [[ $pin_memory == true ]]; then changes+=(--pin_memory); fi
+case $pin_memory in
+  auto) ;;
+  true) changes+=(--pin_memory) ;;
+  false) changes+=(--no-pin_memory) ;;
+  *) die "--pin_memory $pin_memory: expected true, false or auto" ;;
+esac
 overriding
 need_tokenizer
 if ((num_nodes > 1)); then

@@ -66,6 +66,8 @@ def test_training_writes_a_run_that_other_tools_can_use_and_logs_that_it_is_comp
     record = yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())
     assert record["step"] == 12
     assert torch.load(corpus / "exp/final.pt").keys() == torch.load(corpus / "exp/init.pt").keys()
+    assert (corpus / "exp/README.md").exists()
+    assert not (corpus / "exp/report.html").exists()  # `report: false`
     status, said = train(corpus, "exp")
     assert status == 0
     assert "complete, max_epoch 2 is reached" in said

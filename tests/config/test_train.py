@@ -30,7 +30,7 @@ def test_the_names_of_optimizer_and_schedule_select_their_keys() -> None:
         ({"scheduler_conf": {"max_steps": 3}}, "scheduler_conf.max_steps: unknown key"),
         ({"scheduler": "NoamHoldAnnealing"}, "scheduler_conf.max_steps: required key is missing"),
         ({"train_engine": "torch_dp"}, "train_engine: .*did you mean 'torch_ddp'"),
-        ({"dtype": "int8"}, "dtype: .*'fp32', 'bf16' or 'fp16'"),
+        ({"dtype": "int8"}, "dtype: .*'fp32', 'bf16', 'fp16' or 'auto'"),
         ({"grad_clip": 0}, "grad_clip: .*greater than 0"),
     ],
 )

@@ -171,11 +171,17 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
 
 
 @pytest.mark.parametrize(
-    ("options", "passed"), [((), ["8"]), (("--prefetch", "20", "--pin_memory", "true"), ["20", "--pin_memory"])]
+    ("options", "passed"),
+    [
+        ((), ["auto", "8"]),
+        (("--num_workers", "3", "--prefetch", "20", "--pin_memory", "true"), ["3", "20", "--pin_memory"]),
+        (("--pin_memory", "false"), ["auto", "8", "--no-pin_memory"]),
+    ],
 )
 def test_train_passes_the_options_of_the_data_workers_on(arguments, options, passed):
     train = arguments("train.sh", "--config", "my conf.yaml", "--dir", "x", "--nproc", "1", *options)
-    assert [train[train.index("--prefetch") + 1], *(word for word in train if word == "--pin_memory")] == passed
+    found = [train[train.index(name) + 1] for name in ("--num_workers", "--prefetch")]
+    assert [*found, *(word for word in train if word.endswith("pin_memory"))] == passed
 
 
 def test_data_in_override_replaces_the_training_list(arguments):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from tokenizers import Tokenizer as Json
 
@@ -16,7 +17,7 @@ from wenet_uio.config import load_config, parse_config, save_config
 from wenet_uio.config.named_files import copy_files
 from wenet_uio.models import build_model
 from wenet_uio.text.tokenizer import build_tokenizer
-from wenet_uio.train.run_config import check_text_is_trainable, read_config
+from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 
 TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}
 
@@ -64,3 +65,19 @@ def test_a_run_with_a_tokenizer_of_hugging_face_has_its_file_and_is_built_from_i
     assert build_tokenizer(loaded).tokenize("two one") == tokenizer.tokenize("two one")
     model = build_model(loaded)
     assert (model.vocab_size, model.blank, model.sos, model.eos) == (size + 1, size, size, size)
+
+
+def test_dtype_auto_is_bf16_on_a_processor_that_has_it(caplog: pytest.LogCaptureFixture) -> None:
+    flags = Path("/proc/cpuinfo").read_text().split()
+    dtype = "bf16" if "avx512_bf16" in flags else "fp32"
+    caplog.set_level("INFO")
+    auto = parse_config({**CONFIG, "dtype": "auto"}, "train.yaml")
+    assert with_dtype(auto, torch.device("cpu")).dtype == dtype
+    assert f"dtype auto: {dtype} on this cpu" in caplog.text
+    assert with_dtype(auto, torch.device("meta")).dtype == "fp32"
+
+
+def test_a_dtype_that_is_named_stays() -> None:
+    for dtype in ("fp32", "bf16", "fp16"):
+        config = parse_config({**CONFIG, "dtype": dtype}, "train.yaml")
+        assert with_dtype(config, torch.device("cpu")) is config

@@ -121,13 +121,6 @@ def completed(undisturbed: Path, tmp_path: Path) -> Path:
     return shutil.copytree(undisturbed, tmp_path / "completed", symlinks=True)
 
 
-def test_without_report_a_run_ends_without_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert make_trainer(tmp_path, max_epoch=1, report=False).run()
-    assert (tmp_path / "README.md").exists()
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
     names = {path.name for path in undisturbed.iterdir()}
     epochs = {f"epoch_{epoch}.{suffix}" for epoch in range(3) for suffix in ("pt", "yaml")}
@@ -274,24 +267,6 @@ def test_steps_without_a_finite_gradient_are_skipped_up_to_a_limit(
     assert "step 4 skipped: its gradient is not finite (utterances: 3-0 …)" in caplog.text
     with pytest.raises(ValueError, match=r"step 5: 2 steps in a row.*max_nonfinite_steps"):
         make_trainer(tmp_path / "too many", ListLoader(batches), max_epoch=1, max_nonfinite_steps=1).run()
-
-
-def test_max_steps_ends_the_run_with_a_validation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    trainer = make_trainer(tmp_path, max_steps=7, save_interval=7)
-    with caplog.at_level(logging.INFO):
-        assert trainer.run()
-    assert (trainer.progress.step, trainer.progress.epoch) == (7, 2)
-    assert os.readlink(tmp_path / "final.pt") == "epoch_1.pt"
-    assert [step for step, _ in series(tmp_path)["cv/loss"]] == [5, 7]
-    assert "training ends: max_steps 7 is reached" in caplog.text
-
-
-def test_a_run_killed_in_its_last_validation_repeats_it(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        make_trainer(tmp_path, cv=DisturbedLoader(CV, 4, kill), max_steps=7, save_interval=7).run()
-    assert not (tmp_path / "epoch_1.pt").exists()
-    assert make_trainer(tmp_path, max_steps=7, save_interval=7).run()
-    assert yaml.safe_load((tmp_path / "epoch_1.yaml").read_text())["step"] == 7
 
 
 def test_epochs_without_a_lower_validation_loss_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

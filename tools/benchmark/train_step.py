@@ -54,10 +54,10 @@ def make_batches(count: int, size: int, seconds: float, tokens_per_second: float
     return batches
 
 
-def make_engine(config: Config) -> Engine:
-    """Build the engine with a freshly initialised model."""
+def make_engine(config: Config, device: str = "auto") -> Engine:
+    """Build the engine with a freshly initialised model, on a GPU if there is one."""
     torch.manual_seed(0)
-    engine = build_engine(build_model(config), config, World.from_environment("auto"), 0)
+    engine = build_engine(build_model(config), config, World.from_environment(device), 0)
     engine.connect()
     return engine
 
@@ -69,7 +69,9 @@ def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[tuple[fl
     for repeat in tqdm(range(repeats + 1), unit="repeat", disable=None):
         began, processors_began = time.perf_counter(), time.process_time()
         for number, batch in enumerate(batches, 1 + repeat * len(batches)):
-            engine.step([batch], number, {})  # returns numbers on the CPU: no kernel is still running
+            engine.step([batch], number, {})
+        if engine.world.device.type == "cuda":
+            torch.cuda.synchronize(engine.world.device)
         passed, used = time.perf_counter() - began, time.process_time() - processors_began
         speeds.append((audio / passed, audio / used))
     return speeds[1:]

@@ -44,7 +44,7 @@ from wenet_uio.train.distributed import (
     use_cpu_threads,
 )
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.run_config import check_text_is_trainable, read_config
+from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
@@ -126,7 +126,7 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         help="after this time without a step, name the rank that stalls and print its stack (300; 0: never)",
     )
     parser.add_argument(
-        "--dtype", choices=("fp32", "bf16", "fp16"), help="type of the arithmetic (default: the config's)"
+        "--dtype", choices=("fp32", "bf16", "fp16", "auto"), help="type of the arithmetic (default: the config's)"
     )
     parser.add_argument("--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16")
     parser.add_argument(
@@ -142,7 +142,11 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         choices=("worker", "accelerator"),
         help="compute features in the data workers or on the training device (default: the config's)",
     )
-    parser.add_argument("--pin_memory", action="store_true", help="faster copies to a GPU")
+    parser.add_argument(
+        "--pin_memory",
+        action=argparse.BooleanOptionalAction,
+        help="pinned memory, for faster copies to a GPU (default: if there is a GPU)",
+    )
     parser.add_argument("--seed", type=int, default=777, help="seed of weights, shuffling, augmentation, dropout (777)")
 
 
@@ -167,6 +171,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         ValueError, OSError: one of these is wrong or cannot be read, or another run holds the folder.
     """
     config, tokenizer = read_config(args.config, overrides(args))
+    config = with_dtype(config, world.device)
     train, cv = build_loaders(args, config, tokenizer, world)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
@@ -264,6 +269,8 @@ def main() -> int:
     world = World.from_environment(args.device)
     if args.num_workers == "auto":
         args.num_workers = auto_workers(world)
+    if args.pin_memory is None:
+        args.pin_memory = world.device.type == "cuda"
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
     )

@@ -192,7 +192,8 @@ class TrainKeys(RegularisationKeys):
     """Batches per rank in one optimizer step."""
     max_epoch: Positive = 100
     max_steps: Positive | None = None
-    """Optimizer steps after which the run ends, if max_epoch does not end it earlier."""
+    """Optimizer steps after which the run ends, if max_epoch does not end it earlier. A run that ended inside an epoch
+    goes on with this epoch if `max_steps` grows."""
     patience: Positive | None = None
     """The run ends after this many epochs without a lower validation loss (early stopping); null: never."""
     epoch_steps: Positive | None = None
@@ -212,8 +213,9 @@ class TrainKeys(RegularisationKeys):
     """Number of epochs with the lowest validation loss whose weights also stay on disk."""
     max_nonfinite_steps: NotNegative = 20
     """Consecutive steps that may be skipped because of an infinite or NaN gradient; one more stops the run."""
-    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the forward pass (automatic mixed precision); weights stay fp32."""
+    dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    """Precision of the forward pass (automatic mixed precision); weights stay fp32. auto: bf16 if the device computes
+    with it, else fp32."""
     use_amp: bool = False
     """WeNet's switch for mixed precision: bf16, or fp16 with `dtype: fp16`."""
     train_engine: str = "torch_ddp"

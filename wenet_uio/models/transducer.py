@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch.nn.functional import pad
-from torchaudio.functional import rnnt_loss
 
 from wenet_uio.config.transducer import TransducerSections
 from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
@@ -60,11 +59,14 @@ class Transducer(ASRModel):
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
         """Mean loss over utterances, 0-d. An utterance without frames has loss 0. Arguments as in CTC.forward."""
+        from torchaudio.functional import rnnt_loss  # slow import, needed for this loss only
+
         # torchaudio requires that the padded length equals the length of the longest utterance.
         frames, tokens = int(lengths.max().clamp(min=1)), int(target_lengths.max())
         labels = target[:, :tokens].masked_fill(target[:, :tokens] == self.ignore_id, self.blank)
         predicted, _ = self.predictor(pad(labels, (1, 0), value=self.blank), self.predictor.start(labels.size(0)))
         scores = self.joint(encoder_out[:, :frames].unsqueeze(2), predicted.unsqueeze(1)).float()
+        lengths, target_lengths = (each.to(target.device, non_blocking=True) for each in (lengths, target_lengths))
         losses = rnnt_loss(
             scores.contiguous(),
             labels.int().contiguous(),

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from torchaudio.functional import forced_align
 
 
 class CtcPath(NamedTuple):
@@ -71,6 +70,8 @@ def align_tokens(log_probs: torch.Tensor, tokens: Sequence[int], blank: int) -> 
         return None
     if not tokens:
         return _EMPTY, float(log_probs[:, blank].sum())
+    from torchaudio.functional import forced_align  # slow import, needed for alignment only
+
     target = torch.tensor([list(tokens)], device=log_probs.device)
     labels, scores = forced_align(log_probs.unsqueeze(0).float(), target, blank=blank)
     length = torch.tensor([log_probs.size(0)], device=log_probs.device)

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,16 @@ def environment(world: World, step: int) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        **{package: version(package) for package in PACKAGES},
+        **{package: _version(package) for package in PACKAGES},
         **({"cuda": torch.version.cuda} if torch.version.cuda else {}),
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # some runs do not need it
+        return "not installed"
 
 
 def _commit() -> str:

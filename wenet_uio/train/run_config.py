@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.model import CtcConf
 from wenet_uio.text.special_ids import blank_id, special_ids
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer, files_of
+
+log = logging.getLogger(__name__)
 
 
 def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config, Tokenizer]:
@@ -46,6 +51,23 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
     if config.use_amp and config.dtype == "fp32":
         derived["dtype"] = "bf16"
     return config.model_copy(update=derived), tokenizer
+
+
+def with_dtype(config: Config, device: torch.device) -> Config:
+    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it."""
+    if config.dtype != "auto":
+        return config
+    dtype = "bf16" if _computes_bf16(device) else "fp32"
+    log.info("dtype auto: %s on this %s", dtype, device.type)
+    return config.model_copy(update={"dtype": dtype})
+
+
+def _computes_bf16(device: torch.device) -> bool:
+    """Whether a device has instructions for bf16; others emulate it slowly."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # The public functions of torch name the vector width only.
+    return device.type == "cpu" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
 
 
 def check_text_is_trainable(data_list: str, config: Config) -> None:

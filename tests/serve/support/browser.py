@@ -94,5 +94,5 @@ class Visitor:
 
 
 def words_of(recording: Any) -> str:
-    """The final words of a recording on the page."""
-    return " ".join(recording.locator(".segment .word").all_inner_texts())
+    """The final words of a recording on the page, also of rows that `content-visibility: auto` has not rendered yet."""
+    return " ".join(recording.locator(".segment .word").all_text_contents())

@@ -1,0 +1,1 @@
+"""Makes the pages of the reference from the code, so that they have every command, option and key."""

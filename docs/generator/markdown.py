@@ -1,0 +1,45 @@
+"""Markdown of plain texts, such as the docstrings and the help of options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+CODE = re.compile(r"(`[^`]*`|https?://[^\s)>,]+)")
+"""What stays as it is between escaped texts."""
+
+
+def escaped(text: str) -> str:
+    """The text on one line, with the characters that Markdown and HTML would interpret escaped.
+
+    Code in single backticks stays code, and an address becomes a link.
+    """
+    parts = CODE.split(" ".join(text.split()))
+    shown = [re.sub(r"([\\*_\[\]<|#])", r"\\\1", part).replace("\\<", "&lt;") for part in parts[::2]]
+    shown += [""]
+    code = [part.replace("|", "&#124;") if part[0] == "`" else f"<{part}>" for part in parts[1::2]] + [""]
+    return "".join(each for pair in zip(shown, code, strict=False) for each in pair)
+
+
+def paragraphs(text: str) -> str:
+    """A docstring: paragraphs are escaped, and indented blocks stay blocks of code."""
+    blocks: list[str] = []
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        lines = block.splitlines()
+        if all(line.startswith("    ") for line in lines):
+            blocks.append("\n".join(["```text", *(line[4:] for line in lines), "```"]))
+        else:
+            blocks.append(escaped(block))
+    return "\n\n".join(blocks)
+
+
+def code(text: object) -> str:
+    """The text as code in a cell of a table; nothing of an empty text."""
+    shown = str(text).replace("|", "\\|")
+    return f"`{shown}`" if shown else ""
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; its cells are Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -1,0 +1,28 @@
+"""The generated pages of the manual, and the hook by which MkDocs adds them to the site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docs.generator.commands import command_page, commands, index_page
+from docs.generator.keys import key_pages
+
+COMMANDS = "reference/commands"
+KEYS = "reference/train_yaml"
+
+
+def pages() -> dict[str, str]:
+    """{path below docs/: Markdown} of all generated pages."""
+    found = commands()
+    made = {f"{COMMANDS}/index.md": index_page(found)}
+    made |= {f"{COMMANDS}/{each.page}": command_page(each) for each in found}
+    return made | {f"{KEYS}/{name}": text for name, text in key_pages().items()}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """MkDocs calls this function with the pages that are files; the result has the generated pages, too."""
+    from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]: only builds of the manual need it
+
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files

@@ -1,0 +1,58 @@
+"""How many audio seconds per second does the step loop train on, and what bounds it: the GPU or the host?"""
+
+from __future__ import annotations
+
+import resource
+from statistics import median
+from typing import Any
+
+import torch
+from train_step import measure
+
+from gpu_modes.recipes import STREAMING, config_of, dtype_of, dynamic_batches, engine_of, recipe
+from gpu_modes.report import Report
+
+FRAMES = (36_000, 12_000, 120_000, 360_000)
+"""Padded frames of a batch, the usual size first."""
+ARITHMETICS = ("bf16", "fp32", "tf32", "fp16")
+COMPILED = [{"arithmetic": arithmetic, "frames": FRAMES[0], "torch_compile": True} for arithmetic in ("bf16", "fp32")]
+BATCHES, REPEATS = 8, 2
+
+
+def run(report: Report) -> None:
+    """Write a line for each size, arithmetic, and with compiled layers."""
+    cases = [
+        {"arithmetic": arithmetic, "frames": frames, "torch_compile": False}
+        for frames in report.sized(FRAMES, (300,))
+        for arithmetic in (ARITHMETICS if report.on_gpu else ARITHMETICS[:2])
+    ]
+    for case in report.each([*cases, *report.sized(COMPILED, [])]):
+        with report.result(**case) as found:
+            found |= _measured(report, **case)
+
+
+def _measured(report: Report, arithmetic: str, frames: int, torch_compile: bool) -> dict[str, Any]:
+    keys = recipe(report, STREAMING)
+    config = config_of(report, keys, dtype=dtype_of(arithmetic), torch_compile=torch_compile)
+    engine = engine_of(config, arithmetic, report.device)
+    batches = dynamic_batches(report, frames, report.sized(BATCHES, 2))
+    if report.on_gpu:
+        torch.cuda.reset_peak_memory_stats(report.device)
+    speeds = measure(engine, batches, report.sized(REPEATS, 1))
+    speed, by_host = median(speed for speed, _ in speeds), median(by_host for _, by_host in speeds)
+    seconds = sum(batch.seconds for batch in batches) / len(batches)
+    return {
+        "audio_seconds_per_second": speed,
+        "step_ms": 1000 * seconds / speed,
+        "host_ms": 1000 * seconds / by_host,  # CPU time of all threads of this process
+        "peak_gb": _peak(report) / 1e9,
+        "split_batches": len(engine.size_limit.too_large),
+        "parameters": sum(weight.numel() for weight in engine.model.parameters()),
+    }
+
+
+def _peak(report: Report) -> int:
+    """Largest memory so far in bytes: allocated on the GPU, or of this process."""
+    if report.on_gpu:
+        return torch.cuda.max_memory_allocated(report.device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,108 @@
+"""Where does a step wait for the GPU?"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpu_modes.recipes import STREAMING, batch_of, config_of, engine_of, recipe
+from gpu_modes.report import Report
+
+TRANSDUCER = "train_transducer"
+CONFS = ("train_conformer", STREAMING, TRANSDUCER)
+MICRO_BATCHES = (1, 3)
+WARM_UP = 3
+"""Steps before the step that is observed; the first ones set up the optimizer and the kernels."""
+READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal")
+"""Operators whose result the host needs before it can go on."""
+SYNCHRONISES = "called a synchronizing"
+"""Beginning of the warning of torch's sync debug mode."""
+Places = Counter[str]
+"""How often each line of the project waited."""
+
+
+def run(report: Report) -> None:
+    """Write a line for each model and number of micro-batches."""
+    cases = [{"conf": conf, "micro_batches": number} for conf in _confs(report) for number in MICRO_BATCHES]
+    arithmetic = "bf16" if report.on_gpu else "fp32"
+    size = {"utterances": report.sized(16, 2), "seconds": report.sized(5.0, 1.0)}
+    for case in report.each(cases):
+        with report.result(**case, **size) as found:
+            if not report.on_gpu:
+                found["counted"] = "values that the host reads, an upper bound; synchronisations need a GPU"
+            config = config_of(report, recipe(report, case["conf"]), dtype=arithmetic)
+            engine = engine_of(config, arithmetic, report.device)
+            batch = batch_of(report, **size)
+            for number in range(1, report.sized(WARM_UP, 1) + 1):
+                engine.step([batch] * case["micro_batches"], number, {})
+            with waits(report) as places:
+                engine.step([batch] * case["micro_batches"], number + 1, {})
+            found |= {"count": sum(places.values()), "places": dict(places.most_common())}
+
+
+def _confs(report: Report) -> list[str]:
+    """The models whose losses are installed; the others are left out."""
+    if find_spec("torchaudio"):
+        return list(CONFS)
+    report.write(left_out=[{"conf": TRANSDUCER}], missing="torchaudio, which has the loss of a transducer")
+    return [conf for conf in CONFS if conf != TRANSDUCER]
+
+
+def waits(report: Report) -> AbstractContextManager[Places]:
+    """Count the synchronisations in a block on a GPU, and the reads of values on a CPU."""
+    return synchronisations() if report.on_gpu else Reads()
+
+
+@contextmanager
+def synchronisations() -> Iterator[Places]:
+    """Count the operations that torch warns of in its sync debug mode."""
+    places: Places = Counter()
+
+    def note(message: Warning | str, *_: Any) -> None:
+        if SYNCHRONISES in str(message):
+            places[place()] += 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield places
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+class Reads(TorchDispatchMode):
+    """Counts the operators in READS."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: Places = Counter()
+
+    def __enter__(self) -> Places:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().__enter__()
+        return self.places
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name in READS:
+            self.places[place()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def place() -> str:
+    """File and line of the innermost frame in the package, such as train/engine.py:120."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        _, found, path = frame.f_code.co_filename.rpartition("/wenet_uio/")
+        if found:
+            return f"{path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "outside of the package"
