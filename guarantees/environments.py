@@ -89,6 +89,10 @@ def _run(command: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        errors = [line for line in lines if "ERROR" in line] or lines
-        raise NotInstalledError(errors[-1].strip() if errors else f"exit status {done.returncode}")
+        raise NotInstalledError(_reason(done.stderr or done.stdout))
+
+
+def _reason(output: str) -> str:
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if "ERROR" in line] or lines
+    return errors[-1].strip() if errors else "no message"

@@ -61,32 +61,44 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
 
 def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> dict[str, Any]:
-    given = dict(each.split("=", 1) for each in args.python)
     results: dict[str, Any] = {}
     servers: dict[str, Server] = {}
     for name in args.loaders:
-        settings = {"sizes": asdict(sizes), "packages": ENTRIES[name].packages, "trials": args.trials}
-        if ENTRIES[name].requirements:  # our own code has no pinned version
+        entry = ENTRIES[name]
+        settings: dict[str, Any] = {"sizes": asdict(sizes), "packages": entry.packages, "trials": args.trials}
+        if entry.requirements:  # our own code has no pinned version
             settings["commit"] = _commit()
         settings = json.loads(json.dumps(settings))
         file = args.out / "loaders" / f"{name}.json"
-        found = json.loads(file.read_text()) if file.exists() and not args.again else None
-        if found is None or found["settings"] != settings or "reason" in found:
+        found = None if args.again else _earlier(file, settings)
+        if found is None:
             print(f"{name}: running", file=sys.stderr)
-            date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-            try:
-                python = given.get(name) or str(python_of(name, args.out / "environments"))
-                if python not in servers:  # ours and the broken loader share one, because torch loads slowly
-                    servers[python] = stack.enter_context(Server(python, ENTRIES[name].adapter, args.timeout))
-                servers[python].module = ENTRIES[name].adapter
-                found = _results(servers[python], args.trials, sizes)
-            except (NotInstalledError, LoaderError) as error:
-                found = {"reason": str(error)}
-            found |= {"date": date, "settings": settings}
+            found = {**_tried(name, args, sizes, stack, servers), "settings": settings}
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(found, indent=1))
         results[name] = found
     return results
+
+
+def _earlier(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    found = json.loads(file.read_text()) if file.exists() else {"reason": ""}
+    return found if "reason" not in found and found["settings"] == settings else None
+
+
+def _tried(
+    name: str, args: argparse.Namespace, sizes: Sizes, stack: ExitStack, servers: dict[str, Server]
+) -> dict[str, Any]:
+    """The results of a loader, or the reason why there are none. A server is kept for loaders that share one."""
+    date, adapter = datetime.now(timezone.utc).strftime("%Y-%m-%d"), ENTRIES[name].adapter
+    try:
+        given = dict(each.split("=", 1) for each in args.python)
+        python = given.get(name) or str(python_of(name, args.out / "environments"))
+        if python not in servers:  # ours and the broken loader share one, because torch loads slowly
+            servers[python] = stack.enter_context(Server(python, adapter, args.timeout))
+        servers[python].module = adapter
+        return {**_results(servers[python], args.trials, sizes), "date": date}
+    except (NotInstalledError, LoaderError) as error:
+        return {"reason": str(error), "date": date}
 
 
 def _results(server: Server, trials: list[str], sizes: Sizes) -> dict[str, Any]:

@@ -169,15 +169,17 @@ def _cases(bench: Bench) -> dict[str, Callable[[], Verdict | dict[str, Verdict]]
 
 def run_trials(bench: Bench, out_of_scope: dict[str, str], wanted: list[str]) -> dict[str, dict[str, Any]]:
     """All trials of one loader: name -> verdict as a dict. A trial that is out of scope does not run."""
-    verdicts: dict[str, Verdict] = {}
+    verdicts = {name: Verdict("out of scope", out_of_scope[name]) for name in wanted if name in out_of_scope}
     for names, trial in _cases(bench).items():
-        open_names = [name for name in names.split() if name in wanted and name not in out_of_scope]
-        if not open_names:
-            continue
-        try:
-            found = trial()
-        except LoaderError as error:
-            found = Verdict("fail", str(error))
-        verdicts |= {name: found[name] if isinstance(found, dict) else found for name in open_names}
-    verdicts |= {name: Verdict("out of scope", out_of_scope[name]) for name in wanted if name in out_of_scope}
+        open_names = [name for name in names.split() if name in wanted and name not in verdicts]
+        if open_names:
+            verdicts |= _answers(open_names, trial)
     return {name: asdict(verdicts[name]) for name in TITLES if name in verdicts}
+
+
+def _answers(names: list[str], trial: Callable[[], Verdict | dict[str, Verdict]]) -> dict[str, Verdict]:
+    try:
+        found = trial()
+    except LoaderError as error:
+        found = Verdict("fail", str(error))
+    return {name: found[name] if isinstance(found, dict) else found for name in names}
