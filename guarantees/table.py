@@ -17,17 +17,15 @@ def markdown(results: Results) -> str:
     notes: list[str] = []
     lines = ["| trial | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for trial, title in TITLES.items():
-        cells = [_cell(f"{name}, {title}", results[name], trial, notes) for name in names]
+        cells = [_cell(name, results[name], trial, notes) for name in names]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     lines += ["", "| loader | versions | date | machine | commit |", "|---|---|---|---|---|"]
     lines += [_provenance(name, results[name]) for name in names]
-    return "\n".join([*lines, "", *notes]) + "\n"
+    return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))]) + "\n"
 
 
 def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> str:
-    if "reason" in found:
-        return "not run"
-    verdict = found["trials"].get(trial)
+    verdict = found.get("trials", {}).get(trial)
     if verdict is None:
         return "not run"
     summary = verdict["summary"].replace("|", "/").replace("\n", " ")
@@ -35,8 +33,11 @@ def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> 
         return summary if verdict["result"] == "measured" else f"pass, {summary}"
     if not summary:
         return verdict["result"]
-    notes.append(f"{len(notes) + 1}. {name}: {summary[:400]}")
-    return f"{verdict['result']} ({len(notes)})"
+    subject = name if verdict["result"] == "out of scope" else f"{name}, {TITLES[trial]}"
+    note = f"{subject}: {summary[:400]}"
+    if note not in notes:  # one reason may put several trials out of scope
+        notes.append(note)
+    return f"{verdict['result']} ({notes.index(note) + 1})"
 
 
 def _provenance(name: str, found: Mapping[str, Any]) -> str:

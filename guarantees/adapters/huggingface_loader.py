@@ -29,6 +29,10 @@ NO_RANKS = (
     "a state belongs to one rank: "
     "https://huggingface.co/docs/datasets/stream#save-a-dataset-checkpoint-and-resume-iteration"
 )
+NO_WORKERS = (
+    "StatefulDataLoader asserts the same number of workers: "
+    "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/stateful_dataloader.py"
+)
 NO_LENGTHS = "batches have a fixed number of samples; batching by length is left to the sampler of a trainer"
 
 
@@ -42,6 +46,7 @@ class Loader(Adapter):
 
     DISTRIBUTIONS = ("datasets", "torchdata", "torch")
     OUT_OF_SCOPE: ClassVar = {
+        "resume_workers": NO_WORKERS,
         "resume_ranks": NO_RANKS,
         "mixture_resume_ranks": NO_RANKS,
         "padding": NO_LENGTHS,
