@@ -16,14 +16,7 @@ from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SETTINGS_OF_JOBS: tuple[str, ...] = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+SETTINGS_OF_JOBS: tuple[str, ...] = tuple("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
 
 Step = list[list[tuple[str, int]]]
 """The batches of one rank in one step: (key, frames) of each sample."""
