@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SETTINGS_OF_JOBS: tuple[str, ...] = tuple("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
+NAMES_OF_RANKS = ("RANK", "LOCAL_RANK")
+NAMES_OF_SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 Step = list[list[tuple[str, int]]]
 """The batches of one rank in one step: (key, frames) of each sample."""
@@ -85,8 +86,8 @@ class Rank:
 
     def __init__(self, server: Server, rank: int, world: int, port: int) -> None:
         self._server, self._rank = server, rank
-        values = (rank, world, rank, world, "127.0.0.1", port)
-        environment = dict(zip(SETTINGS_OF_JOBS, map(str, values), strict=True))
+        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        environment |= dict.fromkeys(NAMES_OF_RANKS, str(rank)) | dict.fromkeys(NAMES_OF_SIZES, str(world))
         self._connection, self._log = server.fork(environment)
         self._read = b""
         self._pid: int = self.receive()["pid"]
