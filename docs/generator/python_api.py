@@ -8,6 +8,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -75,6 +76,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
     seen: set[str] = set()
     for owner in kind.__mro__:
         for name, value in vars(owner).items() if owner.__module__.startswith("wenet_uio") else ():
+            value = property(value.func) if isinstance(value, cached_property) else value
             is_member = inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
             if is_member and (not name.startswith("_") or name in SPECIAL) and name not in seen:
                 seen.add(name)
