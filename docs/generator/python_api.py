@@ -39,8 +39,8 @@ def _page(package: str, title: str, imported: str) -> str:
     found = {name: getattr(import_module(package), name) for name in names}
     parts = [
         f"# {title} in Python",
-        f"The public names of `{package}`, from their docstrings. They are loaded when they are used; the import itself "
-        "does not import torch. Names that are not on this page may change in any version.",
+        f"The public names of `{package}`, from their docstrings. They are loaded when they are used: the import alone "
+        "does not import torch. Other names may change in any version.",
         f"```python\n{imported}\n```",
     ]
     for name, each in found.items():
@@ -73,15 +73,26 @@ def _class(name: str, kind: type) -> list[str]:
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """Public methods and properties with docstrings, of the class and of its bases in this project."""
-    seen: set[str] = set()
-    for owner in kind.__mro__:
-        for name, value in vars(owner).items() if owner.__module__.startswith("wenet_uio") else ():
-            value = property(value.func) if isinstance(value, cached_property) else value
-            is_member = inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
-            if is_member and (not name.startswith("_") or name in SPECIAL) and name not in seen:
-                seen.add(name)
-                if inspect.getdoc(getattr(value, "fget", None) or value):
-                    yield name, value
+    found: dict[str, Any] = {}
+    for owner in _own_classes(kind):
+        found = vars(owner) | found
+    for name, value in found.items():
+        value = property(value.func) if isinstance(value, cached_property) else value
+        if _is_described(name, value):
+            yield name, value
+
+
+def _is_described(name: str, value: Any) -> bool:
+    """Whether a member of a class is a public method or property with a docstring."""
+    if name.startswith("_") and name not in SPECIAL:
+        return False
+    is_member = inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
+    return is_member and bool(inspect.getdoc(getattr(value, "fget", None) or value))
+
+
+def _own_classes(kind: type) -> Iterator[type]:
+    """The class and its bases in this project, in the order in which Python searches them."""
+    yield from (owner for owner in kind.__mro__ if owner.__module__.startswith("wenet_uio"))
 
 
 def _fields(kind: type) -> list[tuple[str, str, str, str]]:
@@ -89,16 +100,20 @@ def _fields(kind: type) -> list[tuple[str, str, str, str]]:
     names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else ()
     names = getattr(kind, "_fields", names)
     found: dict[str, tuple[str, str, str, str]] = {}
-    for owner in kind.__mro__ if names else ():
-        if not owner.__module__.startswith("wenet_uio"):
-            continue
-        docs = own_docs(owner)
-        for line in _parsed(owner).body:
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.target.id in names:
-                default = FACTORY.sub(r"\1()", ast.unparse(line.value)) if line.value else "required"
-                name = line.target.id
-                found.setdefault(name, (name, ast.unparse(line.annotation), default, docs.get(name, "")))
+    for owner in _own_classes(kind) if names else ():
+        found = _fields_of(owner) | found
     return [found[name] for name in names if name in found]
+
+
+def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
+    """{name: field} that the class itself defines."""
+    docs, found = own_docs(owner), {}
+    for line in _parsed(owner).body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            name, value = line.target.id, line.value
+            default = FACTORY.sub(r"\1()", ast.unparse(value)) if value else "required"
+            found[name] = (name, ast.unparse(line.annotation), default, docs.get(name, ""))
+    return found
 
 
 def _signature(name: str, function: ast.FunctionDef) -> str:

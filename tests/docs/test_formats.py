@@ -179,7 +179,7 @@ def test_the_files_of_a_run_are_on_the_page(lists, tmp_path, monkeypatch, read):
     assert not main_of(COMMANDS["wenet_uio.bin.train"])()
     page = (PAGES / "runs.md").read_text(encoding="utf-8")
     for path in Path("run").iterdir():
-        name = re.sub(r"_\d+\.", lambda match: "_S." if path.name.startswith("state") else "_N.", path.name)
+        name = re.sub(r"_\d+\.", "_S." if path.name.startswith("state") else "_N.", path.name)
         assert f"`{name}`" in page or f"`{name}/`" in page, name
     state = next(Path("run").glob("state_*.pt"))
     saved = torch.load(state, weights_only=True)

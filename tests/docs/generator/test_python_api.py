@@ -45,7 +45,8 @@ def test_the_pages_are_part_of_the_manual_and_have_no_address_of_an_object(made)
 
 
 def test_arguments_and_errors_of_a_docstring_become_lists():
-    text = "One line.\n\nArgs:\n    some_key: what\n        it is.\n    other: b.\n\nReturns:\n    a\n    c.\n\nRaises:\n    OSError: d."
+    arguments = "Args:\n    some_key: what\n        it is.\n    other: b."
+    text = f"One line.\n\n{arguments}\n\nReturns:\n    a\n    c.\n\nRaises:\n    OSError: d."
     assert docstring(text) == (
         "One line.\n\n**Arguments**\n\n- `some_key`: what it is.\n- `other`: b.\n\n**Returns**\n\na c.\n\n"
         "**Raises**\n\n- `OSError`: d."
