@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-READMES = [ROOT / "README.md"]
+READMES = [ROOT / "README.md", ROOT / "guarantees" / "README.md"]
 READMES += [path for part in ("wenet_uio", "tools", "tests") for path in sorted((ROOT / part).glob("**/*.md"))]
 READMES += sorted(ROOT.glob("examples/*/*/README.md"))
 REQUIREMENTS = [ROOT / "requirements.txt"]
@@ -44,7 +44,14 @@ def test_the_readme_on_top_has_at_most_150_lines():
 
 
 def test_every_command_with_an_interpreter_line_can_be_executed():
-    patterns = ("tools/*", "tools/benchmark/*", "examples/*/*/run.sh", "examples/*/*/local/*", "wenet_uio/bin/*.py")
+    patterns = (
+        "tools/*",
+        "tools/benchmark/*",
+        "guarantees/*",
+        "examples/*/*/run.sh",
+        "examples/*/*/local/*",
+        "wenet_uio/bin/*.py",
+    )
     files = [path for pattern in patterns for path in ROOT.glob(pattern) if path.suffix in (".py", ".sh")]
     commands = [path for path in files if path.read_bytes().startswith(b"#!")]
     assert len(commands) > 30

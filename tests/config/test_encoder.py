@@ -92,6 +92,15 @@ ROPE = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_
         ({"n_kv_head": 3}, "attention_heads 4 is not divisible by n_kv_head 3"),
         ({"head_dim": 32}, r"head_dim 32 \* attention_heads 4 is 128; rel_selfattn needs output_size 256"),
         ({"mlp_type": "moe", "n_expert": 2, "n_expert_activated": 3}, "n_expert_activated 3 is above n_expert 2"),
+        ({"att_context_size": [128]}, "att_context_size.1: required key is missing"),
+        ({"att_context_size": [-2, 3]}, "att_context_size.0: Input should be greater than or equal to -1, found -2"),
+        ({"att_context_size": [9, 9], "use_dynamic_chunk": True}, "att_context_size and chunks exclude each other"),
+        ({"att_context_size": [9, 9], "static_chunk_size": 4}, "att_context_size and chunks exclude each other"),
+        (
+            {"att_context_size": [9, -1], "selfattention_layer_type": "shaw_rel_selfattn"},
+            "att_context_size needs a selfattention_layer_type of .*, found shaw_rel_selfattn",
+        ),
+        ({"input_layer": "dwconv2d8", "subsampling_conv_channels": 0}, "subsampling_conv_channels: Input should be"),
         ({"input_layer": "conv2d3"}, "input_layer: Input should be 'conv2d'"),
     ],
 )

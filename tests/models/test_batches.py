@@ -14,7 +14,7 @@ from tests.support.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import load_config, parse_config
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.build import ENCODERS
-from wenet_uio.models.subsampling import INPUT_LAYERS
+from wenet_uio.models.input_layers import INPUT_LAYERS
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
@@ -48,6 +48,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         {"selfattention_layer_type": "shaw_rel_selfattn", "pos_enc_layer_type": "no_pos"},
     ),
     "conformer with fixed chunks": ("conformer", {"cnn_module_kernel": 7, "static_chunk_size": 5}),
+    "conformer with limited context": ("conformer", {"cnn_module_kernel": 7, "att_context_size": [3, 2]}),
     "causal conformer": ("conformer", {**CAUSAL, "cnn_module_kernel": 8}),
     "branchformer": ("branchformer", {**BRANCH, "use_dynamic_chunk": True}),
     "branchformer with learned weights": ("branchformer", {**BRANCH, "merge_method": "learned_ave"}),

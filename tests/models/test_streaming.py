@@ -22,6 +22,7 @@ SQUEEZE = {
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", {"linear_units": 32}),
     "conformer": ("conformer", {"linear_units": 32, "causal": True, "cnn_module_kernel": 8}),
+    "conformer with dwconv2d8": ("conformer", {"causal": True, "cnn_module_kernel": 8, "input_layer": "dwconv2d8"}),
     "branchformer": ("branchformer", {**BRANCH, "use_linear_after_conv": True}),
     "branchformer of single branches": (
         "branchformer",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wenet_uio.config.transducer import ConvPredictorConf, JointConf, RnnPredictorConf
 from wenet_uio.models.joint import TransducerJoint
@@ -143,6 +144,27 @@ def test_the_search_ends_with_a_model_that_never_gives_a_blank():
     model.joint.ffn_out.bias[0] = -1000.0
     (nbest,) = rnnt_greedy_search(model, torch.randn(1, 3, DIM), torch.tensor([3]))
     assert len(nbest[0].tokens) == 3 * MAX_TOKENS_A_FRAME
+
+
+class HostReads(TorchDispatchMode):
+    """Counts the numbers of tensors that the host reads."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func._schema.name == "aten::_local_scalar_dense"
+        return func(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", [1, 3])
+def test_greedy_search_reads_the_device_a_few_times_not_once_a_symbol(seed):
+    model = make(5, seed)
+    model.joint.ffn_out.bias[model.blank] += 3.0
+    with HostReads() as reads:
+        nbests = rnnt_greedy_search(model, 3 * torch.randn(3, 80, DIM), torch.tensor([80, 41, 7]))
+    assert len(nbests[0][0].tokens) > 100
+    assert reads.count <= 8
 
 
 @torch.no_grad()

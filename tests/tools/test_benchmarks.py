@@ -63,6 +63,27 @@ def test_train_step_measures_a_step():
     assert report["audio_seconds_per_second"] > 0
 
 
+def test_rnnt_loss_compares_with_torchaudio():
+    size = ("--batch_sizes", 2, 8, "--frames", 8, "--labels", 3, "--units", 20, "--spread", 0.5, "--repeats", 1)
+    done = benchmark("rnnt_loss.py", *size, "--memory", 5e-5, "--json")
+    assert done.returncode == 0, done.stderr
+    both, alone = json.loads(done.stdout.splitlines()[-1])["results"]
+    assert both["apart"] < 1e-4
+    assert both["speed_ratio"] > 0
+    assert both["scores_gb"] * 4 == pytest.approx(alone["scores_gb"], rel=0.01)
+    assert set(alone) == {"batch", "scores_gb", "ours"}
+
+
+def test_long_audio_measures_input_layers_and_the_memory_of_both_kinds_of_attention():
+    size = ("--repeats", 1, "--batch_size", 1, "--seconds", 0.5, "--minutes", 0.1, "--full_minutes", 0.1)
+    done = benchmark("long_audio.py", *size, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert [each["input_layer"] for each in report["speed"]] == ["conv2d", "dwconv2d8"]
+    assert [each["att_context_size"] for each in report["memory"]] == [[128, 128], [-1, -1]]
+    assert all(each["frames"] == (600 - 15) // 8 + 1 for each in report["memory"])
+
+
 @pytest.mark.skipif(find_spec("lhotse") is None, reason="lhotse is not installed")
 def test_plan_vs_lhotse_compares_at_one_and_at_64_ranks():
     done = benchmark("plan_vs_lhotse.py", "--utterances", 12_000, "--batch_duration", 60, "--repeats", 1, "--json")

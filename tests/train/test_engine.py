@@ -54,6 +54,23 @@ def test_a_step_without_a_finite_gradient_leaves_the_weights_as_they_are(dtype: 
         assert torch.equal(weight, before[name])
 
 
+@pytest.mark.parametrize("optim", ["adam", "adamw", "scaled_adam"])
+@pytest.mark.parametrize("skipped", [(1,), (2, 3)], ids=["the first", "later ones"])
+def test_steps_without_a_finite_gradient_do_not_count_in_the_optimizer(optim: str, skipped: tuple[int, ...]) -> None:
+    weights = []
+    for disturbed in (True, False):
+        engine = make_engine(optim=optim)
+        for number in range(1, 5):
+            batch = tiny_batch([5, 3], number)
+            if number in skipped:
+                batch.feats[0, 0, 0] = float("inf")
+            if disturbed or number not in skipped:
+                engine.step([batch], number, {})
+        weights.append(engine.weights())
+    for name, weight in weights[0].items():
+        assert torch.equal(weight, weights[1][name]), name
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_mixed_precision_trains_to_nearly_the_same_loss(dtype: str) -> None:
     losses = []

@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from tests.support import preloaded
 from tests.train.support import starved
-from tests.train.support.ranks import LENGTHS, make_engine
+from tests.train.support.ranks import LENGTHS, Once, make_engine
 from tests.train.support.tiny import CPU, TinyModel, tiny_batch, tiny_config
 from tests.train.support.training_corpus import write_corpus
 from tests.train.test_engines import needs_deepspeed
-from wenet_uio.cli import AGAIN
+from wenet_uio.cli import AGAIN, StartAgainError
 from wenet_uio.config.dataset import BatchConf
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.memory import TooLarge, is_out_of_memory, knob
+from wenet_uio.train.validation import validate
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +54,26 @@ def test_failed_allocations_are_recognised() -> None:
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("shapes (3,) and (4,) do not match"))
+    assert not is_out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"))
+    assert not is_out_of_memory(ValueError("step 7: out of memory for one utterance"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+        "CUDA driver error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "cuFFT error: CUFFT_ALLOC_FAILED",
+        "NCCL error, ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of memory'",
+        "NCCL error, ncclSystemError. Last error:\nFailed to CUDA calloc async 608 bytes",
+        "DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
+    ],
+)
+def test_libraries_that_ran_out_of_memory_are_recognised_by_their_words(said: str) -> None:
+    assert is_out_of_memory(RuntimeError(said))
 
 
 def test_a_batch_that_does_not_fit_is_split_and_ends_in_the_same_weights(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,6 +134,47 @@ def test_a_single_utterance_that_does_not_fit_ends_the_run() -> None:
         ValueError, match="step 7: out of memory for one utterance of 5 frames and 1 tokens: lower filter"
     ):
         engine_of(model).step([tiny_batch([5, 3], 1)], 7, {})
+
+
+def test_running_out_of_memory_in_the_update_ends_the_run_with_the_reason() -> None:
+    engine = engine_of(TinyModel())
+    engine.optimizer.register_step_pre_hook(lambda *_: torch.empty(1 << 46))
+    with pytest.raises(ValueError, match=r"step 3: out of memory in the update of the weights \(.*DefaultCPUAllocator"):
+        engine.step([tiny_batch([5, 3], 1)], 3, {})
+
+
+def test_an_exchange_without_memory_is_not_joined_again() -> None:
+    class Lost(TinyModel):
+        def forward(self, *tensors: torch.Tensor) -> dict[str, torch.Tensor]:
+            raise dist.DistBackendError("NCCL error, ncclUnhandledCudaError: Cuda failure 2 'out of memory'")
+
+    engine = engine_of(Lost())
+    with pytest.raises(StartAgainError, match="run the same command again"):
+        engine.step([tiny_batch([5, 3], 1)], 3, {})
+    assert {known.step for known in engine.size_limit.too_large} == {3}
+
+
+def test_a_validation_splits_batches_that_do_not_fit(caplog: pytest.LogCaptureFixture) -> None:
+    batches = Once([tiny_batch([9, 7, 5, 4, 2], 1)])
+    hungry, other = engine_of(HungryModel()), engine_of(TinyModel())
+    with caplog.at_level(logging.WARNING):
+        found, expected = (validate(engine, batches, lambda: False, 4) for engine in (hungry, other))
+    times = {"elapsed": 0, "wait": 0}
+    assert {**found, **times} == pytest.approx({**expected, **times})
+    assert [record.getMessage().split(" of up to")[0] for record in caplog.records] == [
+        f"step 4: out of memory for {utterances} utterances" for utterances in (5, 3)
+    ]
+    caplog.clear()
+    assert {**validate(hungry, batches, lambda: False, 5), **times} == {**found, **times}
+    assert not caplog.records
+    assert hungry.model.training
+
+
+def test_a_single_utterance_that_does_not_fit_ends_a_validation() -> None:
+    model = HungryModel()
+    model.room = 0
+    with pytest.raises(ValueError, match="step 8: out of memory for one utterance of 5 frames and 1 tokens: lower"):
+        validate(engine_of(model), Once([tiny_batch([5, 3], 1)]), lambda: False, 8)
 
 
 @pytest.mark.parametrize(

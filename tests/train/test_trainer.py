@@ -269,24 +269,6 @@ def test_steps_without_a_finite_gradient_are_skipped_up_to_a_limit(
         make_trainer(tmp_path / "too many", ListLoader(batches), max_epoch=1, max_nonfinite_steps=1).run()
 
 
-def test_max_steps_ends_the_run_with_a_validation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    trainer = make_trainer(tmp_path, max_steps=7, save_interval=7)
-    with caplog.at_level(logging.INFO):
-        assert trainer.run()
-    assert (trainer.progress.step, trainer.progress.epoch) == (7, 2)
-    assert os.readlink(tmp_path / "final.pt") == "epoch_1.pt"
-    assert [step for step, _ in series(tmp_path)["cv/loss"]] == [5, 7]
-    assert "training ends: max_steps 7 is reached" in caplog.text
-
-
-def test_a_run_killed_in_its_last_validation_repeats_it(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        make_trainer(tmp_path, cv=DisturbedLoader(CV, 4, kill), max_steps=7, save_interval=7).run()
-    assert not (tmp_path / "epoch_1.pt").exists()
-    assert make_trainer(tmp_path, max_steps=7, save_interval=7).run()
-    assert yaml.safe_load((tmp_path / "epoch_1.yaml").read_text())["step"] == 7
-
-
 def test_epochs_without_a_lower_validation_loss_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     keys = {"max_epoch": 9, "patience": 2, "optim_conf": {"lr": 1e-30}}
     with caplog.at_level(logging.INFO):

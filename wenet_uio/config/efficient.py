@@ -7,28 +7,27 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
+from wenet_uio.config.chunks import ChunkConf
 from wenet_uio.config.encoder import (
     Activation,
-    ChunkConf,
     ConformerEncoderConf,
     DropoutRate,
-    InputLayer,
     NotNegative,
     Positive,
     StackConf,
     heads_divide,
     odd_or_causal,
 )
+from wenet_uio.config.input_layer import InputLayerConf
 
 
-class EfficientConformerEncoderConf(StackConf, ChunkConf):
+class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
     """Efficient Conformer (Burchi and Vielzeuf 2021): some blocks lower the frame rate, some attend in groups."""
 
     output_size: Positive = 256
     linear_units: Positive = 2048
     """Width of the hidden layer of the feed-forward modules."""
     attention_dropout_rate: DropoutRate = 0.0
-    input_layer: InputLayer = "conv2d"
     pos_enc_layer_type: Literal["rel_pos"] = "rel_pos"
     normalize_before: bool = True
     """Layer normalisation before each module (true) or after it (false)."""
@@ -116,6 +115,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf):
             positional_dropout_rate=self.positional_dropout_rate,
             attention_dropout_rate=self.attention_dropout_rate,
             input_layer=self.input_layer,
+            subsampling_conv_channels=self.subsampling_conv_channels,
             activation_type=self.activation_type,
             normalize_before=self.normalize_before,
             macaron_style=self.macaron_style,

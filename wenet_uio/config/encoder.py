@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from wenet_uio.config.base import Section
+from wenet_uio.config.chunks import ChunkConf
+from wenet_uio.config.input_layer import InputLayerConf
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -15,18 +17,9 @@ DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
 PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos", "abs_pos_whisper"]
 SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
-InputLayer = Literal[
-    "conv2d",
-    "conv2d6",
-    "conv2d8",
-    "linear",
-    "conv1d2",
-    "conv2d2",
-    "stack_n_frames",
-    "dwconv2d4",
-    "embed",
-    "firered_conv2d4",
-]
+ContextFrames = Annotated[int, Field(ge=-1)]
+LIMITED = ("selfattn", "rel_selfattn", "rope_abs_selfattn")
+"""Kinds of attention that att_context_size can limit."""
 PerBlock = Probability | tuple[Probability, ...]
 
 
@@ -91,39 +84,11 @@ class FeedForwardConf(Section):
         return self
 
 
-class ChunkConf(Section):
-    """Keys of streaming: the sizes of the chunks that attention is limited to."""
-
-    static_chunk_size: NotNegative = 0
-    """Encoder frames of a chunk in training and decoding; 0: no fixed chunks."""
-    use_dynamic_chunk: bool = False
-    """Draw a chunk size for each training batch."""
-    use_dynamic_left_chunk: bool = False
-    """Draw the number of left chunks for each training batch."""
-
-    @field_validator("static_chunk_size", mode="before")
-    @classmethod
-    def _none_if_negative(cls, size: Any) -> Any:
-        return 0 if size == -1 else size  # WeNet's configs of whisper say -1
-
-    @model_validator(mode="after")
-    def _chunks_agree(self) -> ChunkConf:
-        if self.use_dynamic_chunk and self.static_chunk_size:
-            raise ValueError("use_dynamic_chunk and static_chunk_size exclude each other")
-        if self.use_dynamic_left_chunk and not self.use_dynamic_chunk:
-            raise ValueError("use_dynamic_left_chunk needs use_dynamic_chunk")
-        return self
-
-
-class EncoderConf(AttentionConf, ChunkConf):
+class EncoderConf(AttentionConf, ChunkConf, InputLayerConf):
     """Keys of every encoder except the squeezeformer, whose keys have other names."""
 
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
-    input_layer: InputLayer = "conv2d"
-    """Input layer that lowers the frame rate by 4 (conv2d, dwconv2d4, firered_conv2d4), 6, 8, by 2 (conv1d2, conv2d2,
-    stack_n_frames), or not at all: linear, or embed, whose input is label ids (B, T) instead of features. WeNet itself
-    fails on dwconv2d4 in other encoders than the squeezeformer."""
     pos_enc_layer_type: PositionEncoding = "rel_pos"
     selfattention_layer_type: SelfAttention = "rel_selfattn"
 
@@ -136,7 +101,29 @@ class EncoderConf(AttentionConf, ChunkConf):
         return self
 
 
-class TransformerEncoderConf(EncoderConf, FeedForwardConf):
+class LimitedContextConf(EncoderConf):
+    """Keys of encoders whose frames may see their neighbours only, as in NeMo."""
+
+    att_context_size: tuple[ContextFrames, ContextFrames] = (-1, -1)
+    """Encoder frames that a frame sees before it and after it; -1: all. With two limits, the scores of attention take
+    memory for one block of frames, whatever the length. For audio much longer than in training use rope_pos: its
+    scores depend on distances, those of rel_pos and abs_pos on positions, which training did not see."""
+
+    @model_validator(mode="after")
+    def _context_is_possible(self) -> LimitedContextConf:
+        if self.att_context_size == (-1, -1):
+            return self
+        if self.use_dynamic_chunk or self.static_chunk_size:
+            raise ValueError("att_context_size and chunks exclude each other: remove it, or the keys with `chunk`")
+        if self.selfattention_layer_type not in LIMITED:
+            raise ValueError(
+                f"att_context_size needs a selfattention_layer_type of {', '.join(LIMITED)}, "
+                f"found {self.selfattention_layer_type}"
+            )
+        return self
+
+
+class TransformerEncoderConf(LimitedContextConf, FeedForwardConf):
     """Transformer (Vaswani et al. 2017)."""
 
     pos_enc_layer_type: PositionEncoding = "abs_pos"
@@ -168,7 +155,7 @@ class ConformerKeys(EncoderConf, FeedForwardConf):
         return self
 
 
-class ConformerEncoderConf(ConformerKeys):
+class ConformerEncoderConf(ConformerKeys, LimitedContextConf):
     """Conformer (Gulati et al. 2020)."""
 
     conv_norm_eps: float = Field(default=1e-5, gt=0)

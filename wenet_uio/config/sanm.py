@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config.base import Section
+from wenet_uio.config.chunks import ChunkConf
 from wenet_uio.config.encoder import (
     AttentionConf,
-    ChunkConf,
     DropoutRate,
     NotNegative,
     Positive,

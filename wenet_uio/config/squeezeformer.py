@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from wenet_uio.config.chunks import ChunkConf
 from wenet_uio.config.encoder import (
     Activation,
-    ChunkConf,
     ConformerEncoderConf,
     DropoutRate,
     NotNegative,

@@ -192,7 +192,8 @@ class TrainKeys(RegularisationKeys):
     """Batches per rank in one optimizer step."""
     max_epoch: Positive = 100
     max_steps: Positive | None = None
-    """Optimizer steps after which the run ends, if max_epoch does not end it earlier."""
+    """Optimizer steps after which the run ends, if max_epoch does not end it earlier. A run that ended inside an epoch
+    goes on with this epoch if `max_steps` grows."""
     patience: Positive | None = None
     """The run ends after this many epochs without a lower validation loss (early stopping); null: never."""
     epoch_steps: Positive | None = None

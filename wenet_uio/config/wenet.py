@@ -36,6 +36,7 @@ OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
         "snip_edges",
         "cepstral_lifter",
     ),
+    ("encoder_conf",): ("subsampling_conv_channels", "att_context_size"),
 }
 """{section: keys that WeNet's function for this section does not take}."""
 LATE_KEYS: dict[str, tuple[str, ...]] = {
@@ -146,10 +147,7 @@ def to_wenet(config: Config) -> dict[str, Any]:
     }
     for section, names in LATE_KEYS.items():
         values[section] |= _set_apart(config, values, (section,), names)
-    own: dict[str, Any] = {}
-    for path, names in OWN_KEYS.items():
-        if kept := _set_apart(config, values, path, names):
-            own.setdefault(path[0], {})[path[1]] = kept
+    own = _own_sections(config, values)
     if config.model == "asrmodel":
         values["model"] = "asr_model"
     if config.model == "firered":
@@ -167,6 +165,18 @@ def add_last_id(values: dict[str, Any], where: str) -> None:
     if isinstance(size, int) and isinstance(tokenizer, dict) and "special_tokens" not in tokenizer:
         tokenizer["special_tokens"] = {"<sos>": size - 1, "<eos>": size - 1}
         log.info("%s: no special_tokens, so <sos> and <eos> are the last id %d, as in WeNet", where, size - 1)
+
+
+def _own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the keys of OWN_KEYS from `values`, in place; sections of those without their default."""
+    own: dict[str, Any] = {}
+    for path, names in OWN_KEYS.items():
+        if kept := _set_apart(config, values, path, names):
+            section = own
+            for key in path:
+                section = section.setdefault(key, {})
+            section |= kept
+    return own
 
 
 def _set_apart(config: Config, values: dict[str, Any], path: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:

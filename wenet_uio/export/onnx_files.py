@@ -50,6 +50,7 @@ def to_onnx(graph: Graph) -> bytes:
         # torch.jit.__all__ lacks TracerWarning, although torch documents how to filter it.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # pyright: ignore[reportPrivateImportUsage]
         warnings.filterwarnings("ignore", "Constant folding", UserWarning)
+        warnings.filterwarnings("ignore", "The shape inference of prim::", UserWarning)  # of loops
         torch.onnx.export(
             graph.module.eval(),
             tuple(graph.inputs.values()),

@@ -17,6 +17,7 @@ from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
+from wenet_uio.models.lengths import encoded, knows_lengths
 from wenet_uio.models.masks import length_mask
 
 Losses = dict[str, torch.Tensor | None]
@@ -49,6 +50,7 @@ class ASRModel(nn.Module):
     `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an `inter_ctc`.
     `cr_weight`: weight of the divergence between two views; the engine raises it in the warm-up.
     `leading_frames`: encoder frames before those of the speech.
+    `lengths_on_host`: `forward` takes lengths that are on the CPU beside features on another device.
     """
 
     def __init__(
@@ -63,15 +65,13 @@ class ASRModel(nn.Module):
         self.decoder = decoder
         self.ctc = CTC(vocabulary.size, encoder.output_size, vocabulary.blank)
         self.vocab_size = vocabulary.size
-        self.sos = vocabulary.sos
-        self.eos = vocabulary.eos
-        self.blank = vocabulary.blank
+        self.sos, self.eos, self.blank = vocabulary.sos, vocabulary.eos, vocabulary.blank
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.attention_weight
-        self.transducer_weight = self.parallel_weight = 0.0
-        self.cr_weight = self.interctc_weight = 0.0
+        self.transducer_weight = self.parallel_weight = self.cr_weight = self.interctc_weight = 0.0
         self.leading_frames = 0
+        self.lengths_on_host = knows_lengths(encoder)
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
         self.skips_blanks = isinstance(conf, ModelConf) and conf.apply_non_blank_embedding
@@ -92,7 +92,7 @@ class ASRModel(nn.Module):
 
         Args:
             feats: (B, T, F); T = 0 for text without audio, which trains the decoder as a language model.
-            feats_lengths: (B,) frames.
+            feats_lengths: (B,) frames; with `lengths_on_host`, these and target_lengths should be on the CPU.
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
             prompts: (B, P) tokens with which the decoder starts, of `prompts`; None: sos.
@@ -108,10 +108,10 @@ class ASRModel(nn.Module):
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
         if self.encoder.inter_ctc is None:
-            encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
+            encoder_out, lengths = encoded(self, feats, feats_lengths)
             return self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
         with self.encoder.inter_ctc.collecting() as between:
-            encoder_out, lengths = self.encoder(*self.inputs(feats, feats_lengths))
+            encoder_out, lengths = encoded(self, feats, feats_lengths)
         losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
         loss, loss_interctc = losses["loss"], self.encoder.inter_ctc.loss(between, target, target_lengths)
         assert loss is not None
@@ -197,6 +197,7 @@ class ASRModel(nn.Module):
         prompts: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss of the decoder, and the share of tokens that the left-to-right decoder predicts correctly."""
+        lengths, target_lengths = (each.to(target.device, non_blocking=True) for each in (lengths, target_lengths))
         valid = target != self.ignore_id
         tokens = torch.cat((prompts, target.masked_fill(~valid, self.eos)), dim=1)
         token_lengths = target_lengths + prompts.size(1)
@@ -282,7 +283,7 @@ class ASRModel(nn.Module):
             return encoder_out, lengths
         with torch.no_grad():
             labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)
-        kept = (labels != self.blank) & length_mask(lengths, encoder_out.size(1))
+        kept = (labels != self.blank) & length_mask(lengths.to(labels.device), encoder_out.size(1))
         counts = kept.sum(dim=1)
         places = (~kept).int().argsort(dim=1, stable=True)[:, : max(1, int(counts.max()))]
         frames = encoder_out.gather(1, places.unsqueeze(2).expand(-1, -1, encoder_out.size(2)))

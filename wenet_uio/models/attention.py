@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.config.encoder import AttentionConf
+from wenet_uio.config.encoder import AttentionConf, LimitedContextConf
 from wenet_uio.models.dropout import attended
+from wenet_uio.models.limited_context import attended_nearby, in_blocks
 
 
 class MultiHeadedAttention(nn.Module):
@@ -22,6 +23,8 @@ class MultiHeadedAttention(nn.Module):
         self.head_dim = conf.head_dim or dim // conf.attention_heads
         self.shared_by = conf.attention_heads // conf.key_heads
         self.dropout_rate = dropout_rate
+        context = conf.att_context_size if isinstance(conf, LimitedContextConf) else (-1, -1)
+        self.limited, self.context = context != (-1, -1), in_blocks(context)
         width, key_width = self.heads * self.head_dim, conf.key_heads * self.head_dim
         self.linear_q = nn.Linear(dim, width, bias=conf.query_bias)
         self.linear_k = nn.Linear(dim, key_width, bias=conf.key_bias)
@@ -47,7 +50,10 @@ class MultiHeadedAttention(nn.Module):
     ) -> torch.Tensor:
         """Queries (B, H, Q, d), keys and values (B, H, K, d), bias that broadcasts to (B, H, Q, K) -> (B, Q, D)."""
         dropout_rate = self.dropout_rate if self.training else 0.0
-        heads = attended(query, key, value, bias, dropout_rate)
+        if self.limited:
+            heads = attended_nearby(query, key, value, bias, self.context, dropout_rate)
+        else:
+            heads = attended(query, key, value, bias, dropout_rate)
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
     def attend_memory(

@@ -13,8 +13,9 @@ from wenet_uio.config.encoder import BranchEncoderConf, BranchformerEncoderConf,
 from wenet_uio.models.cgmlp import ConvolutionalGatingMLP
 from wenet_uio.models.convolution import DepthwiseConv
 from wenet_uio.models.dropout import Dropout
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder, input_layer
+from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.encoder_layer import feed_forward, self_attention
+from wenet_uio.models.input_layers import input_layer
 
 
 def _pack(memories: list[torch.Tensor], dim: int) -> torch.Tensor:

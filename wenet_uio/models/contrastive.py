@@ -29,6 +29,7 @@ class CtlModel(ASRModel):
     ) -> None:
         super().__init__(encoder, decoder, vocabulary, conf)
         assert encoder.use_dynamic_chunk or encoder.static_chunk_size, "config.parts checks it"
+        self.lengths_on_host = False
         self.negatives, self.temperature = conf.n_negatives, conf.logit_temp
         self.ctl_weight = conf.ctl_weight if conf.n_negatives else 0.0
 

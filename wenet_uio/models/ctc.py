@@ -85,7 +85,8 @@ def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> t
         lengths: (B,) frames.
     """
     divergence = (log_probs.exp() * log_probs).sum(dim=2) + math.log(log_probs.size(2))
-    return divergence.masked_fill(~length_mask(lengths, log_probs.size(1)), 0.0).sum()
+    valid = length_mask(lengths.to(log_probs.device, non_blocking=True), log_probs.size(1))
+    return divergence.masked_fill(~valid, 0.0).sum()
 
 
 def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -100,4 +101,5 @@ def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch
     """
     first, second = log_probs.detach().chunk(2)
     divergence = kl_div(log_probs, torch.cat((second, first)), reduction="none", log_target=True).sum(dim=2)
-    return divergence.masked_fill(~length_mask(lengths, log_probs.size(1)), 0.0).sum() / len(log_probs)
+    valid = length_mask(lengths.to(log_probs.device, non_blocking=True), log_probs.size(1))
+    return divergence.masked_fill(~valid, 0.0).sum() / len(log_probs)

@@ -18,8 +18,9 @@ from wenet_uio.models.attention import RelPositionMultiHeadedAttention
 from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.dropout import attended
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder, input_layer
+from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer
+from wenet_uio.models.input_layers import input_layer
 from wenet_uio.models.masks import additive
 
 

@@ -15,21 +15,15 @@ from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
 from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget, joined_caches
-from wenet_uio.models.embedding import build_position_encoding
 from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
+from wenet_uio.models.input_layers import input_layer
 from wenet_uio.models.inter_ctc import InterCtc
 from wenet_uio.models.masks import ALL_FRAMES, additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
-from wenet_uio.models.subsampling import INPUT_LAYERS, Subsampling
+from wenet_uio.models.subsampling import Subsampling
 
 SEES_FUTURE = "this model's convolution sees future frames; train with causal: true"
-
-
-def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
-    """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
-    layer = INPUT_LAYERS[conf.input_layer]
-    return layer(input_size, conf.output_size, conf.dropout_rate, build_position_encoding(conf))
 
 
 class Encoder(nn.Module):

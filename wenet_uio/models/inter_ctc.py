@@ -50,6 +50,13 @@ class InterCtc:
         finally:
             self._collected = None
 
+    def use_lengths(self, lengths: torch.Tensor, frames: int) -> None:
+        """Take `lengths` (B,) on the CPU for what was collected at the rate of the encoder's last `frames`."""
+        if self._collected is not None:
+            same_rate = [each.frames.size(1) == frames for each in self._collected]
+            pairs = zip(self._collected, same_rate, strict=True)
+            self._collected[:] = [each._replace(lengths=lengths) if same else each for each, same in pairs]
+
     def loss(
         self, collected: Sequence[Intermediate], target: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:

@@ -20,6 +20,7 @@ class TransducerJoint(nn.Module):
     def __init__(self, vocab_size: int, encoder_dim: int, predictor_dim: int, conf: JointConf) -> None:
         super().__init__()
         dim = conf.join_dim
+        self.vocab_size = vocab_size
         for name, given, width in (
             ("enc_output_size", conf.enc_output_size, encoder_dim),
             ("pred_output_size", conf.pred_output_size, predictor_dim),

@@ -35,7 +35,7 @@ class Paraformer(ASRModel):
         encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
         self.predictor = predictor
         self.conf = conf
-        self.parallel_weight = 1.0
+        self.parallel_weight, self.lengths_on_host = 1.0, False
         if conf.sampler:
             self.embed = nn.Embedding(vocabulary.size, encoder.output_size)
             self.embed.requires_grad_(conf.sampling_ratio > 0)

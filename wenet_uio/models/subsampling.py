@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -14,6 +13,10 @@ from wenet_uio.models.embedding import PositionEncoding
 from wenet_uio.models.masks import length_mask
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+PIECE = 1024
+"""Output frames that an input layer computes at once outside of training. The convolutions over an hour of features at
+once would take gigabytes."""
 
 
 class Subsampling(nn.Module):
@@ -36,6 +39,7 @@ class Subsampling(nn.Module):
         self.right_context = right_context
         self.optional_context = 0
         self.masks_padding = True
+        self.piece = 0 if self.obstacle else PIECE
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Features x (B, T, F) -> (B, T', D) without positions."""
@@ -43,7 +47,20 @@ class Subsampling(nn.Module):
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D) from frame `offset`."""
-        return self.pos_enc(self.project(x), offset)
+        return self.pos_enc(self.project_in_pieces(x), offset)
+
+    def project_in_pieces(self, x: torch.Tensor) -> torch.Tensor:
+        """`project`; outside of training, the frames of long features are computed PIECE by PIECE to save memory."""
+        if self.piece == 0 or self.training or self.optional_context > 0:
+            return self.project(x)
+        frames = (x.size(1) - self.right_context - 1) // self.subsampling_rate + 1
+        if frames <= self.piece:
+            return self.project(x)
+        pieces: list[torch.Tensor] = []
+        for start in range(0, frames, self.piece):
+            end = (start + self.piece - 1) * self.subsampling_rate + self.right_context + 1
+            pieces.append(self.project(x[:, start * self.subsampling_rate : end]))
+        return torch.cat(pieces, dim=1)
 
     @torch.jit.unused
     def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -95,7 +112,7 @@ def _convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.S
     return channels_last(nn.Sequential(*layers))
 
 
-def _width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
+def width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
     """Number of bins after the convolutions of `shapes`.
 
     Raises:
@@ -109,7 +126,7 @@ def _width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
     return left
 
 
-def _spread(x: torch.Tensor) -> torch.Tensor:
+def spread(x: torch.Tensor) -> torch.Tensor:
     """(B, C, T, F) -> (B, T, C * F)."""
     return x.transpose(1, 2).flatten(2)
 
@@ -123,11 +140,11 @@ class Conv2dSubsampling4(Subsampling):
     def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
         super().__init__(pos_enc, subsampling_rate=self.RATE, right_context=self.RIGHT_CONTEXT)
         self.conv = _convolutions(output_size, self.SHAPES)
-        self.out = nn.Sequential(nn.Linear(output_size * _width_after(input_size, self.SHAPES), output_size))
+        self.out = nn.Sequential(nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size))
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
-        return self.out(_spread(self.conv(x.unsqueeze(1))))
+        return self.out(spread(self.conv(x.unsqueeze(1))))
 
 
 class FireredConv2dSubsampling4(Conv2dSubsampling4):
@@ -144,7 +161,7 @@ class FireredConv2dSubsampling4(Conv2dSubsampling4):
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
         x = pad(x, (0, 0, 0, self.right_context)).unsqueeze(1)
-        return self.out(_spread(self.conv(x)))
+        return self.out(spread(self.conv(x)))
 
     @torch.jit.unused
     def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -166,11 +183,11 @@ class Conv2dSubsampling6(Subsampling):
             rate *= stride
         super().__init__(pos_enc, subsampling_rate=rate, right_context=self.RIGHT_CONTEXT)
         self.conv = _convolutions(output_size, self.SHAPES)
-        self.linear = nn.Linear(output_size * _width_after(input_size, self.SHAPES), output_size)
+        self.linear = nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
-        return self.linear(_spread(self.conv(x.unsqueeze(1))))
+        return self.linear(spread(self.conv(x.unsqueeze(1))))
 
 
 class Conv2dSubsampling8(Conv2dSubsampling6):
@@ -268,27 +285,13 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         groups = output_size if dw_stride else 1
         self.pw_conv = channels_last(nn.Conv2d(1, output_size, 3, 2))
         self.dw_conv = channels_last(nn.Conv2d(output_size, output_size, 3, 2, groups=groups))
-        width = output_size * _width_after(input_size, self.SHAPES)
+        width = output_size * width_after(input_size, self.SHAPES)
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), Dropout(dropout_rate))
 
     def convolve(self, x: torch.Tensor) -> torch.Tensor:
         """Features x (B, T, F) -> (B, T', C * F'), before the projection."""
-        return _spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
+        return spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
         return self.input_proj(self.convolve(x))
-
-
-INPUT_LAYERS: dict[str, Callable[[int, int, float, PositionEncoding], Subsampling]] = {
-    "linear": LinearNoSubsampling,
-    "conv2d": Conv2dSubsampling4,
-    "firered_conv2d4": FireredConv2dSubsampling4,
-    "conv2d6": Conv2dSubsampling6,
-    "conv2d8": Conv2dSubsampling8,
-    "conv2d2": Conv2dSubsampling2,
-    "dwconv2d4": DepthwiseConv2dSubsampling4,
-    "conv1d2": Conv1dSubsampling2,
-    "stack_n_frames": StackNFramesSubsampling,
-    "embed": EmbeddingNoSubsampling,
-}

@@ -11,6 +11,7 @@ from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.joint import TransducerJoint
 from wenet_uio.models.predictor import PREDICTORS
+from wenet_uio.models.rnnt_loss import lattice, rnnt_losses
 
 
 class Transducer(ASRModel):
@@ -59,19 +60,10 @@ class Transducer(ASRModel):
         self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
         """Mean loss over utterances, 0-d. An utterance without frames has loss 0. Arguments as in CTC.forward."""
-        from torchaudio.functional import rnnt_loss  # slow import, needed for this loss only
-
-        # torchaudio requires that the padded length equals the length of the longest utterance.
-        frames, tokens = int(lengths.max().clamp(min=1)), int(target_lengths.max())
-        labels = target[:, :tokens].masked_fill(target[:, :tokens] == self.ignore_id, self.blank)
-        predicted, _ = self.predictor(pad(labels, (1, 0), value=self.blank), self.predictor.start(labels.size(0)))
-        scores = self.joint(encoder_out[:, :frames].unsqueeze(2), predicted.unsqueeze(1)).float()
-        losses = rnnt_loss(
-            scores.contiguous(),
-            labels.int().contiguous(),
-            lengths.clamp(min=1).int(),
-            target_lengths.int(),
-            blank=self.blank,
-            reduction="none",
-        )
-        return losses.masked_fill(lengths == 0, 0.0).mean()
+        labels = pad(target.masked_fill(target == self.ignore_id, self.blank), (1, 1), value=self.blank)
+        predicted, _ = self.predictor(labels[:, :-1], self.predictor.start(len(labels)))
+        units = torch.stack((torch.full_like(labels, self.blank), labels), dim=2)[:, 1:]
+        frames = lengths.clamp(min=1)
+        log_probs = lattice(self.joint, encoder_out, predicted, units, (frames, target_lengths))
+        losses = rnnt_losses(log_probs, frames, target_lengths)
+        return losses.masked_fill((lengths == 0).to(losses.device, non_blocking=True), 0.0).mean()

@@ -29,19 +29,25 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
     state = model.predictor.start(batch)
     predicted, state = model.predictor(torch.full((batch, 1), model.blank, device=lengths.device), state)
     steps: list[torch.Tensor] = []
-    while bool((active := frame < lengths).any()):
-        here = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
-        best, token = model.joint(here, predicted[:, 0]).log_softmax(dim=1).max(dim=1)
-        scores += best.masked_fill(~active, 0.0)
-        grows = active & (token != model.blank)
-        steps.append(torch.stack((token.masked_fill(~grows, -1).double(), frame.double(), best.double().exp()), dim=1))
-        after, state_after = model.predictor(token.unsqueeze(1), state)
-        predicted = choose(grows, after, predicted)
-        state = [choose(grows, new, old) for new, old in zip(state_after, state, strict=True)]
-        in_frame = (in_frame + 1).masked_fill(~grows, 0)
-        moves = active & (~grows | (in_frame == MAX_TOKENS_A_FRAME))
-        in_frame = in_frame.masked_fill(moves, 0)
-        frame = frame + moves.to(frame.dtype)
+    # A step takes an utterance at most one frame further. So the host needs to ask an accelerator, which it then waits
+    # for, only once in as many steps as the longest rest has frames.
+    while (rest := int((lengths - frame).max())) > 0:
+        for _ in range(rest):
+            active = frame < lengths
+            here = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
+            best, token = model.joint(here, predicted[:, 0]).log_softmax(dim=1).max(dim=1)
+            scores += best.masked_fill(~active, 0.0)
+            grows = active & (token != model.blank)
+            steps.append(
+                torch.stack((token.masked_fill(~grows, -1).double(), frame.double(), best.double().exp()), dim=1)
+            )
+            after, state_after = model.predictor(token.unsqueeze(1), state)
+            predicted = choose(grows, after, predicted)
+            state = [choose(grows, new, old) for new, old in zip(state_after, state, strict=True)]
+            in_frame = (in_frame + 1).masked_fill(~grows, 0)
+            moves = active & (~grows | (in_frame == MAX_TOKENS_A_FRAME))
+            in_frame = in_frame.masked_fill(moves, 0)
+            frame = frame + moves.to(frame.dtype)
     if not steps:
         return [[Hypothesis((), 0.0, (), ())] for _ in range(batch)]
     nbests: list[NBest] = []

@@ -4,14 +4,15 @@
     each micro-batch           ->  losses, weighted by its share of the step  ->  gradients
     the last micro-batch       ->  gradients, summed over the ranks  ->  clipped  ->  weights
 
+The device decides what depends on its results, such as clipping. The host reads them once in a step, after the update.
+
 The loss of a step is the mean over all its utterances, on all ranks and in all micro-batches. With
 length_normalized_loss, the attention loss is the mean over all tokens of the step.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -29,14 +30,13 @@ from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.layers import layers_of
-from wenet_uio.train.memory import SizeLimit, in_brief, is_out_of_memory
-from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
-from wenet_uio.train.micro_batches import SizedBatches, emptied, steps, timed
-from wenet_uio.train.objective import Objective, cr_weight
-from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, optimizer_state, whole
+from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
+from wenet_uio.train.metrics import count, loss_sums
+from wenet_uio.train.micro_batches import emptied, on_device
+from wenet_uio.train.objective import AUTOCAST, Objective, cr_weight
+from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, on_rank_0, optimizer_state
 from wenet_uio.train.seeding import seed_everything
-
-AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+from wenet_uio.train.update import clip_and_apply
 
 
 @dataclass(frozen=True)
@@ -128,61 +128,84 @@ class Engine:
             ValueError: a single utterance does not fit in memory.
         """
         counts = {**count(micro_batches), **also}
-        reduced = self.world.sum(self._vector(list(counts.values())))
-        of_all = dict(zip(counts, reduced.clamp(min=1), strict=True))
-        before = [buffer.clone() for buffer in self.statistics]
-        while (losses := self._gradients(micro_batches, number, of_all)) is None:
-            self.start_over()
-            for buffer, value in zip(self.statistics, before, strict=True):
-                buffer.copy_(value)
+        reduced = self.world.sum(self.vector(list(counts.values())))
         lrs = self.lrs(number)
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
-        norm = self.update()
-        values = torch.cat([reduced, losses, norm.reshape(1)]).tolist()
-        sums = dict(zip((*counts, *self.names, "grad_norm"), values, strict=True))
-        grad_norm = sums.pop("grad_norm")
-        return StepOutcome(self._per_utterance(sums), grad_norm, lrs, applied=abs(grad_norm) < float("inf"))
+        before = [buffer.clone() for buffer in self.statistics]
+        totals = dict(zip(counts, reduced, strict=True))
+        while (results := self._attempt(micro_batches, number, totals)) is None:
+            self.start_over()
+            for buffer, value in zip(self.statistics, before, strict=True):
+                buffer.copy_(value)
+        *sums, grad_norm = results
+        sums = dict(zip((*counts, *self.names), sums, strict=True))
+        return StepOutcome(self.per_utterance(sums), grad_norm, lrs, applied=abs(grad_norm) < float("inf"))
+
+    def _attempt(
+        self, micro_batches: Sequence[Batch], number: int, totals: Mapping[str, torch.Tensor]
+    ) -> list[float] | None:
+        """Compute the gradients, change the weights, and read the results; `totals` are the counts of all ranks.
+
+        Returns:
+            `totals`, the sums of the losses over the ranks, and the norm of the gradient. None if a rank ran out of
+            memory: the weights are unchanged, `size_limit` knows the size, and the step must be repeated.
+        """
+        of_all = {name: totals[name].clamp(min=1) for name in ("utterances", "tokens")}
+        losses, too_large = self._gradients(micro_batches, number, of_all)
+        if too_large is not None and self.world.size == 1:
+            return None
+        refused = losses.new_full((1,), float(too_large is not None))
+        sums = self.world.sum(torch.cat([losses, refused]))
+        norm = self._update(sums[-1], number) if too_large is None else sums[-1]
+        *results, refusals, grad_norm = torch.cat([torch.stack([*totals.values()]), sums, norm.reshape(1)]).tolist()
+        if refusals:
+            self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
+            return None
+        return [*results, grad_norm]
 
     def _gradients(
         self, micro_batches: Sequence[Batch], number: int, of_all: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor | None:
-        """Compute the gradients, summed over the ranks, and return the sums of the losses.
+    ) -> tuple[torch.Tensor, TooLarge | None]:
+        """Compute the gradients, summed over the ranks.
 
         Returns:
-            None if a rank ran out of memory; `size_limit` then knows the size, and the step must be repeated.
+            Sums of the losses of this rank, and the size of a batch that did not fit in memory.
         """
         seed_everything(self.seed, number, self.world.rank)
         set_clocks(self.model, number)
         self.model.cr_weight = cr_weight(self.config, number)
-        micro_batches = self._filled_up(
-            [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]
-        )
-        losses, too_large = self._vector([0.0] * len(self.names)), None
+        parts = [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]
+        micro_batches = self._filled_up(parts)
+        losses, too_large = torch.zeros(len(self.names), dtype=torch.float64, device=self.world.device), None
         for place, batch in enumerate(micro_batches, 1):
-            last, said = place == len(micro_batches) and self.exchanges_meanwhile, None
+            last, failure = place == len(micro_batches) and self.exchanges_meanwhile, None
             try:
                 with nullcontext() if last else self.apart():
-                    losses += self._backward(batch.to(self.world.device), of_all, last)
+                    losses += self._backward(batch, of_all, last)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                said = in_brief(error)
-            if said is not None:  # outside of the handler, because the error holds the memory of the step
+                failure = Failure.of(error)
+            if failure is not None:  # outside of the handler, because the error holds the memory of the step
                 self.optimizer.zero_grad(set_to_none=True)
-                too_large = self.size_limit.note(batch, number, said)
-                if self.in_step:  # the other ranks wait in an exchange that this rank can no longer join
-                    raise StartAgainError(
-                        f"step {number}: {self.config.train_engine} cannot split the batch of a running step; "
-                        "run the same command again: training resumes from the newest state with such batches split"
-                    )
+                too_large = self.note(batch, number, failure)
                 break
         self.end_exchange(micro_batches[0], of_all, broken_off=too_large is not None)
-        *sums, failures = self.world.sum(torch.cat([losses, self._vector([too_large is not None])])).split(1)
-        if not failures:
-            return torch.cat(sums)
-        self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
-        return None
+        return losses, too_large
+
+    def note(self, batch: Batch, number: int, failure: Failure) -> TooLarge:
+        """Note that a batch did not fit in memory, so that it is split from step `number` on.
+
+        Raises:
+            StartAgainError: the other ranks wait in an exchange that this rank can no longer join.
+            ValueError: the batch has a single utterance.
+        """
+        noted = self.size_limit.note(batch, number, failure.said)
+        if self.in_step or failure.of_exchange:
+            raise StartAgainError(
+                f"step {number}: {self.config.train_engine} cannot split the batch of a running step; "
+                "run the same command again: training resumes from the newest state with such batches split"
+            )
+        return noted
 
     def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
         """Complete the exchange of gradients after the micro-batches of a step.
@@ -198,11 +221,11 @@ class Engine:
 
     def _filled_up(self, micro_batches: list[Batch]) -> list[Batch]:
         """Add empty micro-batches up to the largest number of a rank, if the engine is `in_step`."""
-        most = int(self.world.largest(self._vector([len(micro_batches)]))) if self.in_step else 0
+        most = int(self.world.largest(self.vector([len(micro_batches)]))) if self.in_step else 0
         return [*micro_batches, *[emptied(micro_batches[0])] * (most - len(micro_batches))]
 
     def _backward(self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool) -> torch.Tensor:
-        losses = self.synced(batch)
+        losses = self.synced(on_device(batch, self.world.device))
         counts = count([batch])
         # Engines average over the ranks, so that the factor world.size gives each utterance the weight 1 / utterances.
         share = {unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")}
@@ -218,21 +241,24 @@ class Engine:
         """Add to the gradients; after the `last` micro-batch of a step they are averaged over the ranks."""
         self.scaler.scale(loss).backward()
 
-    def update(self) -> torch.Tensor:
-        """Clip and apply the gradient if it is finite; returns its norm before clipping, 0-d float64."""
-        self.scaler.unscale_(self.optimizer)
-        weights = [weight for weight in self.model.parameters() if weight.grad is not None]
-        own_norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-        norm = whole(own_norm)
-        if torch.isfinite(norm):
-            if norm > self.config.grad_clip:
-                nn.utils.clip_grads_with_norm_(weights, self.config.grad_clip, own_norm)
-            self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        return norm.to(torch.float64)
+    def _update(self, refused: torch.Tensor, number: int) -> torch.Tensor:
+        try:
+            return self.update(refused)
+        except (RuntimeError, MemoryError) as error:
+            raise ValueError(
+                f"step {number}: out of memory in the update of the weights ({Failure.of(error).said}). Weights, "
+                "gradients and optimizer state need it whatever the batch: free memory of the device, share them over "
+                "several ranks (train_engine torch_fsdp), or train a smaller model"
+            ) from None
 
-    def _per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
+    def update(self, refused: torch.Tensor) -> torch.Tensor:
+        """Clip and apply the gradient if it is finite and `refused` () is 0; returns its norm before clipping."""
+        weights = [weight for weight in self.model.parameters() if weight.grad is not None]
+        norm = clip_and_apply(self.optimizer, self.scaler, weights, self.config.grad_clip, refused)
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm.to(self.world.device)
+
+    def per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
         """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the other losses."""
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
@@ -240,51 +266,23 @@ class Engine:
             sums["loss"] = sum(weight * sums.get(name, 0.0) for name, weight in self.model.loss_weights.items())
         return sums
 
-    def _vector(self, values: Sequence[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float64, device=self.world.device)
-
-    @torch.no_grad()
-    def validate(self, batches: SizedBatches, asked_to_stop: Callable[[], bool]) -> dict[str, float] | None:
-        """Run the model without dropout on the `batches` of every rank.
-
-        Returns:
-            Sums over all ranks, named as in StepOutcome.sums; None if `asked_to_stop` was true on a rank.
-        """
-        self.world.share_buffers(self.model)
-        self.model.eval()
-        began = time.perf_counter()
-        sums = dict.fromkeys((*count(()), "wait"), 0.0)
-        names = [name for name in self.names if name not in OF_TRAINING]
-        losses = self._vector([0.0] * len(names))
-        for micro_batches, wait in timed(steps(batches, 1)):
-            most, stop = self.world.largest(self._vector([len(micro_batches), asked_to_stop()])).tolist()
-            if stop:
-                return None
-            sums["wait"] += wait
-            for name, value in count(micro_batches).items():
-                sums[name] += value
-            filler = [emptied(micro_batches[0])] * (int(most) - len(micro_batches)) if self.in_step else []
-            for batch in (*micro_batches, *filler):
-                if len(batch) or self.in_step:
-                    batch = batch.to(self.world.device)
-                    losses += loss_sums(self.objective(batch), batch, names, self.of_tokens)
-        train_mode(self.model)
-        sums["elapsed"] = time.perf_counter() - began
-        values = self.world.sum(torch.cat([self._vector(list(sums.values())), losses]))
-        return self._per_utterance(dict(zip((*sums, *names), values.tolist(), strict=True)))
+    def vector(self, values: Sequence[float]) -> torch.Tensor:
+        """Numbers as float64 on the device, copied from pinned memory, so that the host does not wait."""
+        pinned = self.world.device.type == "cuda"
+        return torch.tensor(values, dtype=torch.float64, pin_memory=pinned).to(self.world.device, non_blocking=True)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The complete state dict of the model on the CPU. All ranks must call this together."""
-        return {name: whole(value).cpu() for name, value in self.model.state_dict().items()}
+        """The state dict of the model on the CPU of rank 0; empty on other ranks. All ranks must call this together."""
+        return on_rank_0(self.model.state_dict(), self.world.rank)
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizer state, scaler and seed, in one format for all engines and numbers of ranks.
 
-        All ranks must call this together.
+        All ranks must call this together. Weights and optimizer state are on the CPU of rank 0 only.
         """
         return {
             "model": self.weights(),
-            "optimizer": optimizer_state(self.model, self.optimizer),
+            "optimizer": optimizer_state(self.model, self.optimizer, self.world.rank),
             "scaler": self.scaler.state_dict(),
             "seed": self.seed,
         }

@@ -44,7 +44,7 @@ class DdpEngine(Engine):
     def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
         """Exchange the gradients of the first steps by an empty batch; complete an interrupted exchange with zeros."""
         if not self.exchanges_meanwhile:
-            self._backward(emptied(batch).to(self.world.device), of_all, last=True)
+            self._backward(emptied(batch), of_all, last=True)
         elif broken_off and isinstance(self.synced, DistributedDataParallel):
             self.exchange.complete(self.world.device)
 

@@ -17,6 +17,7 @@ from wenet_uio.models import ASRModel
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import contiguous
+from wenet_uio.train.optimizer import on_rank_0
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class DeepspeedEngine(Engine):
         self.synced.set_gradient_accumulation_boundary(last)
         self.synced.backward(loss)
 
-    def update(self) -> torch.Tensor:
+    def update(self, refused: torch.Tensor) -> torch.Tensor:
         """As Engine.update."""
         self.synced.step()  # skips a gradient that is not finite
         norm = float("inf") if self.zero.overflow else float(self.synced.get_global_grad_norm())
@@ -85,7 +86,7 @@ class DeepspeedEngine(Engine):
         return {**super().state_dict(), "optimizer": self._optimizer_state()}
 
     def _optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """As optimizer.optimizer_state, gathered from the flat shares of the ranks."""
+        """As optimizer.optimizer_state, gathered weight by weight from the flat shares of the ranks."""
         share = next((share for share in self._shares() if share in self.optimizer.state), None)
         if share is None:
             return {}
@@ -93,10 +94,10 @@ class DeepspeedEngine(Engine):
         whole_keys = [key for key, value in memory.items() if value.shape == share.shape]
         others = {key: value.clone() for key, value in memory.items() if key not in whole_keys}
         get = self.deepspeed.utils.safe_get_full_optimizer_state
-        return {
-            name: {**others, **{key: get(weight, key) for key in whole_keys}}
-            for name, weight in self._trained().items()
-        }
+        found = {}
+        for name, weight in self._trained().items():
+            found[name] = on_rank_0({**others, **{key: get(weight, key) for key in whole_keys}}, self.world.rank)
+        return {} if self.world.rank else found
 
     def _load_optimizer(self, saved: dict[str, dict[str, torch.Tensor]]) -> None:
         """Set the flat shares of this rank from the state of each weight."""

@@ -9,12 +9,12 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from wenet_uio.train.engine import AUTOCAST, Engine
+from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import contiguous, layers_of
 
 
 class FsdpEngine(Engine):
-    """Gathers the weights of a layer, in the type of the arithmetic, only while the layer runs.
+    """Gathers the weights of a layer only while the layer runs.
 
     Rajbhandari et al. 2020, https://arxiv.org/abs/1910.02054, stage 3.
     """
@@ -35,10 +35,9 @@ class FsdpEngine(Engine):
         if alone := next((name for name, weight in self.model.named_parameters() if not weight.dim()), None):
             raise ValueError(f"train_engine torch_fsdp cannot share {alone}, a single number: use torch_ddp")
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        # Autocast chooses the types of the arithmetic, the policy those of the exchanges. Gradients are summed in fp32.
-        policy = MixedPrecisionPolicy(
-            param_dtype=AUTOCAST[self.config.dtype], reduce_dtype=torch.float32, cast_forward_inputs=False
-        )
+        # Weights and gradients are exchanged in fp32, and autocast chooses the types of operations, as with torch_ddp.
+        # An exchange in 16 bits would also round the weights of norms and embeddings, which autocast computes in fp32.
+        policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
         contiguous(self.model)
         for layer in (*layers_of(self.model), self.model):
             fully_shard(layer, mesh=mesh, mp_policy=policy)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.frames import frame_count
@@ -21,23 +23,45 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.train.distributed import World
 
-NO_MEMORY = (
-    *("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
-    *("could not create a primitive", "could not create a memory"),  # oneDNN gives no other reason
+NO_MEMORY = re.compile(
+    r"out of memory"  # "CUDA out of memory. Tried to allocate", "CUDA error: out of memory", and NCCL's own words
+    r"|can(no|')t allocate memory|not enough memory|bad_alloc"
+    r"|ALLOC(ATION)?_FAILED"  # status of cuBLAS, cuDNN, cuFFT, cuRAND, cuSOLVER and cuSPARSE
+    r"|Failed to CUDA (host )?[cm]alloc"  # NCCL
+    r"|could not create a (primitive|memory)",  # oneDNN gives no other reason
+    re.IGNORECASE,
 )
-"""Parts of the messages of torch's plain RuntimeErrors about memory."""
+"""What the messages of plain RuntimeErrors about memory have in common."""
 
 log = logging.getLogger(__name__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True if an allocation failed, on the CPU or on a GPU."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in str(error) for words in NO_MEMORY)
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
 
 
 def in_brief(error: BaseException) -> str:
     """First line of the message, at most 160 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:160]
+
+
+class Failure(NamedTuple):
+    """A failed allocation."""
+
+    said: str
+    """The message, in brief."""
+    of_exchange: bool
+    """True if an exchange between ranks needed the memory; this rank can then not complete it."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe `error`; raise it again if it is of another kind."""
+        if not is_out_of_memory(error):
+            raise error
+        return cls(in_brief(error), isinstance(error, dist.DistError))
 
 
 class TooLarge(NamedTuple):

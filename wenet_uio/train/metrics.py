@@ -50,8 +50,9 @@ def loss_sums(
     weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
     zero = losses["loss"].new_zeros(())
     found = [losses.get(name) for name in names]
-    means = torch.stack([(zero if each is None else each).detach().to(torch.float64) for each in found])
-    return means * torch.tensor(weights, dtype=torch.float64, device=means.device)
+    means = [(zero if each is None else each).detach().to(torch.float64) for each in found]
+    # A tensor of the weights would be a copy to the device.
+    return torch.stack([mean * weight for mean, weight in zip(means, weights, strict=True)])
 
 
 def _tokens(batch: Batch) -> int:

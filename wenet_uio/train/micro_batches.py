@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
+import torch
+
 from wenet_uio.dataset.types import Batch
 
 
@@ -58,6 +60,12 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
         if batch.closes_step and (closed == accum_grad or left == 0):
             yield held
             held, closed = [], 0
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch on `device`; its lengths stay on the CPU, where the losses of CTC and transducer need them."""
+    moved = batch.to(device)
+    return replace(moved, feats_lengths=batch.feats_lengths, target_lengths=batch.target_lengths)
 
 
 def emptied(batch: Batch) -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -12,6 +13,8 @@ from wenet_uio.config.regularisation import RegularisationKeys
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
 from wenet_uio.train.freezing import train_mode
+
+AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Objective(nn.Module):
@@ -44,9 +47,13 @@ class Objective(nn.Module):
         return losses["loss"] * 0.0
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
+        with nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
-            tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+            feats_lengths, target_lengths = batch.feats_lengths, batch.target_lengths
+            if not self.model.lengths_on_host:
+                feats_lengths = feats_lengths.to(batch.feats.device, non_blocking=True)
+                target_lengths = target_lengths.to(batch.feats.device, non_blocking=True)
+            tensors = (batch.feats, feats_lengths, batch.target, target_lengths)
             if batch.other_feats is not None:
                 feats, *others = tensors
                 tensors = (torch.cat((feats, batch.other_feats)), *(torch.cat((each, each)) for each in others))
@@ -57,16 +64,15 @@ class Objective(nn.Module):
 
 def _silence(batch: Batch) -> Batch:
     """A batch like `batch` with one utterance: a second of silence and one token."""
-    lengths = batch.target.new_full((1,), 100)
-    one = torch.ones_like(lengths)
+    lengths = batch.feats_lengths.new_full((1,), 100)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
     return replace(
         batch,
         feats=feats,
         other_feats=None,
         feats_lengths=lengths,
-        target=one[:, None],
-        target_lengths=one,
+        target=batch.target.new_ones(1, 1),
+        target_lengths=torch.ones_like(lengths),
         texts=("",),
         extra=({},),
     )

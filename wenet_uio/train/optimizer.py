@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
+import torch.distributed as dist
 
 from wenet_uio.config.train import EdenConf, NoamHoldAnnealingConf, OptimizerConf, TrainKeys, WarmupLrConf
 from wenet_uio.train.scaled_adam import ScaledAdam
@@ -61,10 +62,43 @@ def _is_part(name: str, module: str) -> bool:
     return not module or name == module or name.startswith(f"{module}.")
 
 
-def optimizer_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, torch.Tensor]]:
-    """{name of a weight: complete optimizer state of the weight}. Ranks that share weights must call this together."""
+def optimizer_state(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int = 0
+) -> dict[str, dict[str, torch.Tensor]]:
+    """{name of a weight: complete optimizer state of the weight} on the CPU of rank 0; empty on the other ranks.
+
+    Ranks that share weights must call this together.
+    """
     named = {name: optimizer.state[weight] for name, weight in model.named_parameters() if weight in optimizer.state}
-    return {name: {key: whole(value) for key, value in memory.items()} for name, memory in named.items()}
+    found = {name: on_rank_0(memory, rank) for name, memory in named.items()}
+    return {} if rank else found
+
+
+def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
+    """Complete tensors on the CPU of rank 0; empty on the other ranks.
+
+    Tensors that the ranks share are collected one after the other, so that no device holds more than one of them. Ranks
+    that share tensors must call this together.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for name, value in tensors.items():
+        complete = _collected(cast("DTensor", value), rank) if _is_shared(value) else value
+        if complete is not None and not rank:
+            found[name] = complete.cpu()
+    return found
+
+
+def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
+    """The complete tensor on the CPU of rank 0; None on the other ranks."""
+    mesh, own = shared.device_mesh, shared.to_local()
+    assert [placement.is_shard(0) for placement in shared.placements] == [True], "fully_shard shares rows by default"
+    rows = -(-shared.size(0) // mesh.size())  # of each rank but the last ones, which have fewer or none
+    block = own.new_zeros(rows, *shared.shape[1:])
+    if own.numel():
+        block[: len(own)] = own
+    blocks = None if rank else [torch.empty_like(block) for _ in range(mesh.size())]
+    dist.gather(block, blocks, group=mesh.get_group())
+    return None if blocks is None else torch.cat([each.cpu() for each in blocks])[: shared.size(0)]
 
 
 def load_optimizer_state(

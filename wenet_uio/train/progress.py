@@ -22,6 +22,8 @@ class Progress:
     """Optimizer steps since the start of the epoch."""
     trained: bool = False
     """True if the steps of the epoch are complete and its validation is not."""
+    inside_pass: bool = False
+    """True if max_steps ended the epoch before the end of its pass. A longer run goes on with the same epoch."""
     nonfinite: int = 0
     """Steps in a row without a finite gradient."""
     nonfinite_in_epoch: int = 0
@@ -39,8 +41,19 @@ class Progress:
     costs: Counter[int] = field(default_factory=Counter)
     """Batches of this epoch by `metrics.cost_bin`, counted by the ranks like `samples`."""
 
+    @property
+    def newest_weights(self) -> int:
+        """Number of the last epoch that has a validation and weights, complete or not."""
+        return self.epoch if self.inside_pass else self.epoch - 1
+
     def end_epoch(self, loss: float) -> None:
-        """Go to the next epoch; `loss` is the validation loss of the current one."""
+        """Go to the next epoch; `loss` is the validation loss of the current one.
+
+        An epoch that ended inside its pass stays the current one, and its loss does not count for `patience`.
+        """
+        if self.inside_pass:
+            self.trained = False
+            return
         self.epochs_since_best += 1
         if loss < self.best_loss:
             self.best_loss, self.epochs_since_best = loss, 0

@@ -26,6 +26,7 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
 
@@ -75,7 +76,7 @@ class Trainer:
             log.info("%s: complete, %s", self.folder.path, complete)
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
-            self.folder.finish(self.progress.epoch - 1)
+            self.folder.finish(self.progress.newest_weights)
             if self.config.report:
                 log.info("report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir))
             write_model_card(self.folder.path)
@@ -191,6 +192,7 @@ class Trainer:
         """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
         began, left = time.perf_counter(), self._steps_to_do()
+        ends_inside, progress.inside_pass = left < math.ceil(len(self.train) / config.accum_grad), False
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
@@ -198,11 +200,11 @@ class Trainer:
             outcome = self.engine.step(micro_batches, progress.step + 1, also)
             stop = outcome.sums.pop("stop") > 0
             now = time.perf_counter()
-            outcome.sums["elapsed"] = (now - began) * self.world.size
-            began = now
+            began, outcome.sums["elapsed"] = now, (now - began) * self.world.size
             self._account(outcome, micro_batches)
             self._average_weights()
             left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
+            progress.inside_pass = progress.trained and ends_inside
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
                 self.save()
             if stop:
@@ -254,7 +256,7 @@ class Trainer:
         """Validate, report and save; False if a rank received a SIGTERM during validation, with the state saved."""
         progress = self.progress
         cv = FirstUtterance(self.cv)
-        sums = self.engine.validate(cv, self._asked_in_validation)
+        sums = validate(self.engine, cv, self._asked_in_validation, progress.step + 1)
         if sums is None:
             self.save()
             return False

@@ -24,6 +24,7 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.optimizer import whole
 from wenet_uio.train.running_average import RunningAverage
+from wenet_uio.train.validation import validate
 
 LENGTHS = (90, 70, 50, 50, 40, 20, 10)
 
@@ -48,7 +49,7 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     mine = [part(whole_batch, rows) for rows in deal[engine.world.rank]]
     for batch in mine[:-1]:
         batch.closes_step = False
-    validated = engine.validate(Once([replace(batch, other_feats=None) for batch in mine]), lambda: False)
+    validated = validate(engine, Once([replace(batch, other_feats=None) for batch in mine]), lambda: False)
     gradient = {}
 
     def remember(*_: object) -> None:
@@ -60,11 +61,14 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     average = RunningAverage(ModelAvgConf())
     weights = engine.weights()
     average.add(weights)
+    state = engine.state_dict()
+    held = sum(value.numel() for value in weights.values()) + sum(map(len, (state["model"], state["optimizer"])))
     return {
-        "average": average.weights(weights) if engine.world.rank == 0 else {},
+        "average": average.weights(weights),
+        "held": engine.world.gather(held),
         "gradient": gradient,
         "grad_norm": outcome.grad_norm,
-        "state": engine.state_dict(),
+        "state": state,
         "sums": outcome.sums,
         "validated": validated,
     }

@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -16,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpu_modes.recipes import STREAMING, batch_of, config_of, engine_of, recipe
 from gpu_modes.report import Report
 
-TRANSDUCER = "train_transducer"
-CONFS = ("train_conformer", STREAMING, TRANSDUCER)
+CONFS = ("train_conformer", STREAMING, "train_transducer")
 MICRO_BATCHES = (1, 3)
 WARM_UP = 3
 """Steps before the step that is observed; the first ones set up the optimizer and the kernels."""
@@ -31,7 +29,7 @@ Places = Counter[str]
 
 def run(report: Report) -> None:
     """Write a line for each model and number of micro-batches."""
-    cases = [{"conf": conf, "micro_batches": number} for conf in _confs(report) for number in MICRO_BATCHES]
+    cases = [{"conf": conf, "micro_batches": number} for conf in CONFS for number in MICRO_BATCHES]
     arithmetic = "bf16" if report.on_gpu else "fp32"
     size = {"utterances": report.sized(16, 2), "seconds": report.sized(5.0, 1.0)}
     for case in report.each(cases):
@@ -46,14 +44,6 @@ def run(report: Report) -> None:
             with waits(report) as places:
                 engine.step([batch] * case["micro_batches"], number + 1, {})
             found |= {"count": sum(places.values()), "places": dict(places.most_common())}
-
-
-def _confs(report: Report) -> list[str]:
-    """The models whose losses are installed; the others are left out."""
-    if find_spec("torchaudio"):
-        return list(CONFS)
-    report.write(left_out=[{"conf": TRANSDUCER}], missing="torchaudio, which has the loss of a transducer")
-    return [conf for conf in CONFS if conf != TRANSDUCER]
 
 
 def waits(report: Report) -> AbstractContextManager[Places]:

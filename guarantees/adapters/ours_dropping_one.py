@@ -1,0 +1,26 @@
+"""Our loader with a deliberate fault: a shuffle buffer that drops one sample. The trials must find the fault."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from ours import Loader as Ours
+from protocol import Run, Step
+
+BUFFER = 4
+
+
+class Loader(Ours):
+    """A buffer of batches that loses the first sample of the last batch that it gives out."""
+
+    def open(self, run: Run) -> Iterator[Step]:
+        """The steps of ours, through the buffer."""
+        draw, held = random.Random(run.seed), []
+        for step in super().open(run):
+            held.append(step)
+            if len(held) > BUFFER:
+                yield held.pop(draw.randrange(len(held)))
+        while held:
+            step = held.pop(draw.randrange(len(held)))
+            yield step if held else [step[0][1:], *step[1:]]

@@ -1,0 +1,98 @@
+"""A virtual environment for each adapter, with pinned packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TORCH = ("torch==2.13.0", "numpy==2.3.5")
+"""Packages of the environment `torch`. Environments that need torch read its packages: torch is on disk once."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one row of the table needs."""
+
+    adapter: str
+    """Module in `adapters/`."""
+    packages: tuple[str, ...] = ()
+    needs_torch: bool = True
+    requirements: Path | None = None
+    """A file of requirements beside `packages`."""
+    alone: tuple[str, ...] = ()
+    """Packages installed without their dependencies, because these name another torch or drivers of remote stores."""
+
+
+OURS = ROOT / "requirements.txt"
+ENTRIES = {
+    "ours": Entry("ours", needs_torch=False, requirements=OURS),
+    "ours_dropping_one": Entry("ours_dropping_one", needs_torch=False, requirements=OURS),
+    "torchdata": Entry("torchdata_loader", ("torchdata==0.11.0",)),
+    "webdataset": Entry("webdataset_loader", ("webdataset==1.0.2",)),
+    "lhotse": Entry("lhotse_loader", ("lhotse==1.33.0", "urllib3==2.5.0")),
+    "litdata": Entry(
+        "litdata_loader",
+        ("boto3", "requests", "lightning-utilities", "filelock", "tifffile", "obstore"),
+        alone=("litdata==0.2.76",),
+    ),
+    "huggingface": Entry("huggingface_loader", ("datasets==5.2.0", "torchdata==0.11.0")),
+}
+"""The rows of the table with the versions that are compared. This is the only list of versions."""
+DEFAULT = [name for name in ENTRIES if name != "ours_dropping_one"]
+
+
+class NotInstalledError(Exception):
+    """An environment that cannot be made. The message is the reason for the table."""
+
+
+def python_of(name: str, folder: Path) -> Path:
+    """The interpreter of an entry; make its environment first, unless it is complete.
+
+    An environment that an interrupted run left is made again.
+
+    Raises:
+        NotInstalledError: a package cannot be installed.
+    """
+    entry = ENTRIES[name]
+    home = folder / ("ours" if entry.requirements else name)
+    wanted = [*entry.packages, *(entry.requirements.read_text().splitlines() if entry.requirements else [])]
+    shared = _made(folder / "torch", list(TORCH), None) if entry.needs_torch else None
+    return _made(home, wanted, shared, entry.alone) / "bin" / "python"
+
+
+def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, ...] = ()) -> Path:
+    complete = home / "complete.txt"
+    content = "\n".join([*wanted, *alone]) + "\n"
+    if complete.exists() and complete.read_text() == content:
+        return home
+    print(f"environment {home.name}: installing", file=sys.stderr)
+    _run([sys.executable, "-m", "venv", "--clear", str(home)])
+    if shared is not None:
+        (packages,) = home.glob("lib/python*/site-packages")
+        (theirs,) = shared.glob("lib/python*/site-packages")
+        (packages / "shared_torch.pth").write_text(f"{theirs}\n")
+    requirements = home / "requirements.txt"
+    requirements.write_text("\n".join(wanted) + "\n")
+    install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+    _run([*install, "-r", str(requirements)])
+    if alone:
+        _run([*install, "--no-deps", *alone])
+    complete.write_text(content)
+    return home
+
+
+def _run(command: list[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise NotInstalledError(_reason(done.stderr or done.stdout))
+
+
+def _reason(output: str) -> str:
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if "ERROR" in line] or lines
+    return errors[-1].strip() if errors else "no message"

@@ -1,0 +1,47 @@
+"""The results of all loaders as a Markdown table with notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trials import TITLES
+
+Results = Mapping[str, Mapping[str, Any]]
+"""Name of a loader -> its results, as run.py writes them."""
+
+
+def markdown(results: Results) -> str:
+    """A row for each trial, a column for each loader; then versions, and a note for each failure and exclusion."""
+    names = list(results)
+    notes: list[str] = []
+    lines = ["| trial | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for trial, title in TITLES.items():
+        cells = [_cell(name, results[name], trial, notes) for name in names]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    lines += ["", "| loader | versions | date | machine | commit |", "|---|---|---|---|---|"]
+    lines += [_provenance(name, results[name]) for name in names]
+    return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))]) + "\n"
+
+
+def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> str:
+    verdict = found.get("trials", {}).get(trial)
+    if verdict is None:
+        return "not run"
+    summary = verdict["summary"].replace("|", "/").replace("\n", " ")
+    if verdict["result"] == "measured" or (verdict["result"] == "pass" and summary):
+        return summary if verdict["result"] == "measured" else f"pass, {summary}"
+    if not summary:
+        return verdict["result"]
+    subject = name if verdict["result"] == "out of scope" else f"{name}, {TITLES[trial]}"
+    note = f"{subject}: {summary[:400]}"
+    if note not in notes:  # one reason may put several trials out of scope
+        notes.append(note)
+    return f"{verdict['result']} ({notes.index(note) + 1})"
+
+
+def _provenance(name: str, found: Mapping[str, Any]) -> str:
+    if "reason" in found:
+        return f"| {name} | not installed: {found['reason']} | {found['date']} | | |"
+    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+    return f"| {name} | {versions} | {found['date']} | {found['machine']} | {found['commit']} |"

@@ -1,0 +1,121 @@
+"""How often the host waits for the accelerator in a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.train.support.stand_in import DEVICE, moved, standing_in
+from tests.train.support.tiny import CPU, small_config, tiny_batch, two_views
+from wenet_uio.models import build_model
+from wenet_uio.train.distributed import World
+from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.micro_batches import emptied
+
+U2PP = {
+    "encoder_conf": {
+        **small_config().encoder_conf.model_dump(exclude_defaults=True),
+        "use_dynamic_chunk": True,
+        "dropout_rate": 0.1,
+        "cnn_module_norm": "batch_norm",
+        "causal": True,
+    },
+    "decoder": "bitransformer",
+    "decoder_conf": {"attention_heads": 2, "linear_units": 16, "num_blocks": 1, "r_num_blocks": 1},
+    "model_conf": {"ctc_weight": 0.3, "reverse_weight": 0.3, "lsm_weight": 0.1, "length_normalized_loss": False},
+}
+TRANSDUCER = {
+    "model": "transducer",
+    "predictor": "rnn",
+    "predictor_conf": {"embed_size": 8, "output_size": 8, "hidden_size": 8, "num_layers": 1, "embed_dropout": 0},
+    "joint": "transducer_joint",
+    "joint_conf": {"join_dim": 8},
+    "model_conf": {"ctc_weight": 0.1, "attention_weight": 0.15, "transducer_weight": 0.75},
+}
+KINDS = {
+    "conformer": {},
+    "conformer, two views, smoothed CTC": {"cr_loss_scale": 0.2, "ctc_label_smoothing": 0.1},
+    "conformer with CTC in the middle": {"interctc_layer_idx": [1], "interctc_weight": 0.3},
+    "u2++": U2PP,
+    "transducer": TRANSDUCER,
+}
+
+
+def steps_of(keys: dict[str, Any], world: World) -> tuple[list[dict[str, float]], list[dict[str, int]]]:
+    """Sums of three steps of one, two and four micro-batches, and what the host waited for in each."""
+    config = small_config(**keys)
+    torch.manual_seed(1)
+    model = build_model(config)
+    sums, waits = [], []
+    with standing_in() as device:
+        engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
+        engine.connect()
+        for number, parts in enumerate((1, 2, 4), 1):
+            batches = [tiny_batch([90 - part, 50], number + part, tokens=3) for part in range(parts)]
+            batches = [two_views(batch) for batch in batches] if config.cr_loss_scale else batches
+            device.waits.clear()
+            sums.append(engine.step(batches, number, {}).sums)
+            waits.append(dict(+device.waits))
+    return sums, waits
+
+
+def test_the_stand_in_counts_what_an_accelerator_waits_for() -> None:
+    with standing_in() as device:
+        values = torch.arange(3.0).to(DEVICE) + torch.ones(3, device=DEVICE)
+        assert (values.device, values.mean().device) == (DEVICE, DEVICE)
+        assert not device.waits
+        assert float(values.sum()) == 6
+        assert bool(values[0] > 0)
+        assert device.waits == {"aten::_local_scalar_dense": 2}
+        assert values.tolist() == values.cpu().tolist() == [1, 2, 3]
+        lengths = torch.tensor([3]).to(DEVICE)
+        probabilities = torch.zeros(3, 1, 2).log_softmax(2).to(DEVICE)
+        device.waits.clear()
+        torch.nn.functional.ctc_loss(probabilities, torch.ones(1, 1).long().to(DEVICE), lengths, lengths - 2)
+        assert +device.waits == {"aten::_ctc_loss": 2}
+        with pytest.raises(AssertionError, match="tensors of the host beside tensors of the device"):
+            values.add(torch.ones(3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_host_waits_once_in_a_step_however_many_micro_batches_it_has(kind: str) -> None:
+    sums, waits = steps_of(KINDS[kind], World(DEVICE))
+    assert waits == [{"aten::_to_copy": 1}] * 3
+    expected, _ = steps_of(KINDS[kind], CPU)
+    if kind != "u2++":  # its dropout draws other numbers on a CPU
+        for found, same in zip(sums, expected, strict=True):
+            assert found == pytest.approx(same, rel=1e-4)
+
+
+def test_micro_batches_without_audio_or_without_utterances_need_no_wait() -> None:
+    config = small_config()
+    torch.manual_seed(1)
+    model = build_model(config)
+    audio, text, empty = tiny_batch([90, 50], 1, tokens=3), tiny_batch([0, 0], 2, tokens=3), tiny_batch([90], 3)
+    with standing_in() as device:
+        engine = DdpEngine(moved(model), config, World(DEVICE), seed=5)
+        engine.connect()
+        outcome = engine.step([audio, text, emptied(empty)], 1, {})
+    assert +device.waits == {"aten::_to_copy": 1}
+    assert outcome.applied
+    assert outcome.sums["texts"] == 2
+
+
+def test_steps_on_the_device_change_the_weights_as_on_the_cpu() -> None:
+    weights = []
+    for world in (World(DEVICE), CPU):
+        config = small_config(grad_clip=0.1, optim_conf={"lr": 0.01, "eps": 1e-3})
+        torch.manual_seed(1)
+        model = build_model(config)
+        with standing_in():
+            engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
+            engine.connect()
+            batches = [tiny_batch([90, 50], number, tokens=3) for number in range(3)]
+            batches[1].feats[0, 0, 0] = float("inf")  # this step is skipped
+            applied = [engine.step([batch], number, {}).applied for number, batch in enumerate(batches, 1)]
+            weights.append({name: value.detach().clone() for name, value in engine.weights().items()})
+        assert applied == [True, False, True]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)

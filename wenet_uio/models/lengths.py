@@ -1,0 +1,44 @@
+"""Lengths on the CPU beside features on an accelerator.
+
+The losses of CTC and transducer need lengths on the CPU. Those of encoder frames depend on the lengths of the features
+alone, so they are computed on the CPU: a copy from the device would wait for the encoder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from wenet_uio.models.encoder import Encoder
+
+if TYPE_CHECKING:
+    from wenet_uio.models.asr_model import ASRModel
+
+
+def knows_lengths(encoder: Encoder) -> bool:
+    """True if `encoder_lengths` holds for this encoder."""
+    return type(encoder).forward is Encoder.forward
+
+
+def encoded(model: ASRModel, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features (B, T, F) -> encoder frames (B, T', D), and their lengths (B,) on the device of `feats_lengths` (B,)."""
+    on_device = feats_lengths.to(feats.device, non_blocking=True)
+    encoder_out, lengths = model.encoder(*model.inputs(feats, on_device))
+    if feats_lengths.device != feats.device:
+        lengths = encoder_lengths(model.encoder, feats_lengths, feats.size(1), encoder_out.size(1))
+        if model.encoder.inter_ctc is not None:
+            model.encoder.inter_ctc.use_lengths(lengths, encoder_out.size(1))
+    return encoder_out, lengths
+
+
+def encoder_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int, frames: int) -> torch.Tensor:
+    """Lengths (B,) of features -> those of encoder frames, as `encoder` computes them.
+
+    Args:
+        padded: feature frames of the padded batch.
+        frames: encoder frames of the padded batch.
+    """
+    padded = max(padded, encoder.embed.right_context + 1)
+    lengths = encoder.embed.output_lengths(lengths, padded, padded)
+    return torch.div(lengths + encoder.reduction - 1, encoder.reduction, rounding_mode="floor").clamp(max=frames)

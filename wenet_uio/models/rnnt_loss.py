@@ -1,0 +1,166 @@
+"""Transducer loss (Graves 2012, https://arxiv.org/abs/1211.3711) that never holds the scores of all units at once.
+
+A path through the lattice needs two scores at frame t after u labels: those of blank and of label u + 1. So the joint
+network runs on pieces of the batch; of each piece these two scores are kept, and the backward pass computes the others
+again. The loss and its gradients are exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from wenet_uio.models.joint import TransducerJoint
+from wenet_uio.models.recompute import recomputed
+
+PIECE = 1 << 25
+"""Scores of a piece, unless one frame of an utterance has more: 128 MB in fp32. The peak is up to five times that."""
+
+
+def rnnt_losses(log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
+    """Negative log-probability of each utterance's labels, the sum over all paths; (B,) fp32.
+
+    Args:
+        log_probs: (B, T, U + 1, 2) of blank and of the next label, see `lattice`; padding has any finite value.
+        lengths: (B,) frames, at least 1.
+        target_lengths: (B,) labels.
+    """
+    return _Paths.apply(log_probs, lengths, target_lengths)
+
+
+def lattice(
+    joint: TransducerJoint,
+    encoder_out: torch.Tensor,
+    predicted: torch.Tensor,
+    units: torch.Tensor,
+    lengths: tuple[torch.Tensor, torch.Tensor],
+) -> torch.Tensor:
+    """Log-probabilities (B, T, U + 1, 2) in fp32 of the two units that continue a path at each frame after each label.
+
+    Args:
+        encoder_out: (B, T, E).
+        predicted: (B, U + 1, P), the predictor's output before each label and after the last.
+        units: (B, U + 1, 2), blank and the next label.
+        lengths: (B,) frames and (B,) labels. On the CPU they save the scores of padding.
+    """
+    frames, places = encoder_out.size(1), predicted.size(1)
+    rows = max(1, PIECE // (places * joint.vocab_size))
+    utterances, parts = max(1, rows // frames), -(-frames // rows)
+    fits = encoder_out.size(0) * frames <= rows
+    planes = []
+    for part, before, following, part_lengths, label_counts in zip(
+        *(each.split(utterances) for each in (encoder_out, predicted, units, *lengths)), strict=True
+    ):
+        longest, most = _longest(part_lengths, frames), 1 + _longest(label_counts, places - 1)
+        after_labels = before[:, :most], following[:, :most]
+        pieces = [
+            _continuations(joint, piece, *after_labels)
+            if fits
+            else recomputed(_continuations, joint, piece, *after_labels)
+            for piece in part[:, :longest].split(-(-frames // parts), dim=1)
+        ]
+        planes.append(pad(torch.cat(pieces, dim=1), (0, 0, 0, places - most, 0, frames - longest)))
+    return torch.cat(planes)
+
+
+def _longest(lengths: torch.Tensor, size: int) -> int:
+    """Largest of `lengths` (N,); `size` if they are on an accelerator, where the host would wait for the number."""
+    return int(lengths.max()) if lengths.device.type == "cpu" else size
+
+
+def _continuations(
+    joint: TransducerJoint, encoder_out: torch.Tensor, predicted: torch.Tensor, units: torch.Tensor
+) -> torch.Tensor:
+    """`lattice` of one piece: (N, T, E), (N, U + 1, P), (N, U + 1, 2) -> (N, T, U + 1, 2)."""
+    scores = joint(encoder_out.unsqueeze(2), predicted.unsqueeze(1))
+    return _LogProbs.apply(scores, units.unsqueeze(1).expand(*scores.shape[:3], 2))
+
+
+class _LogProbs(torch.autograd.Function):
+    """log_softmax of scores (…, V) at `units` (…, 2), in fp32 at least; the gradient needs one tensor (…, V)."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+        log_probs = scores.log_softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        ctx.save_for_backward(log_probs, units)
+        ctx.dtype = scores.dtype
+        return log_probs.gather(-1, units)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        log_probs, units = ctx.saved_tensors
+        share = log_probs.exp().mul_(-grad.sum(dim=-1, keepdim=True))
+        return share.scatter_add_(-1, units, grad).to(ctx.dtype), None
+
+
+class _Paths(torch.autograd.Function):
+    """See rnnt_losses.
+
+    With C[t, u] the sum of the blanks before frame t after u labels, the paths that end in (t, u) have
+
+        alpha[t, u] = C[t, u] + log sum over s <= t of exp(alpha[s, u - 1] + label[s, u - 1] - C[s, u])
+
+    and so a scan over the frames gives all of a label's values. The paths that start in (t, u) have beta[t, u] in the
+    same way. The sums are long differences: they are computed in fp64.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
+        counts = (each.to(log_probs.device, non_blocking=True) for each in (lengths, target_lengths))
+        blank, label, ends = _arcs(log_probs.detach().double(), *counts)
+        blanks = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
+        beta = _from_the_end(blanks, label, ends)
+        total = beta[0, :, :1]
+        if ctx.needs_input_grad[0]:
+            alpha = _from_the_start(blanks, label)
+            by_blank = alpha[..., :-1] + blank[..., :-1] + beta[..., 1:] - total
+            by_label = alpha[:-1] + label[:-1] + beta[1:] - total
+            used = torch.stack((by_blank, pad(by_label, (0, -1, 0, 0, 0, 1), value=-torch.inf)), dim=-1).exp()
+            ctx.save_for_backward(-used.permute(1, 2, 0, 3).to(log_probs.dtype))
+        return -total.squeeze(1).to(log_probs.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad.view(-1, 1, 1, 1), None, None
+
+
+def _arcs(
+    log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-probabilities (B, T, U + 1, 2) -> blanks and labels, both (U + 1, B, T + 1), and where the paths end.
+
+    Padding has blanks 0 and labels -inf, so that no path goes through it.
+    """
+    blank, label = pad(log_probs, (0, 0, 0, 0, 0, 1)).permute(3, 2, 0, 1).contiguous()
+    frame = torch.arange(blank.size(2), device=blank.device)
+    place = torch.arange(blank.size(0), device=blank.device).view(-1, 1, 1)
+    lengths, target_lengths = lengths.view(1, -1, 1), target_lengths.view(1, -1, 1)
+    within = frame < lengths
+    blank = torch.where(within & (place <= target_lengths), blank, 0.0)
+    label = torch.where(within & (place < target_lengths), label, -torch.inf)
+    return blank, label, (frame == lengths) & (place == target_lengths)
+
+
+def _from_the_start(blanks: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """Log-probability (U + 1, B, T + 1) of all paths from the start to each place of the lattice."""
+    alpha = [blanks[0]]
+    for before, here in zip(label[:-1], blanks[1:], strict=True):
+        alpha.append((alpha[-1] + before - here).logcumsumexp(dim=1) + here)
+    return torch.stack(alpha)
+
+
+def _from_the_end(blanks: torch.Tensor, label: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Log-probability (U + 1, B, T + 1) of all paths from each place of the lattice to the end."""
+    beta: list[torch.Tensor] = []
+    after = torch.full_like(label[0], -torch.inf)
+    for here, along, end in zip(blanks.flip(0), label.flip(0), ends.flip(0), strict=True):
+        entries = torch.where(end, 0.0, along + after) + here
+        after = entries.flip(1).logcumsumexp(dim=1).flip(1) - here
+        beta.append(after)
+    return torch.stack(beta[::-1])

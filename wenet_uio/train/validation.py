@@ -1,0 +1,70 @@
+"""Run the model on the validation set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from wenet_uio.dataset.types import Batch
+from wenet_uio.train.engine import Engine
+from wenet_uio.train.freezing import train_mode
+from wenet_uio.train.memory import Failure, TooLarge
+from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
+from wenet_uio.train.micro_batches import SizedBatches, emptied, on_device, steps, timed
+
+
+@torch.no_grad()
+def validate(
+    engine: Engine, batches: SizedBatches, asked_to_stop: Callable[[], bool], next_step: int = 1
+) -> dict[str, float] | None:
+    """Run the model without dropout on the `batches` of every rank.
+
+    Batches that do not fit in memory are split, here and from optimizer step `next_step` on; see memory.py.
+
+    Returns:
+        Sums over all ranks, named as in StepOutcome.sums; None if `asked_to_stop` was true on a rank.
+
+    Raises:
+        StartAgainError: a rank ran out of memory and the engine cannot repeat the batch.
+        ValueError: a single utterance does not fit in memory.
+    """
+    world = engine.world
+    world.share_buffers(engine.model)
+    engine.model.eval()
+    began = time.perf_counter()
+    sums = dict.fromkeys((*count(()), "wait"), 0.0)
+    names = [name for name in engine.names if name not in OF_TRAINING]
+    losses = torch.zeros(len(names), dtype=torch.float64, device=world.device)
+    too_large: list[TooLarge] = []
+    for whole_batches, wait in timed(steps(batches, 1)):
+        micro_batches = [part for batch in whole_batches for part in engine.size_limit.parts(batch, next_step)]
+        most, stop = world.largest(engine.vector([len(micro_batches), asked_to_stop()])).tolist()
+        if stop:
+            return None
+        sums["wait"] += wait
+        for name, value in count(whole_batches).items():
+            sums[name] += value
+        filler = [emptied(micro_batches[0])] * (int(most) - len(micro_batches)) if engine.in_step else []
+        for batch in (*micro_batches, *filler):
+            if len(batch) or engine.in_step:
+                losses += _losses(engine, batch, names, (next_step, too_large))
+    train_mode(engine.model)
+    engine.size_limit.too_large.update(*world.gather(too_large))
+    sums["elapsed"] = time.perf_counter() - began
+    values = world.sum(torch.cat([engine.vector(list(sums.values())), losses]))
+    return engine.per_utterance(dict(zip((*sums, *names), values.tolist(), strict=True)))
+
+
+def _losses(engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]) -> torch.Tensor:
+    """Sums of the losses of a batch, which is split until its parts fit in memory; `notes` lists their sizes."""
+    number, too_large = notes
+    try:
+        return loss_sums(engine.objective(on_device(batch, engine.world.device)), batch, names, engine.of_tokens)
+    except (RuntimeError, MemoryError) as error:
+        failure = Failure.of(error)
+    # Outside of the handler, because the error holds the memory of the batch.
+    too_large.append(engine.note(batch, number, failure))
+    parts = [_losses(engine, part, names, notes) for part in engine.size_limit.parts(batch, number)]
+    return torch.stack(parts).sum(dim=0)
