@@ -39,6 +39,10 @@ def test_a_readme_has_at_most_300_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
 
 
+def test_the_readme_on_top_has_at_most_150_lines():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
 def test_every_command_with_an_interpreter_line_can_be_executed():
     patterns = (
         "tools/*",

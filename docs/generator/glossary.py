@@ -65,7 +65,6 @@ MEANINGS: dict[str, str] = {
     "conv_bias": "The convolutions of the convolution modules have a bias.",
     "bias": "The layers have a bias.",
     "n_expert": "moe: number of feed-forward modules.",
-    "input_layer": "How the input layer lowers the frame rate.",
     "pos_enc_layer_type": "Kind of the position encoding.",
     "selfattention_layer_type": "Kind of the self-attention.",
     "normalize_before": "Layer normalisation before each module (pre-norm) instead of after it.",

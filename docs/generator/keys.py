@@ -82,7 +82,7 @@ def _sections_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 @cache
-def _own_docs(section: type) -> dict[str, str]:
+def own_docs(section: type) -> dict[str, str]:
     """{field: docstring below it} of the fields that the class itself defines."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
     assert isinstance(tree, ast.ClassDef)
@@ -109,7 +109,7 @@ def meaning(section: type[BaseModel], name: str) -> str:
         KeyError: neither has the key.
     """
     for owner in section.__mro__:
-        if issubclass(owner, BaseModel) and owner is not BaseModel and name in (docs := _own_docs(owner)):
+        if issubclass(owner, BaseModel) and owner is not BaseModel and name in (docs := own_docs(owner)):
             return docs[name]
     return MEANINGS.get(f"{section.__name__}.{name}") or MEANINGS[name]
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from docs.generator.commands import command_page, commands, index_page
 from docs.generator.keys import key_pages
+from docs.generator.python_api import api_pages
 
 COMMANDS = "reference/commands"
 KEYS = "reference/train_yaml"
+API = "reference/api"
 
 
 def pages() -> dict[str, str]:
@@ -16,7 +18,8 @@ def pages() -> dict[str, str]:
     found = commands()
     made = {f"{COMMANDS}/index.md": index_page(found)}
     made |= {f"{COMMANDS}/{each.page}": command_page(each) for each in found}
-    return made | {f"{KEYS}/{name}": text for name, text in key_pages().items()}
+    made |= {f"{KEYS}/{name}": text for name, text in key_pages().items()}
+    return made | {f"{API}/{name}": text for name, text in api_pages().items()}
 
 
 def on_files(files: Any, config: Any) -> Any:
