@@ -69,7 +69,7 @@ def test_every_key_of_every_section_is_on_a_page_with_its_meaning(made):
 
 
 def all_sections(section):
-    """The sections below a section that a module names; reading a yaml makes others, which live until they are freed."""
+    """The sections below a section that a module names; reading a yaml makes others, which live a while."""
     below = {each for each in section.__subclasses__() if each.__module__.startswith("wenet_uio.config")}
     below = {each for each in below if vars(sys.modules[each.__module__]).get(each.__name__) is each}
     return below.union(*(all_sections(each) for each in below)) - {section}
