@@ -60,3 +60,24 @@ class Adapter(ABC):
     def state(self) -> Any:
         """The state after the step that was yielded last; anything that pickle can write."""
         raise NotImplementedError("this adapter has no state")
+
+
+class StatefulAdapter(Adapter):
+    """An adapter of a loader of batches that has `state_dict` and `load_state_dict`, with a state for each rank."""
+
+    def steps(self, loader: Any, run: Run) -> Iterator[Step]:
+        """The batches of the loader, each a step. A resumed run loads the state of its rank, or else the last one."""
+        self._loader = loader
+        if run.states is not None:
+            loader.load_state_dict(run.states[min(run.rank, len(run.states) - 1)])
+        for batch in loader:
+            yield [batch]
+
+    def state(self) -> Any:
+        """The state of this rank."""
+        return self._loader.state_dict()
+
+
+def as_batch(samples: list[dict[str, Any]]) -> Batch:
+    """Collate samples with a key and a content."""
+    return [(sample["key"], len(sample["content"])) for sample in samples]

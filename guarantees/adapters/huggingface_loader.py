@@ -22,7 +22,7 @@ import pyarrow
 import pyarrow.parquet
 from corpus import Sample, shards
 from datasets.distributed import split_dataset_by_node
-from protocol import Adapter, Batch, Run, Step
+from protocol import Run, StatefulAdapter, Step, as_batch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
@@ -36,12 +36,7 @@ NO_WORKERS = (
 NO_LENGTHS = "batches have a fixed number of samples; batching by length is left to the sampler of a trainer"
 
 
-def as_batch(samples: list[dict]) -> Batch:
-    """Collate to keys and lengths."""
-    return [(sample["key"], len(sample["content"])) for sample in samples]
-
-
-class Loader(Adapter):
+class Loader(StatefulAdapter):
     """IterableDataset."""
 
     DISTRIBUTIONS = ("datasets", "torchdata", "torch")
@@ -74,12 +69,5 @@ class Loader(Adapter):
         if len(parts) == 1:
             data = data.shuffle(seed=run.seed, buffer_size=1)
         data = split_dataset_by_node(data, rank=run.rank, world_size=run.world)
-        self._loader = StatefulDataLoader(data, run.batch_size, num_workers=run.workers, collate_fn=as_batch)
-        if run.states is not None:
-            self._loader.load_state_dict(run.states[run.rank])
-        for batch in self._loader:
-            yield [batch]
-
-    def state(self) -> Any:
-        """The state of this rank."""
-        return self._loader.state_dict()
+        loader = StatefulDataLoader(data, run.batch_size, num_workers=run.workers, collate_fn=as_batch)
+        yield from self.steps(loader, run)

@@ -2,8 +2,8 @@
 
 Practice: https://lhotse.readthedocs.io/en/latest/datasets.html (samplers, DynamicBucketingSampler, `state_dict` of the
 sampler). With `drop_last=False` the last batches are shared among the ranks, so that all take equal steps. A mixture
-is CutSet.mux with weights by size. Samplers refuse a state of another world size. With
-data workers the sampler is ahead of the batches that the loop has received, and so is its state.
+is CutSet.mux with weights by size. Samplers refuse a state of another world size. With data workers the sampler is
+ahead of the batches that the loop has received, and so is its state.
 """
 
 from __future__ import annotations

@@ -2,21 +2,21 @@
 
 Practice: https://lightning.ai/docs/litdata/features/mulit-gpu-multi-node (shuffle and drop_last for training on several
 ranks), https://github.com/Lightning-AI/litData#readme (pause and resume by state_dict, CombinedStreamingDataset with
-`iterate_over_all=True`). The trials ask for every sample, so drop_last is
-False; with True, ranks take equal steps and the tail of the epoch is dropped.
+`iterate_over_all=True`). The trials ask for every sample, so drop_last is False; with True, ranks take equal steps and
+the tail of the epoch is dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from corpus import Sample, shards
 from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
 from litdata.streaming.writer import BinaryWriter
-from protocol import Adapter, Batch, Run, Step
+from protocol import Run, StatefulAdapter, Step, as_batch
 
 NO_LENGTHS = "batches have a fixed number of samples"
 NO_ELASTIC_MIXTURE = (
@@ -25,12 +25,7 @@ NO_ELASTIC_MIXTURE = (
 )
 
 
-def as_batch(samples: list[dict]) -> Batch:
-    """Collate to keys and lengths."""
-    return [(sample["key"], len(sample["content"])) for sample in samples]
-
-
-class Loader(Adapter):
+class Loader(StatefulAdapter):
     """StreamingDataset."""
 
     DISTRIBUTIONS = ("litdata", "torch")
@@ -53,14 +48,7 @@ class Loader(Adapter):
             for source in run.sources
         ]
         data = parts[0] if len(parts) == 1 else CombinedStreamingDataset(parts, seed=run.seed, iterate_over_all=True)
-        self._loader = StreamingDataLoader(
+        loader = StreamingDataLoader(
             data, batch_size=run.batch_size, num_workers=run.workers, collate_fn=as_batch, drop_last=False
         )
-        if run.states is not None:
-            self._loader.load_state_dict(run.states[min(run.rank, len(run.states) - 1)])
-        for batch in self._loader:
-            yield [batch]
-
-    def state(self) -> Any:
-        """The state of this rank."""
-        return self._loader.state_dict()
+        yield from self.steps(loader, run)

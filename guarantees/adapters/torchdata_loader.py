@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from corpus import Sample
-from protocol import Adapter, Batch, Run, Step
+from protocol import Run, StatefulAdapter, Step
 from torch.utils.data import ConcatDataset, Dataset
 from torch.utils.data.distributed import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -42,12 +42,7 @@ class Lines(Dataset):
         return tuple(json.loads(self._lines[index]))
 
 
-def as_batch(samples: list[tuple[str, int]]) -> Batch:
-    """Collate to keys and lengths."""
-    return samples
-
-
-class Loader(Adapter):
+class Loader(StatefulAdapter):
     """StatefulDataLoader."""
 
     DISTRIBUTIONS = ("torchdata", "torch")
@@ -68,14 +63,5 @@ class Loader(Adapter):
         """Batches of `run.batch_size` samples."""
         data = ConcatDataset([Lines(run.folder / source) for source in run.sources])
         sampler = DistributedSampler(data, run.world, run.rank, shuffle=True, seed=run.seed)
-        self._loader = StatefulDataLoader(
-            data, run.batch_size, sampler=sampler, num_workers=run.workers, collate_fn=as_batch
-        )
-        if run.states is not None:
-            self._loader.load_state_dict(run.states[run.rank])
-        for batch in self._loader:
-            yield [batch]
-
-    def state(self) -> Any:
-        """The state of this rank."""
-        return self._loader.state_dict()
+        loader = StatefulDataLoader(data, run.batch_size, sampler=sampler, num_workers=run.workers, collate_fn=list)
+        yield from self.steps(loader, run)
