@@ -114,7 +114,7 @@ def test_another_version_of_the_planner_is_refused_within_an_epoch_and_taken_bet
     next(iter(one))
     inside = one.state_dict()
     one.set_epoch(3)
-    monkeypatch.setattr("wenet_uio.dataset.cursor.PLANNER", 99)
+    monkeypatch.setattr("wenet_uio.dataset.plan.lanes.PLANNERS", (99, 100))
     with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version \d+, now 99\) changed .* epoch 0"):
         other.load_state_dict(inside)
     other.load_state_dict(one.state_dict())
