@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from wenet_uio.cli import StartAgainError
@@ -27,6 +26,7 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
 from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.weights import fill
+from wenet_uio.train.batch_norms import Statistics
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.layers import layers_of
@@ -76,10 +76,7 @@ class Engine:
         """The objective as `wrap` connects it to the other ranks."""
         self.saved: Mapping[str, Any] | None = None
         self.size_limit = SizeLimit(config.dataset_conf)
-        self.statistics = [
-            buffer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d) for buffer in layer.buffers()
-        ]
-        """Buffers that a forward pass changes. They are restored before a step is repeated."""
+        self.statistics = Statistics(self.model)
 
     @property
     def exchanges_meanwhile(self) -> bool:
@@ -132,12 +129,11 @@ class Engine:
         lrs = self.lrs(number)
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
-        before = [buffer.clone() for buffer in self.statistics]
+        self.statistics.keep()
         totals = dict(zip(counts, reduced, strict=True))
         while (results := self._attempt(micro_batches, number, totals)) is None:
             self.start_over()
-            for buffer, value in zip(self.statistics, before, strict=True):
-                buffer.copy_(value)
+            self.statistics.restore()
         *sums, grad_norm = results
         sums = dict(zip((*counts, *self.names), sums, strict=True))
         return StepOutcome(self.per_utterance(sums), grad_norm, lrs, applied=abs(grad_norm) < float("inf"))
