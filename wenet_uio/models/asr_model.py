@@ -106,8 +106,7 @@ class ASRModel(nn.Module):
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
         if self.encoder.inter_ctc is None:
-            encoder_out, lengths = encoded(self, feats, feats_lengths)
-            return self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
+            return self._losses(*encoded(self, feats, feats_lengths), target, target_lengths, prompts, views)
         with self.encoder.inter_ctc.collecting() as between:
             encoder_out, lengths = encoded(self, feats, feats_lengths)
         losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
@@ -179,8 +178,7 @@ class ASRModel(nn.Module):
             loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
             return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
         loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
-        loss = loss + weight * loss_ctc + self.cr_weight * loss_cr
-        return loss, {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
+        return loss + weight * loss_ctc + self.cr_weight * loss_cr, {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
 
     def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
         """Losses of text without audio: the decoder attends to one frame of zeros."""

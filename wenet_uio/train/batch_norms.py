@@ -21,9 +21,9 @@ class Statistics:
     def keep(self) -> None:
         """Keep the statistics as they are now."""
         for kept, values in zip(self._kept, self._values, strict=True):
-            torch._foreach_copy_(kept, values)
+            torch._foreach_copy_(kept, values)  # pyright: ignore[reportPrivateImportUsage] # as torch.optim does
 
     def restore(self) -> None:
         """Set the statistics to those that were kept last."""
         for kept, values in zip(self._kept, self._values, strict=True):
-            torch._foreach_copy_(values, kept)
+            torch._foreach_copy_(values, kept)  # pyright: ignore[reportPrivateImportUsage]
