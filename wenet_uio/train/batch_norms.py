@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import torch
 from torch import nn
 
@@ -11,12 +13,12 @@ class Statistics:
 
     def __init__(self, model: nn.Module) -> None:
         """Take the statistics of `model`, which must be on its device."""
-        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
-        values = [buffer for norm in norms for buffer in norm.buffers()]
-        kinds = dict.fromkeys(value.dtype for value in values)
-        # One operation copies all tensors of a type.
-        self._values = [[value for value in values if value.dtype == kind] for kind in kinds]
-        self._kept = [[value.clone() for value in alike] for alike in self._values]
+        alike: defaultdict[torch.dtype, list[torch.Tensor]] = defaultdict(list)  # one operation copies all of a type
+        for module in model.modules():
+            for value in module.buffers() if isinstance(module, nn.BatchNorm1d) else ():
+                alike[value.dtype].append(value)
+        self._values = list(alike.values())
+        self._kept = [[value.clone() for value in values] for values in self._values]
 
     def keep(self) -> None:
         """Keep the statistics as they are now."""
