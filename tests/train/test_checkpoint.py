@@ -122,6 +122,39 @@ def test_two_states_are_kept_and_the_newest_readable_one_is_found(
         folder.newest_state()
 
 
+def test_a_state_that_a_thread_writes_is_complete_before_the_next_one(tmp_path: Path) -> None:
+    folder, seen = RunFolder(tmp_path), []
+    for step in (8, 9, 10):
+        folder.save_state(step, {"step": step}, meanwhile=True)
+        seen.append(folder.newest_state())
+    folder.settle()
+    assert [state in (None, {"step": 8}) for state in seen[:2]] == [True, True]
+    assert seen[2] in ({"step": 9}, {"step": 10})
+    assert names(tmp_path, "*state_*") == ["state_10.pt", "state_9.pt"]
+    folder.save_state(11, {"step": 11}, meanwhile=True)
+    folder.save_state(12, {"step": 12})
+    assert names(tmp_path, "*state_*") == ["state_11.pt", "state_12.pt"]
+
+
+def test_the_next_state_raises_the_error_of_the_one_before_and_the_end_of_a_run_logs_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = RunFolder(tmp_path)
+    folder.save_state(1, {"step": 1})
+    (tmp_path / "state_2.pt").mkdir()
+    folder.save_state(2, {"step": 2}, meanwhile=True)
+    with pytest.raises(IsADirectoryError, match=r"state_2\.pt"):
+        folder.save_state(3, {"step": 3}, meanwhile=True)
+    folder.settle()
+    assert not caplog.text
+    folder.save_state(2, {"step": 2}, meanwhile=True)
+    folder.settle()
+    assert "a state could not be written: [Errno 21] Is a directory" in caplog.text
+    (tmp_path / "state_2.pt").rmdir()
+    folder.save_state(3, {"step": 3})
+    assert names(tmp_path, "*state_*") == ["state_1.pt", "state_3.pt"]  # neither half files nor a state too few
+
+
 def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ import platform
 import re
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -45,6 +46,9 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._lock: TextIO | None = None
+        self._writer = ThreadPoolExecutor(1, "state")
+        self._writing: Future[None] | None = None
+        """The state that a thread writes."""
 
     def hold(self) -> None:
         """Lock the folder until this object or the process ends: two runs must not write to the same folder.
@@ -136,8 +140,29 @@ class RunFolder:
         with written_aside(self.path / f"{tag}.yaml", "w") as file:
             yaml.safe_dump(record, file, sort_keys=False)
 
-    def save_state(self, step: int, state: Mapping[str, Any]) -> None:
-        """Write state_S.pt and delete all but the KEPT_STATES newest states."""
+    def save_state(self, step: int, state: Mapping[str, Any], *, meanwhile: bool = False) -> None:
+        """Write state_S.pt and delete all but the KEPT_STATES newest states.
+
+        Args:
+            meanwhile: a thread writes the state, which must not change any more. The next call waits for it and raises
+                its error.
+        """
+        if (writing := self._writing) is not None:
+            self._writing = None
+            writing.result()
+        if meanwhile:
+            self._writing = self._writer.submit(self._write_state, step, state)
+        else:
+            self._write_state(step, state)
+
+    def settle(self) -> None:
+        """Wait for the state that a thread writes. The log has its error, as another error may end the run."""
+        if (writing := self._writing) is not None:
+            self._writing = None
+            if error := writing.exception():
+                log.warning("a state could not be written: %s", error)
+
+    def _write_state(self, step: int, state: Mapping[str, Any]) -> None:
         with written_aside(self.path / f"state_{step}.pt") as file:
             torch.save(dict(state), file)
         for path in self._states()[KEPT_STATES:]:
@@ -199,6 +224,12 @@ def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
     name = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)"))
     matches = ((name.fullmatch(path.name), path) for path in folder.glob(pattern))
     return [(int(match[1]), path) for match, path in matches if match]
+
+
+def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[str]:
+    """Differences between config and seed of a state and those given; another signature of a URI is no change."""
+    then, now = shown_values(state["config"]), shown_values(config.model_dump(mode="json"))
+    return differences({**then, "seed": state["seed"]}, {**now, "seed": seed})
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -111,6 +112,11 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    def add_up(self, *counts: Counter[Any]) -> list[Counter[Any]]:
+        """The sum of each of the counts over the ranks, on every rank."""
+        ranks = self.gather([dict(each) for each in counts])
+        return [sum(map(Counter, each), Counter()) for each in zip(*ranks, strict=True)]
 
     def share_buffers(self, module: torch.nn.Module) -> None:
         """Copy the buffers of rank 0 (running means of batch norm) to every rank."""

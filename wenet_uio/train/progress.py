@@ -63,8 +63,8 @@ class Progress:
         self.total, self.samples, self.costs = Totals(), Counter(), Counter()
 
     def state_dict(self) -> dict[str, Any]:
-        """All fields as plain values."""
-        sums = {"interval": self.interval.sums, "total": self.total.sums}
+        """Copies of all fields as plain values."""
+        sums = {"interval": dict(self.interval.sums), "total": dict(self.total.sums)}
         return {**vars(self), **sums, "samples": dict(self.samples), "costs": dict(self.costs)}
 
     @classmethod

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled, tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.run_files import TOO_LARGE
-from wenet_uio.train.checkpoint import RunFolder, differences
+from wenet_uio.train.checkpoint import RunFolder, changes_since
 from wenet_uio.train.engine import Engine, StepOutcome
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import Totals, cost_bin
@@ -82,15 +83,17 @@ class Trainer:
             write_model_card(self.folder.path)
         return True
 
-    def save(self) -> None:
-        """Write the state of the run. All ranks must call this together."""
+    def save(self, *, meanwhile: bool = False) -> None:
+        """Write the state of the run, or let a thread write it `meanwhile`. All ranks must call this together."""
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         progress = self.progress
-        progress.samples, progress.costs = self._of_all_ranks(progress.samples, progress.costs)
+        progress.samples, progress.costs = self.world.add_up(progress.samples, progress.costs)
         if self.world.rank:
             progress.samples, progress.costs = Counter(), Counter()
         state = self.engine.state_dict()
         if self.world.rank == 0:
+            if meanwhile and self.world.device.type == "cpu":
+                state = deepcopy(state)  # it has the weights that the next step changes
             state |= {
                 "data": self.train.state_dict(),
                 "progress": self.progress.state_dict(),
@@ -99,7 +102,7 @@ class Trainer:
             }
             if self.average:
                 state["model_avg"] = self.average.state_dict()
-            self.folder.save_state(self.progress.step, state)
+            self.folder.save_state(self.progress.step, state, meanwhile=meanwhile)
 
     def load(self, state: dict[str, Any], *, allow_data_changes: bool = False) -> None:
         """Resume from a state of `save`.
@@ -114,9 +117,7 @@ class Trainer:
         self.engine.load_state_dict(state)
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
-        then, now = state["config"], self.config.model_dump(mode="json")
-        then, now = {**shown_values(then), "seed": state["seed"]}, {**shown_values(now), "seed": seed}
-        for change in differences(then, now):  # another signature is no change
+        for change in changes_since(state, self.config, seed):
             log.info("changed since the run began: %s", change)
         self.progress = Progress.from_state_dict(state["progress"])
         if self.world.rank or starts_pass_over:
@@ -151,6 +152,7 @@ class Trainer:
             log.info("training ends: %s", reason)
             return True
         finally:
+            self.folder.settle()
             self.watchdog.stop()
             self.reporter.close()
             self.engine.disconnect()
@@ -206,7 +208,7 @@ class Trainer:
             left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
             progress.inside_pass = progress.trained and ends_inside
             if stop or (config.save_interval and progress.step % config.save_interval == 0):
-                self.save()
+                self.save(meanwhile=not stop)
             if stop:
                 return False
             if progress.trained:
@@ -263,7 +265,7 @@ class Trainer:
         validation = Totals(sums)
         lrs = self.engine.lrs(progress.step)
         train = {**self._means(progress.total), "lr": lrs[-1]}
-        samples, costs = self._of_all_ranks(progress.samples + self.train.left_out(progress.epoch), progress.costs)
+        samples, costs = self.world.add_up(progress.samples + self.train.left_out(progress.epoch), progress.costs)
         account = reconciled(samples)
         self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
         if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
@@ -291,10 +293,6 @@ class Trainer:
     def _asked_in_validation(self) -> bool:
         self.watchdog.beat(f"validation after step {self.progress.step}")
         return self.stop.asked
-
-    def _of_all_ranks(self, *counts: Counter[Any]) -> list[Counter[Any]]:
-        ranks = self.world.gather([dict(each) for each in counts])
-        return [sum(map(Counter, each), Counter()) for each in zip(*ranks, strict=True)]
 
     def _means(self, totals: Totals) -> dict[str, float]:
         return {**totals.losses(), **totals.throughput(self.world.size)}
