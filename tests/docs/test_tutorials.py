@@ -1,8 +1,6 @@
 """The blocks of the tutorials run, or name recipes and options that exist."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from docs.generator.commands import ROOT, commands
 from tests.docs.support.blocks import blocks_of, commands_in, pages
 from tests.docs.test_how_to import folder, run_command
+from tests.support import preloaded
 
 __all__ = ["folder"]
 
@@ -27,7 +26,7 @@ def run_blocks(page, monkeypatch, **more):
             exec(compile(block.text, str(page), "exec"), {})
         for words in commands_in(block.text) if block.kind == "bash" else ():
             if words[0] == "python":
-                subprocess.run([sys.executable, *words[1:]], check=True)
+                assert preloaded.run(words[1:]).returncode == 0, words
             else:
                 assert run_command([*words, *more.get(words[0].removesuffix(".py"), ())], monkeypatch) == 0, words
 
