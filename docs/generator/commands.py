@@ -192,7 +192,7 @@ def _first_comment(lines: list[str]) -> Iterator[str]:
 
 
 def _indented(text: list[str]) -> list[str]:
-    """Lines of commands, which comments indent by two blanks, as blocks of code; stages, two blanks apart, as a list."""
+    """Lines of commands, which comments indent by two blanks, become blocks of code; stages get semicolons."""
     listed = [line.replace("  ", "; ") + "." if line.startswith("Stages:") else line for line in text]
     return [f"    {line[2:]}" if line.startswith("  ") else line for line in listed]
 
