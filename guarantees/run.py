@@ -25,7 +25,7 @@ from table import markdown
 from trials import TITLES, run_trials
 
 HERE = Path(__file__).resolve().parent
-TOY = Sizes(samples=203, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2))
+TOY = Sizes(samples=205, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +65,11 @@ def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> di
     servers: dict[str, Server] = {}
     for name in args.loaders:
         entry = ENTRIES[name]
-        settings: dict[str, Any] = {"sizes": asdict(sizes), "packages": entry.packages, "trials": args.trials}
+        settings: dict[str, Any] = {
+            "sizes": asdict(sizes),
+            "packages": [*entry.packages, *entry.alone],
+            "trials": args.trials,
+        }
         if entry.requirements:  # our own code has no pinned version
             settings["commit"] = _commit()
         settings = json.loads(json.dumps(settings))

@@ -1,0 +1,51 @@
+"""MosaicML Streaming: StreamingDataset over MDS shards, StreamingDataLoader.
+
+Practice: https://docs.mosaicml.com/projects/streaming/en/latest/distributed_training/fast_resumption.html (state_dict
+of StreamingDataLoader), .../distributed_training/elastic_determinism.html (a global batch of a fixed size),
+https://docs.mosaicml.com/projects/streaming/en/latest/dataset_configuration/mixing_data_sources.html (streams without
+a weight are read once). `batch_size` is given to both classes, as the FAQ asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from corpus import Sample, shards
+from protocol import Run, StatefulAdapter, Step
+from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
+from streaming.base.util import clean_stale_shared_memory
+
+NO_LENGTHS = "batches have a fixed number of samples"
+
+
+def collate(samples: list[dict[str, Any]]) -> dict[str, list]:
+    """A dict, because StreamingDataLoader counts the samples of its first value."""
+    return {name: [sample[name] for sample in samples] for name in ("key", "content")}
+
+
+class Loader(StatefulAdapter):
+    """StreamingDataset with StreamingDataLoader."""
+
+    DISTRIBUTIONS = ("mosaicml-streaming", "torch")
+    OUT_OF_SCOPE: ClassVar = {"padding": NO_LENGTHS, "bound": NO_LENGTHS}
+
+    def write(self, folder: Path, samples: list[Sample]) -> None:
+        """Write MDS shards."""
+        size = len(shards(samples)[0]) * 128
+        with MDSWriter(out=str(folder), columns={"key": "str", "content": "bytes"}, size_limit=size) as writer:
+            for sample in samples:
+                writer.write({"key": sample.key, "content": sample.content()})
+
+    def open(self, run: Run) -> Iterator[Step]:
+        """Batches of `run.batch_size` samples."""
+        if run.world > 1:
+            torch.distributed.init_process_group("gloo")
+        clean_stale_shared_memory()
+        streams = [Stream(local=str(run.folder / source)) for source in run.sources]
+        data = StreamingDataset(streams=streams, shuffle=True, shuffle_seed=run.seed, batch_size=run.batch_size)
+        loader = StreamingDataLoader(data, run.batch_size, num_workers=run.workers, collate_fn=collate)
+        for step in self.steps(loader, run):
+            yield [list(zip(batch["key"], map(len, batch["content"]), strict=True)) for batch in step]
