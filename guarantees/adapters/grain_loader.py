@@ -1,7 +1,8 @@
 """Grain: ElasticIterator over a shuffled MapDataset, in worker processes.
 
-Practice: https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html (shuffle, mix) and the
-docstring of ElasticIterator, which shards and batches: one state restores all ranks, also another number of them,
+Practice: https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html (shuffle),
+https://google-grain.readthedocs.io/en/latest/tutorials/dataset_advanced_tutorial.html (mix) and the docstring of
+ElasticIterator, which shards and batches: one state restores all ranks, also another number of them,
 https://github.com/google/grain/blob/v0.2.18/grain/_src/python/dataset/elastic_iterator.py. It drops a last batch that
 is not full. A mixture is MapDataset.mix with weights by size.
 """

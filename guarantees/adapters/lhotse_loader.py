@@ -9,13 +9,14 @@ with weights by size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 from corpus import Sample
 from lhotse import CutSet, MonoCut
+from lhotse.cut import Cut
 from lhotse.dataset import DynamicBucketingSampler
 from protocol import Batch, Run, StatefulAdapter, Step
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -33,7 +34,7 @@ NO_WORKERS = (
 class Frames(torch.utils.data.Dataset):
     """Keys and lengths of the cuts of a batch."""
 
-    def __getitem__(self, cuts: CutSet) -> Batch:
+    def __getitem__(self, cuts: Iterable[Cut]) -> Batch:
         return [(cut.id, round(cut.duration * 100)) for cut in cuts]
 
 
@@ -62,7 +63,7 @@ class Loader(StatefulAdapter):
         """Batches of at most `run.batch_frames` padded frames."""
         manifests = [run.folder / source / "cuts.jsonl" for source in run.sources]
         parts = [self.read(path) for path in manifests]
-        sizes = [len(path.read_bytes().splitlines()) for path in manifests]
+        sizes: list[int | float] = [len(path.read_bytes().splitlines()) for path in manifests]
         cuts = parts[0] if len(parts) == 1 else CutSet.mux(*parts, weights=sizes, seed=run.seed)
         sampler = DynamicBucketingSampler(
             cuts,

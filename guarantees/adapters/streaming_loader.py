@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from corpus import Sample, shards
-from protocol import Run, StatefulAdapter, Step
+from protocol import Batch, Run, StatefulAdapter, Step
 from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
 from streaming.base.util import clean_stale_shared_memory
 
@@ -47,5 +47,8 @@ class Loader(StatefulAdapter):
         streams = [Stream(local=str(run.folder / source)) for source in run.sources]
         data = StreamingDataset(streams=streams, shuffle=True, shuffle_seed=run.seed, batch_size=run.batch_size)
         loader = StreamingDataLoader(data, run.batch_size, num_workers=run.workers, collate_fn=collate)
-        for step in self.steps(loader, run):
-            yield [list(zip(batch["key"], map(len, batch["content"]), strict=True)) for batch in step]
+        yield from self.steps(loader, run)
+
+    def batch(self, loaded: dict[str, list]) -> Batch:
+        """Keys and lengths."""
+        return list(zip(loaded["key"], map(len, loaded["content"]), strict=True))

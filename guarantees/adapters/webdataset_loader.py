@@ -7,6 +7,8 @@ an epoch is not one pass over the data. The trials ask for one pass, so shards a
 with `longest=True`.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# WebDataset has stubs that do not name what it exports.
 from __future__ import annotations
 
 import io
