@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import datasets
 from corpus import Sample
+from datasets.distributed import split_dataset_by_node
 from huggingface_loader import Loader as Streaming
-from huggingface_loader import datasets, mixed, split_dataset_by_node
+from huggingface_loader import mixed
 from protocol import Run, Step, as_batch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
