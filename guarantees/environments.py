@@ -30,7 +30,14 @@ class Entry:
 
 
 HUGGINGFACE = ("datasets==5.2.0", "torchdata==0.11.0")
-LITDATA = ("boto3", "requests", "lightning-utilities", "filelock", "tifffile", "obstore")
+LITDATA = (
+    "boto3==1.44.5",
+    "filelock==4.2.11",
+    "lightning-utilities==0.15.3",
+    "obstore==0.12.1",
+    "requests==2.34.2",
+    "tifffile==2026.3.3",
+)
 OURS = ROOT / "requirements.txt"
 ENTRIES = {
     "ours": Entry("ours", needs_torch=False, requirements=OURS),
@@ -46,12 +53,12 @@ ENTRIES = {
         (
             "numpy==2.1.3",
             "transformers==4.57.6",
-            "Brotli",
-            "python-snappy",
-            "xxhash",
-            "zstd",
-            "catalogue",
-            "tqdm",
+            "brotli==1.2.1",
+            "python-snappy==0.7.3",
+            "xxhash==3.6.0",
+            "zstd==1.5.7.2",
+            "catalogue==2.0.10",
+            "tqdm==4.70.1",
         ),
         alone=("mosaicml-streaming==0.13.0",),
     ),
