@@ -58,6 +58,7 @@ ENTRIES = {
             "xxhash==3.6.0",
             "zstd==1.5.7.2",
             "catalogue==2.0.10",
+            "pillow==12.0.0",
             "tqdm==4.70.1",
         ),
         alone=("mosaicml-streaming==0.13.0",),

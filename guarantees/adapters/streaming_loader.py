@@ -8,15 +8,26 @@ a weight are read once). `batch_size` is given to both classes, as the FAQ asks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
+import transformers.feature_extraction_utils  # noqa: F401 - looks for torchvision before the next lines hide it
 from corpus import Sample, shards
 from protocol import Batch, Run, StatefulAdapter, Step
-from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
-from streaming.base.util import clean_stale_shared_memory
+
+# `import streaming` loads torchvision for image datasets, which the trials do not use. A torchvision that fits the
+# installed torch is not in every registry, so an empty one takes its place.
+for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
+    sys.modules[name] = ModuleType(name)
+sys.modules["torchvision.datasets"].__dict__["VisionDataset"] = object
+sys.modules["torchvision.transforms.functional"].__dict__["to_tensor"] = None
+
+from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset  # noqa: E402
+from streaming.base.util import clean_stale_shared_memory  # noqa: E402
 
 NO_LENGTHS = "batches have a fixed number of samples"
 
