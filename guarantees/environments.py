@@ -103,7 +103,7 @@ def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, 
         (packages / "shared_torch.pth").write_text(f"{theirs}\n")
     requirements = home / "requirements.txt"
     requirements.write_text("\n".join(wanted) + "\n")
-    install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-compile"]
+    install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir"]
     _run([*install, "-r", str(requirements)])
     if alone:
         _run([*install, "--no-deps", *alone])

@@ -9,6 +9,7 @@ as any other.
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -59,6 +60,7 @@ class Loader(Adapter):
             collate_fn=collate,
             multiprocessing_context="forkserver" if run.workers else None,
         )
+        multiprocessing.set_forkserver_preload(["torch.utils.data", "pyarrow"])  # loaded once for all workers
         batches = iter(loader)
         while step := list(islice(batches, parts)):
             yield step
