@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages of the tests, then runs ruff, basedpyright, shellcheck and pytest. Arguments are passed to pytest:
+# Installs the packages of the tests, then runs ruff, codespell, shellcheck, basedpyright and pytest. Arguments are passed
+# to pytest:
 #
 #   bash tests/run.sh
 #   bash tests/run.sh tests/dataset -k plan
@@ -13,6 +14,7 @@ need_packages tests/requirements.txt examples/espeak/s0/requirements.txt require
 lint() {
   ruff check . &&
     ruff format --check . &&
+    codespell &&
     shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
 }
 
