@@ -149,8 +149,8 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     shutil.copytree(ROOT / "wenet_uio", package)  # commands import this copy, beneath a folder with a strange name
     result = call(
         "bash", folder / "run.sh", "--data", corpora / "dspspeech20_zh", "--average_num", "1",
-        "--override", "max_epoch=1 observe_interval=0 encoder_conf.num_blocks=1 encoder_conf.output_size=48 "
-        "encoder_conf.linear_units=64 decoder_conf.linear_units=64",
+        "--override", "max_epoch=1 epoch_steps=5 observe_interval=0 encoder_conf.num_blocks=1 "
+        "encoder_conf.output_size=48 encoder_conf.linear_units=64 decoder_conf.linear_units=64",
         "--decode_modes", "ctc_greedy_search", cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

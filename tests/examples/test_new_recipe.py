@@ -47,7 +47,7 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
     (folder / "local" / "louder.py").write_text(OPERATOR)
     (folder / "hot words").write_text("one\n")
     tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
-    tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 "
+    tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 observe_interval=0 report=false "
     tiny += 'dataset_conf.operators=[{"use":"local.louder:Louder","after":"decode","evaluation":true}]'
     run = ("bash", folder / "run.sh", "--dir", "exp/my 'run'", "--dict", "data/it's my dict", "--nj", "1")
     done = call(

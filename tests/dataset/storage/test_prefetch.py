@@ -126,3 +126,8 @@ sys.stdin.read()
         process.kill()
         process.communicate(timeout=60)
         wait_until(lambda: not is_running(prefetching))
+
+
+def test_the_prefetch_process_starts_without_numpy_and_drivers():
+    code = "import sys, wenet_uio.dataset.storage.prefetch; assert not {'numpy', 'fsspec'} & sys.modules.keys()"
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
