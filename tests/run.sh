@@ -22,13 +22,17 @@ unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every m
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # small models in several parallel processes
 if [[ ${1:-} == --quick ]]; then
   shift
-  basedpyright &
-  types=$!
+  (
+    status=0
+    lint || status=1
+    basedpyright || status=1
+    exit "$status"
+  ) &
+  checks=$!
   status=0
-  lint || status=1
   mapfile -t files <tests/quick.txt
   python -m pytest -q --hypothesis-profile quick "${files[@]}" "$@" || status=1
-  wait "$types" || status=1
+  wait "$checks" || status=1
   exit "$status"
 fi
 lint
