@@ -20,8 +20,8 @@ NAMED = 20
 class Sizes:
     """How large the trials are."""
 
-    samples: int = 1003
-    """Samples of the trials `once` and `steps`; no multiple of a batch."""
+    samples: int = 1009
+    """Samples of the trials `once` and `steps`; one more than 21 full steps of `global_batch`."""
     resumed: int = 960
     """Samples of the other trials; a multiple of `global_batch`."""
     global_batch: int = 48

@@ -25,21 +25,48 @@ class Entry:
     """A file of requirements beside `packages`."""
     alone: tuple[str, ...] = ()
     """Packages installed without their dependencies, because these name another torch or drivers of remote stores."""
+    home: str = ""
+    """Folder of the environment, where rows share one; the name of the row by default."""
 
 
+HUGGINGFACE = ("datasets==5.2.0", "torchdata==0.11.0")
+LITDATA = (
+    "boto3==1.44.5",
+    "filelock==4.2.11",
+    "lightning-utilities==0.15.3",
+    "obstore==0.12.1",
+    "requests==2.34.2",
+    "tifffile==2026.3.3",
+)
 OURS = ROOT / "requirements.txt"
 ENTRIES = {
     "ours": Entry("ours", needs_torch=False, requirements=OURS),
-    "ours_dropping_one": Entry("ours_dropping_one", needs_torch=False, requirements=OURS),
+    "ours_dropping_one": Entry("ours_dropping_one", needs_torch=False, requirements=OURS, home="ours"),
     "torchdata": Entry("torchdata_loader", ("torchdata==0.11.0",)),
     "webdataset": Entry("webdataset_loader", ("webdataset==1.0.2",)),
-    "lhotse": Entry("lhotse_loader", ("lhotse==1.33.0", "urllib3==2.5.0")),
-    "litdata": Entry(
-        "litdata_loader",
-        ("boto3", "requests", "lightning-utilities", "filelock", "tifffile", "obstore"),
-        alone=("litdata==0.2.76",),
+    "lhotse": Entry("lhotse_loader", ("lhotse==1.33.0", "urllib3==2.5.0", "torchdata==0.11.0")),
+    "lhotse_alpha": Entry("lhotse_alpha_loader", ("lhotse==2.0.0a7", "torchdata==0.11.0")),
+    "litdata": Entry("litdata_loader", LITDATA, alone=("litdata==0.2.76",)),
+    "litdata_keep": Entry("litdata_keep_loader", LITDATA, alone=("litdata==0.2.76",), home="litdata"),
+    "streaming": Entry(
+        "streaming_loader",
+        (
+            "numpy==2.1.3",
+            "transformers==4.57.6",
+            "brotli==1.2.1",
+            "python-snappy==0.7.3",
+            "xxhash==3.6.0",
+            "zstd==1.5.7.2",
+            "catalogue==2.0.10",
+            "pillow==12.0.0",
+            "tqdm==4.70.1",
+        ),
+        alone=("mosaicml-streaming==0.13.0",),
     ),
-    "huggingface": Entry("huggingface_loader", ("datasets==5.2.0", "torchdata==0.11.0")),
+    "lance": Entry("lance_loader", ("lancedb==0.40.0",)),
+    "grain": Entry("grain_loader", ("grain==0.2.18",), needs_torch=False),
+    "huggingface": Entry("huggingface_loader", HUGGINGFACE),
+    "huggingface_map": Entry("huggingface_map_loader", HUGGINGFACE, home="huggingface"),
 }
 """The rows of the table with the versions that are compared. This is the only list of versions."""
 DEFAULT = [name for name in ENTRIES if name != "ours_dropping_one"]
@@ -58,10 +85,9 @@ def python_of(name: str, folder: Path) -> Path:
         NotInstalledError: a package cannot be installed.
     """
     entry = ENTRIES[name]
-    home = folder / ("ours" if entry.requirements else name)
     wanted = [*entry.packages, *(entry.requirements.read_text().splitlines() if entry.requirements else [])]
     shared = _made(folder / "torch", list(TORCH), None) if entry.needs_torch else None
-    return _made(home, wanted, shared, entry.alone) / "bin" / "python"
+    return _made(folder / (entry.home or name), wanted, shared, entry.alone) / "bin" / "python"
 
 
 def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, ...] = ()) -> Path:

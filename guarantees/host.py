@@ -84,7 +84,7 @@ def main(module: str) -> None:
     """
     import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps killed ranks
-    while line := sys.stdin.buffer.raw.readline():
+    while line := sys.stdin.buffer.raw.readline():  # pyright: ignore[reportAttributeAccessIssue]
         wanted = json.loads(line)
         if os.fork():
             continue

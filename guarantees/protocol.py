@@ -71,7 +71,11 @@ class StatefulAdapter(Adapter):
         if run.states is not None:
             loader.load_state_dict(run.states[min(run.rank, len(run.states) - 1)])
         for batch in loader:
-            yield [batch]
+            yield [self.batch(batch)]
+
+    def batch(self, loaded: Any) -> Batch:
+        """A batch of the loader in the form of the trials."""
+        return loaded
 
     def state(self) -> Any:
         """The state of this rank."""

@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+LOADING = 600.0
+"""Seconds that the packages of an adapter may take to load, which is no part of a trial."""
 NAMES_OF_RANKS = ("RANK", "LOCAL_RANK")
 NAMES_OF_SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -68,7 +70,7 @@ class Server:
             with suppress(BrokenPipeError):
                 self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
                 self.process.stdin.flush()
-            until = time.monotonic() + self.timeout
+            until = time.monotonic() + max(LOADING, self.timeout)
             while not select.select([listening], [], [], 0.2)[0]:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise LoaderError(f"the adapter cannot be loaded: {last_line(self.log)}")

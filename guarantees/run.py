@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from table import markdown
 from trials import TITLES, run_trials
 
 HERE = Path(__file__).resolve().parent
-TOY = Sizes(samples=203, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2))
+TOY = Sizes(samples=205, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         "--trials", nargs="+", choices=TITLES, default=list(TITLES), metavar="NAME", help=", ".join(TITLES)
     )
     parser.add_argument("--many", type=int, help=f"samples of the trial `many`, {Sizes.many} by default")
+    parser.add_argument("--samples", type=int, help=f"samples of the first two trials, {Sizes.samples} by default")
     parser.add_argument("--toy", action="store_true", help="small sizes, for a test of the adapters")
     parser.add_argument("--timeout", type=float, default=120, help="seconds to wait for a batch")
     parser.add_argument("--again", action="store_true", help="run loaders again that have results")
@@ -51,8 +52,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Run the trials; return the results by loader."""
     args = _parser().parse_args(argv)
     sizes = TOY if args.toy else Sizes()
-    if args.many is not None:
-        sizes = Sizes(**{**asdict(sizes), "many": args.many})
+    given = {name: getattr(args, name) for name in ("samples", "many") if getattr(args, name) is not None}
+    sizes = replace(sizes, **given)
     with ExitStack() as stack:
         results = _all_results(args, sizes, stack)
     (args.out / "results.json").write_text(json.dumps(results, indent=1))
@@ -65,7 +66,11 @@ def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> di
     servers: dict[str, Server] = {}
     for name in args.loaders:
         entry = ENTRIES[name]
-        settings: dict[str, Any] = {"sizes": asdict(sizes), "packages": entry.packages, "trials": args.trials}
+        settings: dict[str, Any] = {
+            "sizes": asdict(sizes),
+            "packages": [*entry.packages, *entry.alone],
+            "trials": args.trials,
+        }
         if entry.requirements:  # our own code has no pinned version
             settings["commit"] = _commit()
         settings = json.loads(json.dumps(settings))

@@ -26,14 +26,20 @@ from protocol import Run, StatefulAdapter, Step, as_batch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
-    "a state belongs to one rank: "
-    "https://huggingface.co/docs/datasets/stream#save-a-dataset-checkpoint-and-resume-iteration"
+    "the state is that of one rank and its workers, and StatefulDataLoader keeps states across workers, not across "
+    "ranks: https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/README.md"
 )
 NO_WORKERS = (
-    "StatefulDataLoader asserts the same number of workers: "
+    "StatefulDataLoader refuses a state of another number of workers by an assertion: "
     "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/stateful_dataloader.py"
 )
 NO_LENGTHS = "batches have a fixed number of samples; batching by length is left to the sampler of a trainer"
+
+
+def mixed(parts: list[Any]) -> Any:
+    """One dataset of several, with each sample once."""
+    strategy: Any = "all_exhausted_without_replacement"
+    return parts[0] if len(parts) == 1 else datasets.interleave_datasets(parts, stopping_strategy=strategy)
 
 
 class Loader(StatefulAdapter):
@@ -64,8 +70,7 @@ class Loader(StatefulAdapter):
                     "parquet", data_files=files, split="train", streaming=True, cache_dir=str(run.folder / "cache")
                 )
             )
-        strategy: Any = "all_exhausted_without_replacement"
-        data = parts[0] if len(parts) == 1 else datasets.interleave_datasets(parts, stopping_strategy=strategy)
+        data = mixed(parts)
         if len(parts) == 1:
             data = data.shuffle(seed=run.seed, buffer_size=1)
         data = split_dataset_by_node(data, rank=run.rank, world_size=run.world)

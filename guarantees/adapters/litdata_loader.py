@@ -1,9 +1,10 @@
 """LitData: StreamingDataset and StreamingDataLoader over its chunks.
 
-Practice: https://lightning.ai/docs/litdata/features/mulit-gpu-multi-node (shuffle and drop_last for training on several
-ranks), https://github.com/Lightning-AI/litData#readme (pause and resume by state_dict, CombinedStreamingDataset with
-`iterate_over_all=True`). The trials ask for every sample, so drop_last is False; with True, ranks take equal steps and
-the tail of the epoch is dropped.
+Practice: https://github.com/Lightning-AI/litData#multi-gpu (shuffle and drop_last for training on several ranks),
+https://github.com/Lightning-AI/litData#pause-resume (state_dict),
+https://github.com/Lightning-AI/litData#combine-datasets (CombinedStreamingDataset with `iterate_over_all=True`). The
+README asks for drop_last in training: "If `drop_last=False` under multi-GPU, LitData warns - collectives can hang
+when ranks see different lengths". The row `litdata_keep` has drop_last=False.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from protocol import Run, StatefulAdapter, Step, as_batch
 
 NO_LENGTHS = "batches have a fixed number of samples"
 NO_ELASTIC_MIXTURE = (
-    "CombinedStreamingDataset resumes only with the same world_size, num_workers and batch_size, as its error message "
-    "says: https://github.com/Lightning-AI/litData#readme"
+    'load_state_dict refuses: CombinedStreamingDataset supports "resume only when world_size, num_workers, and '
+    'batch_size match": https://github.com/Lightning-AI/litData/blob/v0.2.76/src/litdata/streaming/dataloader.py'
 )
 
 
 class Loader(StatefulAdapter):
     """StreamingDataset."""
 
+    DROP_LAST: ClassVar = True
     DISTRIBUTIONS = ("litdata", "torch")
     OUT_OF_SCOPE: ClassVar = {"padding": NO_LENGTHS, "bound": NO_LENGTHS, "mixture_resume_ranks": NO_ELASTIC_MIXTURE}
 
@@ -44,11 +46,11 @@ class Loader(StatefulAdapter):
         if run.world > 1:
             torch.distributed.init_process_group("gloo")
         parts = [
-            StreamingDataset(str(run.folder / source), shuffle=True, drop_last=False, seed=run.seed)
+            StreamingDataset(str(run.folder / source), shuffle=True, drop_last=self.DROP_LAST, seed=run.seed)
             for source in run.sources
         ]
         data = parts[0] if len(parts) == 1 else CombinedStreamingDataset(parts, seed=run.seed, iterate_over_all=True)
         loader = StreamingDataLoader(
-            data, batch_size=run.batch_size, num_workers=run.workers, collate_fn=as_batch, drop_last=False
+            data, batch_size=run.batch_size, num_workers=run.workers, collate_fn=as_batch, drop_last=self.DROP_LAST
         )
         yield from self.steps(loader, run)

@@ -19,11 +19,11 @@ from torch.utils.data.distributed import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
-    "state is handled across workers, not across ranks: "
+    'StatefulDataLoader handles the state "across multiprocess workers (but not across ranks)": '
     "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/README.md"
 )
 NO_WORKERS = (
-    "load_state_dict asserts the same number of workers: "
+    "a state is refused by an assertion on the number of workers: "
     "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/stateful_dataloader.py"
 )
 NO_LENGTHS = "batches have a fixed number of samples; a batch sampler by length is left to the user"

@@ -1,11 +1,14 @@
 """WebDataset: shards split by node and worker, a shuffle buffer, batches in the workers.
 
 Practice: https://github.com/webdataset/webdataset#readme and, for several nodes,
-https://webdataset.github.io/webdataset/multinode/: either shards are split, and ranks differ in their number of steps,
-or shards are resampled with `with_epoch`, and an epoch is not one pass over the data. The trials ask for one pass, so
-shards are split here. A mixture is RandomMix with `longest=True`.
+https://webdataset.github.io/webdataset/multinode/: shards are split, and ranks may differ in their number of steps.
+The README says that resampled shards are usual on several nodes; with `with_epoch`, ranks then take equal steps, but
+an epoch is not one pass over the data. The trials ask for one pass, so shards are split here. A mixture is RandomMix
+with `longest=True`.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# WebDataset has stubs that do not name what it exports.
 from __future__ import annotations
 
 import io
@@ -19,7 +22,10 @@ from corpus import Sample, shards
 from protocol import Adapter, Run, Step
 from webdataset.mix import RandomMix
 
-NO_STATE = "a pipeline has no state to save; training goes on with resampled shards: https://github.com/webdataset/webdataset#readme"
+NO_STATE = (
+    'to keep track of the samples that were read, "WebDataset can\'t really do this for you"; its author recommends '
+    "resampled shards: https://github.com/webdataset/webdataset/issues/271"
+)
 NO_LENGTHS = "batches have a fixed number of samples; batching by length is left to a stage of the user"
 
 

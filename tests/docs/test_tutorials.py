@@ -1,7 +1,6 @@
 """The blocks of the tutorials run, or name recipes and options that exist."""
 
 import re
-import runpy
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from docs.generator.commands import ROOT, commands
 from tests.docs.support.blocks import blocks_of, commands_in, pages
 from tests.docs.test_how_to import folder, run_command
+from tests.support import preloaded
 
 __all__ = ["folder"]
 
@@ -26,7 +26,7 @@ def run_blocks(page, monkeypatch, **more):
             Path(block.file).write_text(block.text, encoding="utf-8")
         for words in commands_in(block.text) if block.kind == "bash" else ():
             if words[0] == "python":
-                runpy.run_path(words[1])
+                assert preloaded.run(words[1:]).returncode == 0, words
             elif words[0] not in (".", "cd"):  # the test stands in the folder of the recipe
                 assert run_command([*words, *more.get(words[0].removesuffix(".py"), ())], monkeypatch) == 0, words
 
