@@ -49,6 +49,8 @@ LONG_FILES = (
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[preloaded.SHARED] = preloaded.python()
+    else:  # a process that imports the tests: the garbage collector would pass again and again over what stays, for 4 s
+        gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,6 +64,7 @@ def pytest_collection_finish() -> None:
     a copy of this memory."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _folder(variable: str) -> Path:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages of the tests, then runs ruff, basedpyright, shellcheck and pytest. Arguments are passed to pytest:
+# Installs the packages of the tests, then runs ruff, codespell, shellcheck, basedpyright and pytest. Arguments are passed
+# to pytest:
 #
 #   bash tests/run.sh
 #   bash tests/run.sh tests/dataset -k plan
@@ -13,6 +14,7 @@ need_packages tests/requirements.txt examples/espeak/s0/requirements.txt require
 lint() {
   ruff check . &&
     ruff format --check . &&
+    codespell &&
     shellcheck path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
 }
 
@@ -20,13 +22,17 @@ unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every m
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # small models in several parallel processes
 if [[ ${1:-} == --quick ]]; then
   shift
-  basedpyright &
-  types=$!
+  (
+    status=0
+    lint || status=1
+    basedpyright || status=1
+    exit "$status"
+  ) &
+  checks=$!
   status=0
-  lint || status=1
   mapfile -t files <tests/quick.txt
   python -m pytest -q --hypothesis-profile quick "${files[@]}" "$@" || status=1
-  wait "$types" || status=1
+  wait "$checks" || status=1
   exit "$status"
 fi
 lint

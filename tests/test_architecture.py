@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from radon.complexity import cc_rank, cc_visit
+from radon.complexity import cc_rank, cc_visit_ast
 
-from tests.support.import_graph import graph, imports_of, modules, room_of
+from tests.support.import_graph import graph, imports_of, modules, room_of, statements, tree_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
@@ -65,14 +65,14 @@ def test_no_two_modules_import_each_other():
 def test_the_package_imports_nothing_of_its_users():
     users = ("tools", "examples", "tests")
     for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(path):
             named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in named if name.split(".")[0] in users], path
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)]
+    return [node for node in statements(path) if isinstance(node, ast.FunctionDef)]
 
 
 def test_files_and_functions_are_short():
@@ -104,9 +104,13 @@ def test_few_functions_have_many_branches():
     for path in SOURCES:
         if path.is_relative_to(ROOT / "tests"):
             continue
-        for block in cc_visit(path.read_text(encoding="utf-8")):
+        for block in cc_visit_ast(tree_of(path)):
             rank = cc_rank(block.complexity)
             if rank > "B":
                 ranks["C" if rank == "C" else "beyond"].append(f"{path.relative_to(ROOT)}: {block.fullname}")
     assert ranks["beyond"] == []
     assert len(ranks["C"]) <= MOST_COMPLEX, ranks["C"]
+
+
+def teardown_module():
+    tree_of.cache_clear()

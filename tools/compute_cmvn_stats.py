@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sum the features of the audio in wav.scp, or those in feats.scp, for global mean and variance normalization.
+"""Sum the features of the audio in wav.scp, or those in feats.scp, for global mean and variance normalisation.
 
 Features of audio are computed as in training, without augmentation. Models that stack frames, such as a paraformer, get
 the statistics of the stacked frames.

@@ -40,6 +40,8 @@ case $avg in
   running) chosen=(--running) ;;
   *) die "--avg $avg: expected best or running" ;;
 esac
+# SIGTERM lets training end with status 0 before its last epoch.
+[[ -e $dir/final.pt ]] || log "warning: $dir: training is not complete (no final.pt); stage 4 resumes it"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" "${chosen[@]}"
 [[ -n $nproc ]] || nproc=$(num_gpus)
 for test in "${WORDS[@]}"; do

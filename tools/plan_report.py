@@ -4,10 +4,10 @@
     plan_report.py --data_list data/train/data.list --data_type shard --config conf/train_conformer.yaml --world_size 8
 
 padding and fill are percentages: of the padded frames, and of the bound of a batch. skew is the cost of the most
-expensive rank of a step divided by the mean of the ranks. same_shard is the probability that two samples of a batch are
-from one shard. order_correlation compares the order of this epoch with that of the next epoch. filtered counts the
-utterances that filter_conf leaves out, and bad those that could not be indexed. digest is a hash of the keys of all
-batches.
+expensive rank of a step divided by the mean of the ranks; frame_skew is the same for padded frames. same_shard is the
+probability that two samples of a batch are from one shard. order_correlation compares the order of this epoch with that
+of the next epoch. filtered counts the utterances that filter_conf leaves out, and bad those that could not be indexed.
+digest is a hash of the keys of all batches.
 
 Exit status: 1 if an utterance is lost or planned twice, which would be a bug; 0 otherwise.
 """

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
+from docs.generator.glossary import OPTIONS
 from docs.generator.markdown import code, escaped, paragraphs, table
 from wenet_uio.__main__ import COMMANDS
 
@@ -110,15 +111,25 @@ def _python_command(path: Path) -> Command:
     parent = path.parent.name
     name = f"python -m wenet_uio.bin.{path.stem}" if parent == "bin" else path.name
     parser = parser_of(main_of(path), name)
-    groups: dict[str, list[Option]] = {}
-    for group in parser._action_groups:
-        for action in group._group_actions:
-            if not isinstance(action, argparse._HelpAction):
-                title = OF_WENET if action.help == argparse.SUPPRESS else _title_of(group)
-                groups.setdefault(title, []).append(_option_of(action, parser))
+    groups = _groups_of(parser)
     if OF_WENET in groups:
         groups[OF_WENET] = groups.pop(OF_WENET)  # as the last
     return Command(name, str(path.relative_to(ROOT)), parser.description or "", groups)
+
+
+def _groups_of(parser: argparse.ArgumentParser) -> dict[str, list[Option]]:
+    """{title: options} of a parser, and of the parsers of its subcommands."""
+    groups: dict[str, list[Option]] = {}
+    for group in parser._action_groups:
+        for action in group._group_actions:
+            if isinstance(action, argparse._SubParsersAction):
+                helps = {each.dest: each.help for each in action._choices_actions}
+                for name, below in action.choices.items():
+                    groups[f"{name}: {helps.get(name) or ''}"] = _groups_of(below)[""]
+            elif not isinstance(action, argparse._HelpAction):
+                title = OF_WENET if action.help == argparse.SUPPRESS else _title_of(group)
+                groups.setdefault(title, []).append(_option_of(action, parser))
+    return groups
 
 
 def _title_of(group: argparse._ArgumentGroup) -> str:
@@ -181,8 +192,9 @@ def _first_comment(lines: list[str]) -> Iterator[str]:
 
 
 def _indented(text: list[str]) -> list[str]:
-    """Lines of commands, which comments indent by two blanks, as blocks of code."""
-    return [f"    {line[2:]}" if line.startswith("  ") else line for line in text]
+    """Lines of commands, which comments indent by two blanks, become blocks of code; stages get semicolons."""
+    listed = [line.replace("  ", "; ") + "." if line.startswith("Stages:") else line for line in text]
+    return [f"    {line[2:]}" if line.startswith("  ") else line for line in listed]
 
 
 def _shell_options(lines: list[str]) -> Iterator[Option]:
@@ -193,7 +205,8 @@ def _shell_options(lines: list[str]) -> Iterator[Option]:
             break
         if match := re.match(r"([a-z][a-z0-9_]*)=(.*?)(?:\s+# (.*))?$", line):
             name, default, meaning = match.groups()
-            found.append(Option((f"--{name}",), "VALUE", default.strip("\"'"), meaning or ""))
+            meaning = meaning or OPTIONS.get(name, "")
+            found.append(Option((f"--{name}",), "VALUE", default.strip("\"'"), meaning))
         elif found and (more := re.match(r"\s+# (.*)$", line)):
             last = found.pop()
             found.append(Option(last.names, last.value, last.default, f"{last.meaning} {more[1]}"))

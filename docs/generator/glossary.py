@@ -1,4 +1,12 @@
-"""Meanings of keys whose names are terms of the field, so that their classes have no docstring for them."""
+"""Meanings of keys and options whose names are terms of the field, so that the code has no docstring for them."""
+
+OPTIONS: dict[str, str] = {
+    "stage": "first stage to run",
+    "stop_stage": "last stage to run",
+    "config": "train.yaml of the experiment",
+    "decode_modes": "decode modes, separated by spaces",
+}
+"""{option of a shell command: what it means}."""
 
 MEANINGS: dict[str, str] = {
     # train.yaml

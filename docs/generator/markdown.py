@@ -26,7 +26,7 @@ def paragraphs(text: str) -> str:
     blocks: list[str] = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         lines = block.splitlines()
-        if all(line.startswith("    ") for line in lines):
+        if lines and all(line.startswith("    ") for line in lines):
             blocks.append("\n".join(["```text", *(line[4:] for line in lines), "```"]))
         else:
             blocks.append(escaped(block))

@@ -16,6 +16,7 @@ from aiohttp.http_exceptions import BadStatusLine
 
 from tests.api.conftest import bursts, write_model
 from tests.serve.support.clients import START, of_type
+from tests.support import preloaded
 from wenet_uio.bin import serve
 
 
@@ -103,12 +104,11 @@ def self_signed(folder):
 
 
 def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at_sigterm(model, tmp_path):
-    """One process for all of this, because each start imports torch."""
     certificate, key = self_signed(tmp_path)
     Path(tmp_path / "token").write_text("secret\n")
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"),
+            *(preloaded.python(), "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"),
             *("--certificate", certificate, "--key", key, "--token_file", tmp_path / "token"),
         ],
         stderr=subprocess.PIPE,

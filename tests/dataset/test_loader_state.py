@@ -114,13 +114,42 @@ def test_another_version_of_the_planner_is_refused_within_an_epoch_and_taken_bet
     next(iter(one))
     inside = one.state_dict()
     one.set_epoch(3)
-    monkeypatch.setattr("wenet_uio.dataset.cursor.PLANNER", 99)
+    monkeypatch.setattr("wenet_uio.dataset.plan.lanes.PLANNERS", (99, 100))
     with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version \d+, now 99\) changed .* epoch 0"):
         other.load_state_dict(inside)
     other.load_state_dict(one.state_dict())
     assert other.epoch == 3
     other.load_state_dict(inside, allow_changes=True)
     assert (other.epoch, other.cursor.position) == (0, 0)
+
+
+@pytest.mark.parametrize("form", ["raw", "shard"])
+def test_a_state_of_version_2_of_the_planner_goes_on_in_its_order_on_any_number_of_ranks(lists, form):
+    expected = [batch.keys for batch in loader(lists[form], form)]
+    ranks = [loader(lists[form], form, rank=rank, world_size=2) for rank in range(2)]
+    state = {**ranks[0].state_dict(), "planner": 2, "synced": None, "position": 2}
+    with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version 2, now 3\) changed .* epoch 0"):
+        ranks[0].load_state_dict({**state, "synced": 2})
+    for each in ranks:
+        each.load_state_dict(state)
+    rest = [[batch.keys for batch in each] for each in ranks]
+    whole = len(expected) // 2 * 2
+    assert rest[0][: whole // 2 - 1] == expected[2:whole:2]
+    assert rest[1][: whole // 2 - 1] == expected[3:whole:2]
+    assert sorted(key for rank in rest for keys in rank for key in keys) == sorted(sum(expected[2:], ()))
+    assert ranks[0].state_dict()["planner"] == 3
+
+
+@pytest.mark.parametrize("batch_conf", [{"batch_size": 2}, {"batch_type": "dynamic", "max_frames_in_batch": 900}])
+def test_raw_lists_and_shards_give_every_rank_the_same_batches_in_the_same_order(lists, batch_conf):
+    found = []
+    for form in ("raw", "shard"):
+        ranks = [
+            loader(lists[form], form, rank=rank, world_size=4, conf={"batch_conf": batch_conf}) for rank in range(4)
+        ]
+        found.append([[batch.keys for batch in each] for each in ranks])
+    assert found[0] == found[1]
+    assert len({len(batches) for batches in found[0]}) == 1
 
 
 def test_states_before_the_planner_had_a_version_are_taken_between_epochs(lists):

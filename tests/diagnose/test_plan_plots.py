@@ -7,7 +7,7 @@ from tests.dataset.support.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
-from wenet_uio.dataset.plan.epoch_plan import EpochPlan
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
@@ -52,7 +52,7 @@ def test_five_utterances_of_a_second_in_batches_of_two_on_two_ranks():
 def test_the_numbers_are_those_of_the_plan():
     corpus = IndexOnlyCorpus([100, 50])
     series, report = planned(corpus, FRAMES_6000, world_size=3)
-    plan = EpochPlan(corpus, FRAMES_6000, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, FRAMES_6000, seed=1, epoch=0, division=divide(corpus, 3))
     batches = [plan.batch(index).pieces[0].frames for index in range(plan.num_batches)]
     np.testing.assert_allclose(series.seconds, np.concatenate(batches) * 0.01)
     np.testing.assert_allclose(series.cost, [100 * len(frames) * max(frames) / 6000 for frames in batches])
@@ -69,7 +69,7 @@ def test_the_mix_counts_each_source_in_consecutive_parts():
     series, report = planned(corpus, FRAMES_6000, world_size=2)
     assert dict(zip(series.sources, series.mix.sum(axis=0), strict=True)) == report.sources
     one_pass = Passes(corpus).corpus_of(0)
-    plan = EpochPlan(one_pass, FRAMES_6000, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(one_pass, FRAMES_6000, seed=1, epoch=0, division=divide(one_pass, 2))
     first = [index for index in range(plan.num_batches) if index * len(series.mix) // plan.num_batches == 0]
     shards = np.concatenate([piece.shards for index in first for piece in plan.batch(index).pieces])
     np.testing.assert_array_equal(series.mix[0], np.bincount(sources_of(one_pass).numbers(shards), minlength=3))

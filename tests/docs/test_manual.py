@@ -31,7 +31,7 @@ def test_a_page_is_short_and_its_links_lead_to_pages(path, all_pages):
         if not re.match(r"[a-z]+:|#", link):
             target = (path.parent / link.split("#")[0]).resolve()
             page = target.relative_to(DOCS).as_posix()
-            assert page in all_pages or (page.endswith(".ipynb") and target.is_file()), link
+            assert page in all_pages or (page.endswith((".ipynb", ".png")) and target.is_file()), link
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=ids)

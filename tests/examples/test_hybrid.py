@@ -1,4 +1,4 @@
-"""The hybrid recipe of espeak: texts without audio, spoken in the workers by the synthesizer of the recipe."""
+"""The hybrid recipe of espeak: texts without audio, spoken in the workers by the synthesiser of the recipe."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_voice_that_is_missing_or_unknown_stops_the_run_and_names_the_text(esp
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_without_the_synthesizer_the_run_does_not_start(own_modules, monkeypatch, tmp_path):
+def test_without_the_synthesiser_the_run_does_not_start(own_modules, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)  # as Python treats a module that is not installed
     with pytest.raises(ConfigError, match=r"local\.speak:Speak: .*espeakng_loader.*; local\.speak needs it; install"):
         loader(mixture(tmp_path, ["abc"]))

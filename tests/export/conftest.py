@@ -41,29 +41,30 @@ CASES = {
 }
 
 
+def make_case(case: str) -> ASRModel:
+    """An untrained model of one of CASES, always with the same weights."""
+    encoder, decoder, encoder_conf = CASES[case]
+    torch.manual_seed(0)
+    small = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
+    if encoder in ("transformer", "conformer", "e_branchformer"):
+        small["linear_units"] = 32
+    values = {
+        "encoder": encoder,
+        "encoder_conf": {**small, **encoder_conf},
+        "decoder": decoder,
+        "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1},
+        "model_conf": {"reverse_weight": 0.3 if decoder == "bitransformer" else 0.0},
+        "tokenizer_conf": {"special_tokens": {"<sos>": VOCAB - 1, "<eos>": VOCAB - 1}},
+        "input_dim": 40,
+        "output_dim": VOCAB,
+    }
+    return build_model(parse_config(values, "test")).eval()
+
+
 @pytest.fixture
 def make_model() -> Callable[[str], ASRModel]:
     """make_model(case) -> untrained model of one of CASES."""
-
-    def make(case: str) -> ASRModel:
-        encoder, decoder, encoder_conf = CASES[case]
-        torch.manual_seed(0)
-        small = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
-        if encoder in ("transformer", "conformer", "e_branchformer"):
-            small["linear_units"] = 32
-        values = {
-            "encoder": encoder,
-            "encoder_conf": {**small, **encoder_conf},
-            "decoder": decoder,
-            "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1},
-            "model_conf": {"reverse_weight": 0.3 if decoder == "bitransformer" else 0.0},
-            "tokenizer_conf": {"special_tokens": {"<sos>": VOCAB - 1, "<eos>": VOCAB - 1}},
-            "input_dim": 40,
-            "output_dim": VOCAB,
-        }
-        return build_model(parse_config(values, "test")).eval()
-
-    return make
+    return make_case
 
 
 @pytest.fixture

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
+from tests.export.conftest import make_case
 from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
 from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import to_int8, to_onnx
@@ -36,14 +39,21 @@ def options_of(chunks):
     return DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
 
 
-def wenet_contents(model, chunks):
-    return {name: to_onnx(graph) for name, graph in wenet_graphs(model, 40, chunks).items()}
+@cache
+def wenet_contents(case, chunks):
+    """Files of one of CASES, which are exported once for all tests of this process."""
+    return {name: to_onnx(graph) for name, graph in wenet_graphs(make_case(case), 40, chunks).items()}
+
+
+@cache
+def sherpa_content(case, chunks):
+    return to_onnx(sherpa_graph(make_case(case), 40, chunks))
 
 
 @pytest.mark.parametrize(("case", "chunks"), [*WAYS, ("u2pp", Chunks(4, -1))])
 def test_the_wenet_graphs_decode_as_the_checkpoint(make_model, examples, case, chunks):
     model, options = make_model(case), options_of(chunks)
-    exported = ExportedModel(WenetOnnx(wenet_contents(model, chunks)), model)
+    exported = ExportedModel(WenetOnnx(wenet_contents(case, chunks)), model)
     agreement = compare(exported, recognise_all(model, examples, 3, options), options)
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
@@ -52,7 +62,7 @@ def test_the_wenet_graphs_decode_as_the_checkpoint(make_model, examples, case, c
 @pytest.mark.parametrize(("case", "chunks"), WAYS)
 def test_the_sherpa_graph_gives_the_log_probabilities_of_the_checkpoint(make_model, examples, case, chunks):
     model, options = make_model(case), options_of(chunks)
-    exported = SherpaOnnx(to_onnx(sherpa_graph(model, 40, chunks)), model)
+    exported = SherpaOnnx(sherpa_content(case, chunks), model)
     references = recognise_all(model, examples, 3, options)
     agreement = compare(exported, references, options, modes=("ctc_greedy_search",))
     assert agreement.differences == ()
@@ -78,9 +88,9 @@ def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(
     model, options = make_model("u2pp"), options_of(chunks)
     short = [(key, feats[:, :30]) for key, feats in examples]  # 6 of the 16 encoder frames of a chunk
     references = recognise_all(model, short, 3, options)
-    ways = {"wenet": (ExportedModel(WenetOnnx(wenet_contents(model, chunks)), model), MODES)}
+    ways = {"wenet": (ExportedModel(WenetOnnx(wenet_contents("u2pp", chunks)), model), MODES)}
     if chunks.left >= 0:
-        ways["sherpa"] = (SherpaOnnx(to_onnx(sherpa_graph(model, 40, chunks)), model), (GREEDY,))
+        ways["sherpa"] = (SherpaOnnx(sherpa_content("u2pp", chunks), model), (GREEDY,))
     for exported, modes in ways.values():
         judge("streaming", compare(exported, references, options, modes), Limits(), str)
     forget(monkeypatch, *caches)
@@ -89,9 +99,8 @@ def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(
             judge("streaming", compare(exported, references, options, modes), Limits(), str)
 
 
-def test_files_have_the_metadata_that_the_runtimes_read(make_model):
-    model = make_model("u2pp")
-    encoder = OnnxModel(to_onnx(wenet_graphs(model, 40, Chunks(4, 2))["encoder.onnx"])).metadata
+def test_files_have_the_metadata_that_the_runtimes_read():
+    encoder = OnnxModel(wenet_contents("u2pp", Chunks(4, 2))["encoder.onnx"]).metadata
     streaming = {"chunk_size": "4", "left_chunks": "2", "head": "2", "num_blocks": "2", "output_size": "16"}
     streaming |= {"cnn_module_kernel": "8", "right_context": "6", "vocab_size": "12"}
     assert encoder == streaming | {
@@ -104,9 +113,9 @@ def test_files_have_the_metadata_that_the_runtimes_read(make_model):
         "reverse_weight": "0.3",
     }
     always = {"model_type": "wenet_ctc", "version": "1", "model_author": "wenet_uio", "subsampling_factor": "4"}
-    sherpa = OnnxModel(to_onnx(sherpa_graph(model, 40, Chunks(4, 2)))).metadata
+    sherpa = OnnxModel(sherpa_content("u2pp", Chunks(4, 2))).metadata
     assert sherpa == streaming | always | {"comment": "streaming"}
-    offline = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE))).metadata
+    offline = OnnxModel(sherpa_content("u2pp", OFFLINE)).metadata
     assert offline == always | {"comment": "non-streaming", "vocab_size": "12"}
 
 
@@ -115,7 +124,7 @@ def test_files_have_the_metadata_that_the_runtimes_read(make_model):
 def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(make_model, case):
     model = make_model(case)
     feats, lengths = torch.randn(3, 93, 40), torch.tensor([93, 71, 5])
-    graph = OnnxModel(to_onnx(sherpa_graph(model, 40, OFFLINE)))
+    graph = OnnxModel(sherpa_content(case, OFFLINE))
     found, found_lengths = graph(x=feats, x_lens=lengths)
     encoder_out, expected_lengths = model.encode(feats, lengths)
     assert found_lengths.tolist() == expected_lengths.tolist() == LENGTHS.get(case, [22, 17, 0])
@@ -129,17 +138,17 @@ def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(ma
 @torch.no_grad()
 def test_streams_continue_beyond_the_table_of_positions(make_model):
     model = make_model("u2pp")
-    encoder = OnnxModel(to_onnx(wenet_graphs(model, 40, Chunks(4, 2))["encoder.onnx"]))
-    cache, _, cnn_cache = encoder.start()
-    att_cache, xs, offset = torch.randn(2, 2, cache, 16), torch.randn(1, 19, 40), 6000
-    expected = model.encoder.forward_chunk(xs, offset, cache, att_cache, cnn_cache)
+    encoder = OnnxModel(wenet_contents("u2pp", Chunks(4, 2))["encoder.onnx"])
+    frames, _, cnn_cache = encoder.start()
+    att_cache, xs, offset = torch.randn(2, 2, frames, 16), torch.randn(1, 19, 40), 6000
+    expected = model.encoder.forward_chunk(xs, offset, frames, att_cache, cnn_cache)
     found = encoder(
         chunk=xs,
-        offset=torch.tensor(cache + offset),
-        required_cache_size=torch.tensor(cache),
+        offset=torch.tensor(frames + offset),
+        required_cache_size=torch.tensor(frames),
         att_cache=att_cache,
         cnn_cache=cnn_cache,
-        att_mask=encoder.heard(offset, cache),
+        att_mask=encoder.heard(offset, frames),
     )
     for theirs, ours in zip(found, expected, strict=True):
         torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)
@@ -147,7 +156,7 @@ def test_streams_continue_beyond_the_table_of_positions(make_model):
 
 def test_int8_graphs_stay_near_the_checkpoint(make_model, examples):
     model, options = make_model("u2pp"), options_of(OFFLINE)
-    contents = wenet_contents(model, OFFLINE)
+    contents = wenet_contents("u2pp", OFFLINE)
     int8 = {name: to_int8(content) for name, content in contents.items()}
     exported = ExportedModel(WenetOnnx(int8), model)
     agreement = compare(exported, recognise_all(model, examples, 3, options), options)
@@ -156,8 +165,8 @@ def test_int8_graphs_stay_near_the_checkpoint(make_model, examples):
 
 def test_an_export_does_not_change_the_model(make_model, examples):
     model, other = make_model("u2pp"), make_model("u2pp")
-    wenet_contents(model, Chunks(4, 2))
-    to_onnx(sherpa_graph(model, 40, OFFLINE))
+    for graph in (*wenet_graphs(model, 40, Chunks(4, 2)).values(), sherpa_graph(model, 40, OFFLINE)):
+        to_onnx(graph)
     assert not model.training
     feats = examples[0][1]
     with torch.no_grad():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
+from tests.export.conftest import make_case
 from wenet_uio.export.check import compare, recognise_all
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
@@ -13,6 +16,12 @@ from wenet_uio.search import DecodeOptions, ctc_prefix_beam_search, decode
 CASES = ("transformer", "conformer", "u2pp")
 EOS = 11
 OPTIONS = DecodeOptions()
+
+
+@cache
+def content(case, *, quantize=False):
+    """final.zip of one of CASES, which is exported once for all tests of this process."""
+    return to_torchscript(make_case(case), quantize=quantize)
 
 
 def as_cpp_decodes(runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_weight=0.3, reverse_weight=0.0):
@@ -60,8 +69,8 @@ def as_cpp_decodes(runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_we
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_exported_model_returns_the_properties_that_the_runtime_reads(make_model, case):
-    runtime = from_torchscript(to_torchscript(make_model(case)))
+def test_the_exported_model_returns_the_properties_that_the_runtime_reads(case):
+    runtime = from_torchscript(content(case))
     assert (runtime.subsampling_rate(), runtime.right_context()) == (4, 6)
     assert (runtime.sos_symbol(), runtime.eos_symbol()) == (EOS, EOS)
     assert runtime.is_bidirectional_decoder() == (case == "u2pp")
@@ -76,7 +85,7 @@ def test_the_calls_of_the_cpp_runtime_give_the_attention_rescoring_of_the_checkp
     make_model, examples, case, chunk_size, left_chunks
 ):
     model = make_model(case)
-    runtime = from_torchscript(to_torchscript(model))
+    runtime = from_torchscript(content(case))
     options = DecodeOptions(decoding_chunk_size=chunk_size, num_decoding_left_chunks=left_chunks)
     for _, feats in examples:
         expected = decode(model, feats, torch.tensor([feats.size(1)]), ["attention_rescoring"], options)
@@ -90,7 +99,7 @@ def test_the_calls_of_the_cpp_runtime_give_the_attention_rescoring_of_the_checkp
 @pytest.mark.parametrize("case", CASES)
 def test_exported_model_decodes_as_the_checkpoint(make_model, examples, case):
     model = make_model(case)
-    runtime = from_torchscript(to_torchscript(model))
+    runtime = from_torchscript(content(case))
     agreement = compare(ExportedModel(runtime, model), recognise_all(model, examples, 4, OPTIONS), OPTIONS)
     assert agreement.utterances == 4
     assert agreement.differences == ()
@@ -111,7 +120,7 @@ def test_int8_model_stays_near_the_checkpoint_and_does_not_change_it(make_model,
 @pytest.mark.parametrize("left_chunks", [-1, 2])
 def test_exported_model_streams_as_the_checkpoint_does(make_model, left_chunks):
     model, chunk = make_model("u2pp"), 4
-    exported = ExportedModel(from_torchscript(to_torchscript(model)), model)
+    exported = ExportedModel(from_torchscript(content("u2pp")), model)
     feats, lengths = torch.randn(1, 131, 40), torch.tensor([131])
     expected, _ = model.encode(feats, lengths, chunk, left_chunks)
     found, found_lengths = exported.encode(feats, lengths, chunk, left_chunks)

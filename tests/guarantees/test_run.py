@@ -1,8 +1,9 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import preloaded
 
 GUARANTEES = Path(__file__).parents[2] / "guarantees"
 QUESTIONS = ["once", "steps", "resume_ranks"]
@@ -10,14 +11,14 @@ QUESTIONS = ["once", "steps", "resume_ranks"]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Ours and the broken loader at toy size, in this interpreter."""
+    """Ours and the broken loader at toy size, with the packages of this interpreter."""
     out = tmp_path_factory.mktemp("guarantees")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(GUARANTEES))
         import run
 
         loaders = ["ours", "ours_dropping_one"]
-        here = [f"{name}={sys.executable}" for name in loaders]
+        here = [f"{name}={preloaded.python()}" for name in loaders]
         found = run.main(["--toy", "--out", str(out), "--loaders", *loaders, "--python", *here, "--trials", *QUESTIONS])
     assert json.loads((out / "results.json").read_text()) == found
     return found, (out / "results.md").read_text()

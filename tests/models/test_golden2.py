@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,11 @@ class Golden:
         self.prompts = self.model.prompts([""] * 4, [{"lang": language} for language in LANGUAGES])
         self.batch = [self.expected[name] for name in ("feats", "feats_lengths", "target", "target_lengths")]
 
+    @staticmethod
+    def read(folder: Path) -> Golden:
+        """A copy, which a test may change, of what this process reads once."""
+        return deepcopy(_read(folder))
+
     @property
     def valid(self) -> torch.Tensor:
         """(B, T') True within the encoder's lengths."""
@@ -74,19 +81,22 @@ class Golden:
         return 0.5 if self.model.decoder.bidirectional else 0.0
 
 
+_read = cache(Golden)
+
+
 @pytest.fixture(params=(*MODELS, *CTL, NONBLANK))
 def case(request: pytest.FixtureRequest, golden2: Path) -> Golden:
-    return Golden(golden2 / request.param)
+    return Golden.read(golden2 / request.param)
 
 
 @pytest.fixture(params=MODELS)
 def batched(request: pytest.FixtureRequest, golden2: Path) -> Golden:
-    return Golden(golden2 / request.param)
+    return Golden.read(golden2 / request.param)
 
 
 @pytest.fixture(params=STREAMS)
 def streaming(request: pytest.FixtureRequest, golden2: Path) -> Golden:
-    return Golden(golden2 / request.param)
+    return Golden.read(golden2 / request.param)
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = TOLERANCE) -> None:
@@ -196,7 +206,7 @@ def test_the_torchscript_model_computes_the_same(case: Golden) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["conformer_conv1d2", "whisper"])
 def test_lengths_after_conv1d2_depend_on_the_padded_length_as_in_wenet(golden2: Path, name: str) -> None:
-    case = Golden(golden2 / name)
+    case = Golden.read(golden2 / name)
     even = case.expected["even"]
     lengths = even["feats_lengths"]
     found, found_lengths = case.model.encode(case.expected["feats"][1:, :122], lengths)
@@ -220,7 +230,7 @@ def assert_hypotheses(
 
 @torch.no_grad()
 def test_the_decoder_sees_no_frames_of_blanks_as_in_wenet(golden2: Path) -> None:
-    case = Golden(golden2 / NONBLANK)
+    case = Golden.read(golden2 / NONBLANK)
     single, first = case.expected["single"], [tensor[:1] for tensor in case.batch]
     encoder_out, lengths = case.model.encode(*first[:2])
     assert_close(encoder_out, single["encoder_out"])
@@ -231,7 +241,7 @@ def test_the_decoder_sees_no_frames_of_blanks_as_in_wenet(golden2: Path) -> None
 
 @torch.no_grad()
 def test_frames_without_blank_do_not_depend_on_the_batch_and_are_never_none(golden2: Path) -> None:
-    model = Golden(golden2 / NONBLANK).model
+    model = Golden.read(golden2 / NONBLANK).model
     frames = torch.randn(2, 9, 32)
     together, lengths = model.decoder_frames(frames, torch.tensor([9, 4]))
     for row, length in enumerate((9, 4)):

@@ -142,14 +142,14 @@ def test_the_manifest_accounts_for_every_utterance(make_utterances, tmp_path):
 
 @pytest.mark.parametrize("audio_format", ["keep", "wav", "flac", "opus"])
 def test_no_shard_is_larger_than_its_bound_nor_much_smaller(make_utterances, tmp_path, audio_format):
-    lines = make_utterances(40)
+    lines = make_utterances(20 if audio_format == "opus" else 40)  # opus is slow
     storing, bound = Storing(audio_format), 20_000 if audio_format == "opus" else 150_000
     options = {"per_shard": None, "max_bytes": bound, "storing": storing}
     assert make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(**options)) == []
     sizes = [os.path.getsize(path) for path in read_shard_list(tmp_path / "list")]
     assert max(sizes) <= bound
     assert sum(sizes) / len(sizes) > 0.6 * bound
-    assert open_list(str(tmp_path / "list"), "shard").num_samples == 40
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == len(lines)
 
 
 def test_an_utterance_larger_than_the_bound_has_a_shard_of_its_own(make_utterances, tmp_path):

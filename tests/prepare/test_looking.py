@@ -67,7 +67,7 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({}, {}, "no form of corpus is recognized: it has no file; name a file of transcripts, or give --form raw, "),
+        ({}, {}, "no form of corpus is recognised: it has no file; name a file of transcripts, or give --form raw, "),
         (
             {"clips/a.mp3": "", "train.tsv": ""},
             {},

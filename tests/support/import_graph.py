@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 Graph = dict[str, dict[str, list[str]]]
 """importer -> imported -> the imports, as `module -> module`."""
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Fields of a statement that hold further statements."""
 
 
 def modules() -> dict[str, Path]:
@@ -23,6 +27,24 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax of a file, which is parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def statements(path: Path, *, typing: bool = True) -> Iterator[ast.AST]:
+    """All statements of a file, also inside functions; `typing` includes TYPE_CHECKING blocks."""
+    todo: list[ast.AST] = [tree_of(path)]
+    while todo:
+        node = todo.pop()
+        if not typing and _is_typing(node):
+            continue
+        yield node
+        for name in BLOCKS:
+            todo += getattr(node, name, ())
+
+
 def room_of(name: str, path: Path) -> str:
     """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a package of its own."""
     parent = name if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -32,11 +54,7 @@ def room_of(name: str, path: Path) -> str:
 def imports_of(path: Path, names: dict[str, Path], *, typing: bool = True) -> set[str]:
     """The modules of the package that a file imports, also inside functions; `typing` includes TYPE_CHECKING blocks."""
     found = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = set() if typing else {node for block in ast.walk(tree) if _is_typing(block) for node in ast.walk(block)}
-    for node in ast.walk(tree):
-        if node in skipped:
-            continue
+    for node in statements(path, typing=typing):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -203,6 +203,7 @@ def main(folder: str, *modules: str) -> None:
     os.rename(f"{folder}/new", f"{folder}/socket")  # who finds the socket can connect; commands wait for the imports
     sys.path[0] = str(ROOT)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # what is imported stays
     for module in modules:
         importlib.import_module(module)
     del sys.path[0]
@@ -212,6 +213,7 @@ def main(folder: str, *modules: str) -> None:
         draw_once()
     gc.collect()
     gc.freeze()
+    gc.enable()
     request = Server(listening).serve()
     sys.executable = f"{folder}/python"  # commands that a command starts are forked too
     multiprocessing.set_executable(sys.executable)  # and its processes that are spawned

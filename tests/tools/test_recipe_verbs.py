@@ -133,7 +133,10 @@ def test_several_machines_need_a_rendezvous_endpoint(tmp_path):
 
 @pytest.fixture
 def arguments(tmp_path, monkeypatch):
-    """A function that calls a verb in a folder with data lists and a model; returns the arguments of Python in it."""
+    """A function that calls a verb in a folder with data lists and a model; returns the arguments of Python in it.
+
+    The file `messages` in `tmp_path` has what the verb printed.
+    """
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text("""#!/bin/sh\nprintf '%s\\n' "$@" >>arguments\n""")
     (tmp_path / "bin" / "python").chmod(0o755)
@@ -147,7 +150,10 @@ def arguments(tmp_path, monkeypatch):
     def of(*command: str) -> list[str]:
         (folder / "arguments").unlink(missing_ok=True)
         environment = os.environ | {"PATH": path}
-        subprocess.run(command, cwd=folder, env=environment, capture_output=True, stdin=subprocess.DEVNULL)
+        with (tmp_path / "messages").open("w") as messages:
+            subprocess.run(
+                command, cwd=folder, env=environment, stdout=messages, stderr=messages, stdin=subprocess.DEVNULL
+            )
         return (folder / "arguments").read_text().splitlines()
 
     return of
@@ -168,6 +174,15 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
     assert decoded[-4:] == ["--context_list_path", "my * names", "--lm_path=a b", "--trust_code"]
     assert decoded[decoded.index("--modes") + 1 :][:3] == ["attention", "*", "--config"]
     assert {"my * exp/train.yaml", "my * exp/avg.pt", "data/my test/data.list"} < set(decoded)
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_decoding_a_run_that_sigterm_ended_early_warns(arguments, tmp_path, complete):
+    if complete:
+        (tmp_path / "it's a [1] folder" / "my * exp" / "final.pt").touch()
+    arguments("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
+    warned = "warning: my * exp: training is not complete (no final.pt)" in (tmp_path / "messages").read_text()
+    assert warned != complete
 
 
 @pytest.mark.parametrize(

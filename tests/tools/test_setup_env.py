@@ -152,7 +152,8 @@ def test_an_active_environment_with_all_packages_is_used(root, tmp_path):
 
 def test_an_active_environment_that_lacks_a_package_is_not_changed(root, tmp_path):
     subprocess.run([tmp_path / "bin/python3", "-m", "venv", tmp_path / "my own"], check=True)
-    active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin"}
+    path = f"{tmp_path}/bin:{tmp_path}/my own/bin:/usr/bin:/bin"  # `python` is active; `python3` is quick_python
+    active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": path}
     status, output, errors = finish(start(root, "command -v python", **active))
     assert status == 0, errors
     assert output.strip() == f"{root}/.venv/bin/python"

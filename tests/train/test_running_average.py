@@ -15,7 +15,7 @@ from wenet_uio.bin import average_model
 from wenet_uio.config import ConfigError
 from wenet_uio.config.regularisation import ModelAvgConf
 from wenet_uio.train import trainer as training
-from wenet_uio.train.averaging import newest_running, running_weights
+from wenet_uio.train.averaging import newest_running, running_weights, usual_range
 from wenet_uio.train.running_average import RunningAverage
 
 
@@ -51,7 +51,7 @@ def test_the_average_is_the_mean_of_the_weights_after_every_interval(tmp_path: P
     close(torch.load(tmp_path / "running_2.pt"), [seen[step - 1] for step in (4, 6, 8, 10, 12, 14)])
     close(torch.load(tmp_path / "running_0.pt"), [seen[3]])
     record = yaml.safe_load((tmp_path / "epoch_2.yaml").read_text())
-    assert record["model_avg"] == {"count": 6, "decay": None}
+    assert record["model_avg"] == {"count": 6, "decay": None, "since": 3}
 
 
 def test_an_exponential_average_forgets_by_its_decay(tmp_path: Path, monkeypatch) -> None:
@@ -102,6 +102,20 @@ def test_a_range_of_epochs_has_the_mean_of_its_own_weights(tmp_path: Path, monke
     assert (
         capsys.readouterr().out.splitlines()[1].endswith("running average at the end of epoch 2, of the last 2 epochs")
     )
+    assert usual_range(tmp_path, 2) is None  # no more than 5 epochs
+
+
+def test_by_default_the_last_five_epochs_are_averaged_or_as_few_more_as_were_kept(tmp_path: Path) -> None:
+    for epoch in range(9):
+        (tmp_path / f"running_{epoch}.pt").touch()
+        (tmp_path / f"epoch_{epoch}.yaml").write_text("model_avg: {count: 3, decay: null}\n")
+    assert usual_range(tmp_path, 8) == 5
+    assert usual_range(tmp_path, 4) is None
+    (tmp_path / "running_3.pt").unlink()
+    assert usual_range(tmp_path, 8) == 6
+    for chosen in "{count: 3, decay: 0.9, since: 0}", "{count: 3, decay: null, since: 7}":
+        (tmp_path / "epoch_8.yaml").write_text(f"model_avg: {chosen}\n")
+        assert usual_range(tmp_path, 8) is None
 
 
 def test_a_range_that_begins_before_the_average_is_the_whole_average(tmp_path: Path, monkeypatch) -> None:

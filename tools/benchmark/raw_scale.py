@@ -44,8 +44,6 @@ from wenet_uio.dataset.corpus.indexing import index_of
 if TYPE_CHECKING:
     from wenet_uio.dataset.formats.data_list import DataType
 
-FILES = 500
-"""Audio files; every shard contains all of them."""
 CONFIGS = {
     "frames": {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}},
     "quadratic": {"batch_conf": {"batch_type": "dynamic", "batch_duration": 300, "quadratic_duration": 20}},
@@ -65,8 +63,8 @@ CONFIGS = {
 RESIDENT = {"Rss": "rss_mb", "Anonymous": "own_mb"}
 
 
-def write_list(path: Path, utterances: int, data_type: DataType) -> None:
-    """Write a raw or shard list beside the folder of audio."""
+def write_list(path: Path, utterances: int, data_type: DataType, files: int) -> None:
+    """Write a raw or shard list beside the folder of audio; every shard contains all files."""
     from corpus import write_audio
 
     from wenet_uio.dataset.corpus.indexing import THREADS
@@ -75,15 +73,15 @@ def write_list(path: Path, utterances: int, data_type: DataType) -> None:
     from wenet_uio.prepare.sharding import ShardOptions
 
     audio, shards = path.parent / "wav", path.parent / "shards"
-    lines = write_audio(audio, FILES)
+    lines = write_audio(audio, files)
     with path.open("w") as file:
         if data_type == "raw":
             for number in range(utterances):
-                file.write(replace(lines[number % FILES], key=f"utt{number:08d}").to_json() + "\n")
+                file.write(replace(lines[number % files], key=f"utt{number:08d}").to_json() + "\n")
         else:
-            make_shard_list(lines, shards, str(path.parent / "one.list"), ShardOptions(per_shard=FILES), THREADS)
+            make_shard_list(lines, shards, str(path.parent / "one.list"), ShardOptions(per_shard=files), THREADS)
             (tar,) = (path.parent / "one.list").read_text().split()
-            for number in range(-(-utterances // FILES)):
+            for number in range(-(-utterances // files)):
                 link = path.parent / f"{path.stem}_{number:06d}.tar"
                 link.symlink_to(tar)
                 sidecar_of(link).symlink_to(sidecar_of(tar))
@@ -152,6 +150,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--utterances", type=int, nargs="+", default=sizes, help="lengths of the lists (default: %(default)s)"
     )
+    parser.add_argument("--files", type=int, default=500, help="different audio files (default: %(default)s)")
     parser.add_argument("--batches", type=int, default=60, help="batches measured (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each list (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
@@ -165,7 +164,7 @@ def measure_lists(args: argparse.Namespace) -> dict[int, list[dict[str, float]]]
         lists = {count: Path(folder) / f"{count}.list" for count in args.utterances}
         for count, path in lists.items():
             with context.Pool(1) as pool:
-                pool.apply(write_list, (path, count, args.data_type))
+                pool.apply(write_list, (path, count, args.data_type, args.files))
         measured: dict[int, list[dict[str, float]]] = {count: [] for count in lists}
         for _ in range(args.repeats):
             for count, path in lists.items():

@@ -12,15 +12,14 @@ from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.train import LoraConf
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.train.averaging import (
+    EPOCHS,
     average_checkpoints,
     choose_epochs,
     newest_running,
     running_weights,
     save_average,
+    usual_range,
 )
-
-EPOCHS = 5
-"""Epochs that are averaged by default."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--num",
         type=int,
-        help=f"number of epochs to average (default: {EPOCHS}; with --running the whole running average)",
+        help=f"number of epochs to average (default: {EPOCHS}; a running average with decay or since is taken whole)",
     )
     parser.add_argument(
         "--val_best", action="store_true", help="take the epochs with the lowest validation loss, not the newest"
@@ -38,8 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--running",
         action="store_true",
-        help="take the running average (model_avg) of the newest epoch; with --num, that of the weights of the last "
-        "epochs alone",
+        help="take the running average (model_avg) of the newest epochs; a --num larger than their number takes it "
+        "from the first step",
     )
     parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that may be taken (default: %(default)s)")
     parser.add_argument("--max_epoch", type=int, help="last epoch that may be taken (default: no limit)")
@@ -66,8 +65,9 @@ def main() -> None:
 
 def _take_running(arguments: argparse.Namespace) -> None:
     last = newest_running(arguments.src_path, arguments.min_epoch, arguments.max_epoch)
-    save_average(running_weights(arguments.src_path, last, arguments.num), arguments.dst_model, _lora(arguments))
-    of = "" if arguments.num is None else f", of the last {arguments.num} epochs"
+    num = arguments.num or usual_range(arguments.src_path, last)
+    save_average(running_weights(arguments.src_path, last, num), arguments.dst_model, _lora(arguments))
+    of = "" if num is None else f", of the last {num} epochs"
     print(f"{arguments.dst_model}: running average at the end of epoch {last}{of}")
 
 

@@ -28,7 +28,7 @@ class ModelAvgConf(Section):
     """Optimizer steps between two updates."""
     decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The average is exponential: each update multiplies it by `decay` and adds 1 - decay of the weights. Null: all
-    updates have equal weight, so that `average_model.py` can average ranges of epochs."""
+    updates have equal weight, so that `average_model.py` can average ranges of epochs, by default the last five."""
     since: Annotated[int, Field(ge=0)] = 0
     """Optimizer step after which weights count."""
 

@@ -1,4 +1,4 @@
-"""Keys of a train.yaml for optimization, checkpoints and the training engine. Names are WeNet's."""
+"""Keys of a train.yaml for optimisation, checkpoints and the training engine. Names are WeNet's."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes, origin
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.dataset.plan.epoch_plan import PLANNER, EpochPlan, divide
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import PlannedBatch
@@ -191,7 +191,7 @@ class Cursor:
     def _identity(self) -> dict[str, Any]:
         """What a position inside a pass depends on."""
         return {
-            "planner": PLANNER,
+            "planner": self.division.planner,
             "corpus": self.corpus.digest,
             "measure": self.measure.digest(),
             "partition": self.partition,
@@ -222,7 +222,7 @@ class Cursor:
         self._begin_pass(state["data_pass"])
         if inside and not changed:
             self.position, self.micro_batches = state["position"], state["micro_batches"]
-            self.division = Division(**{field.name: state[field.name] for field in fields(Division)})
+            self.division = _division_of(state)
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
         self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
         self._plans = {}
@@ -241,15 +241,19 @@ class Cursor:
                 f"the data state was saved by another version of wenet_uio (it lacks {missing}): start a new run from "
                 "the weights with --checkpoint"
             )
-        now = self._identity()
+        now = {**self._identity(), "planner": _division_of(state).planner}
         described = {
             "corpus": f"the data set {self.corpus.data_list}",
             "measure": "dataset_conf (batches, filters, speeds)",
             "partition": "partition",
             "reshuffle": "shuffle",
-            "planner": f"the planner of wenet_uio (version {state['planner']}, now {PLANNER})",
+            "planner": f"the planner of wenet_uio (version {state['planner']}, now {now['planner']})",
         }
         return [text for name, text in described.items() if state[name] != now[name]]
+
+
+def _division_of(state: dict[str, Any]) -> Division:
+    return Division(**{field.name: state[field.name] for field in fields(Division)})
 
 
 def works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:

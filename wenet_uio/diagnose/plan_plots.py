@@ -121,7 +121,7 @@ def _plots(series: PlanSeries, title: str) -> bytes:
         axes[name].axvline(mean, color="black", linestyle="--")
         axes[name].set(title=f"{what}: mean {mean:.2f} {unit}", xlabel=unit, ylabel=counted)
     _plot_mix(series, axes["mix"], axes["names"])
-    axes["skew"].set(title="Step skew: most expensive rank / mean of the ranks", xlabel="step", ylabel="ratio of costs")
+    axes["skew"].set(title="Step skew: costliest rank / mean", xlabel="step", ylabel="ratio of costs")
     axes["skew"].plot(series.skew, ".", markersize=3)
     axes["skew"].ticklabel_format(useOffset=False)
     figure.savefig(file := io.BytesIO(), format="png", dpi=110)

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -45,6 +46,9 @@ class PlanReport:
     """Pieces of batches that cost more than the bound; only evaluation allows them, for single long utterances."""
     skew: float
     """Cost of the most expensive rank of a step divided by the mean of its ranks, averaged over the steps."""
+    frame_skew: float
+    """Padded frames of the rank of a step that has most, divided by the mean of its ranks, averaged over the steps.
+    Static batches have one cost, so that only their frames differ."""
     same_shard: float
     """Probability that two samples of one batch come from the same shard."""
     order_correlation: float
@@ -99,6 +103,7 @@ def report_plan(
     whole = plan.num_batches // world_size * world_size
     rest = [piece for index in range(whole, plan.num_batches) for piece in plan.batch(index).pieces]
     skew = skew_of_steps(account.costs, rest, world_size)
+    frame_skew = skew_of_steps(account.padded, rest, world_size, size_of=attrgetter("padded_frames"))
     filtered = plan.filtered()
     planned = int(np.count_nonzero(account.times_planned))
     order_correlation, mates_again = _next_epoch(plan, seed, epoch)
@@ -107,7 +112,7 @@ def report_plan(
         hours=round(account.stored_seconds() / 3600, 4),
         batches=plan.num_batches,
         steps=plan.steps_from(0, world_size),
-        padding=round(100 * (1 - account.frames / max(1, account.padded)), 3),
+        padding=round(100 * (1 - account.frames / max(1, account.padded.sum())), 3),
         fill=round(100 * _mean(account.costs, 0.0) / measure.policy.bound, 2),
         filtered=dict(sorted(filtered.items())),
         bad=len(corpus.bad),
@@ -115,6 +120,7 @@ def report_plan(
         duplicated=int(np.count_nonzero(account.times_planned > 1)),
         over_bound=account.over_bound,
         skew=round(_mean(skew, 1.0), 4),
+        frame_skew=round(_mean(frame_skew, 1.0), 4),
         same_shard=round(_mean(account.same_shard[np.isfinite(account.same_shard)], 0.0), 4),
         order_correlation=round(order_correlation, 4),
         mates_again=round(mates_again, 4),
@@ -133,12 +139,12 @@ class _Account:
         self._corpus, self._bound = plan.corpus, plan.measure.policy.bound
         self._starts = first_samples(plan.corpus)
         self.times_planned = np.zeros(plan.corpus.num_samples, np.uint8)
-        self.costs = np.zeros(plan.num_batches, np.int64)
+        self.costs, self.padded = np.zeros((2, plan.num_batches), np.int64)
         self.same_shard = np.full(plan.num_batches, np.nan)
         """(batches,) probability that two samples come from the same shard; NaN for a batch of one sample."""
         self.lengths = np.zeros(plan.num_batches)
         """(batches,) mean frames of the samples."""
-        self.frames = self.padded = self.over_bound = 0
+        self.frames = self.over_bound = 0
         self.digest = hashlib.sha256()
 
     def add(self, batch: PlannedBatch) -> None:
@@ -147,7 +153,7 @@ class _Account:
         for piece in batch.pieces:
             np.add.at(self.times_planned, self._starts[piece.shards] + piece.rows, 1)
             self.frames += int(piece.frames.sum())
-            self.padded += piece.padded_frames
+            self.padded[batch.index] += piece.padded_frames
             self.over_bound += piece.cost > self._bound
             refs = zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)
             keys += [self._corpus.key(SampleRef(*ref)) for ref in refs]
@@ -211,17 +217,20 @@ def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
     return float(np.corrcoef(left, right)[0, 1])
 
 
-def skew_of_steps(costs: np.ndarray, rest: list[Piece], world_size: int) -> np.ndarray:
+def skew_of_steps(
+    costs: np.ndarray, rest: list[Piece], world_size: int, size_of: Callable[[Piece], int] = attrgetter("cost")
+) -> np.ndarray:
     """Cost of the most expensive rank divided by the mean of all ranks, (steps,); steps without cost are left out.
 
     Args:
         costs: (batches,) costs of the batches of the epoch.
         rest: pieces of an incomplete last step, which the ranks share; empty if every step is complete.
+        size_of: the cost of a piece.
     """
     whole = len(costs) // world_size * world_size
     steps = costs[:whole].reshape(-1, world_size)
     if rest:
         shares = share_out(rest, world_size)
-        steps = np.vstack([steps, [sum(piece.cost for piece in share) for share in shares]])
+        steps = np.vstack([steps, [sum(map(size_of, share)) for share in shares]])
     steps = steps[steps.any(axis=1)]
     return steps.max(axis=1) / steps.mean(axis=1)

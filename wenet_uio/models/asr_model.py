@@ -17,7 +17,7 @@ from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
-from wenet_uio.models.lengths import encoded, knows_lengths
+from wenet_uio.models.lengths import encoded
 from wenet_uio.models.masks import length_mask
 
 Losses = dict[str, torch.Tensor | None]
@@ -50,7 +50,6 @@ class ASRModel(nn.Module):
     `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an `inter_ctc`.
     `cr_weight`: weight of the divergence between two views; the engine raises it in the warm-up.
     `leading_frames`: encoder frames before those of the speech.
-    `lengths_on_host`: `forward` takes lengths that are on the CPU beside features on another device.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class ASRModel(nn.Module):
         self.attention_weight = conf.attention_weight
         self.transducer_weight = self.parallel_weight = self.cr_weight = self.interctc_weight = 0.0
         self.leading_frames = 0
-        self.lengths_on_host = knows_lengths(encoder)
         self.reverse_weight = conf.reverse_weight
         self.text_weight = 1.0
         self.skips_blanks = isinstance(conf, ModelConf) and conf.apply_non_blank_embedding
@@ -92,7 +90,7 @@ class ASRModel(nn.Module):
 
         Args:
             feats: (B, T, F); T = 0 for text without audio, which trains the decoder as a language model.
-            feats_lengths: (B,) frames; with `lengths_on_host`, these and target_lengths should be on the CPU.
+            feats_lengths: (B,) frames; these and target_lengths should be on the CPU, beside features on any device.
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
             prompts: (B, P) tokens with which the decoder starts, of `prompts`; None: sos.
@@ -127,6 +125,10 @@ class ASRModel(nn.Module):
     def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Features (B, T, F) and lengths (B,) -> the input of the encoder and its lengths; here the features."""
         return feats, feats_lengths
+
+    def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
+        """The lengths (B,) that `inputs` gives for these features."""
+        return feats_lengths
 
     @property
     def loss_weights(self) -> dict[str, float]:

@@ -111,16 +111,18 @@ class CifPredictor(Cif):
         Args:
             frames: (B, T', D) encoder frames, zeros beyond the lengths.
             lengths: (B,) frames.
-            counts: (B,) true numbers of tokens in training; None: predict them.
+            counts: (B,) true numbers of tokens in training, which should be on the CPU as then `lengths`; None: predict
+                them.
         """
-        valid = length_mask(lengths, frames.size(1))
+        valid = length_mask(lengths.to(frames.device, non_blocking=True), frames.size(1))
         weights, time_weights = self.weigh_frames(frames, valid), self.weigh_steps(frames, valid, lengths)
         sums = weights.sum(dim=1)
         if counts is None:
             embeds, counts, weights = self.find(frames, weights, lengths)
         else:
+            most, counts = counts.max().clamp(min=1), counts.to(frames.device, non_blocking=True)
             weights = weights * (counts / sums.clamp(min=1e-9)).unsqueeze(1)
-            embeds = fire(weights, frames, counts.max().clamp(min=1))
+            embeds = fire(weights, frames, most)
         return Prediction(embeds, sums, counts, weights, time_weights)
 
     def weigh_frames(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:

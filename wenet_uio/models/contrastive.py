@@ -9,6 +9,7 @@ from wenet_uio.config.model import CtlConf
 from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.lengths import encoded
 from wenet_uio.models.masks import ALL_FRAMES, length_mask
 
 VALIDATION_CHUNK = 16
@@ -29,7 +30,6 @@ class CtlModel(ASRModel):
     ) -> None:
         super().__init__(encoder, decoder, vocabulary, conf)
         assert encoder.use_dynamic_chunk or encoder.static_chunk_size, "config.parts checks it"
-        self.lengths_on_host = False
         self.negatives, self.temperature = conf.n_negatives, conf.logit_temp
         self.ctl_weight = conf.ctl_weight if conf.n_negatives else 0.0
 
@@ -52,8 +52,8 @@ class CtlModel(ASRModel):
             return {**losses, "loss_full": None, "loss_chunk": None, "loss_ctl": None}
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
-        full_out, lengths = self.encoder(feats, feats_lengths, ALL_FRAMES)
-        chunk_out, _ = self.encoder(feats, feats_lengths, VALIDATION_CHUNK)
+        full_out, lengths = encoded(self, feats, feats_lengths, ALL_FRAMES)
+        chunk_out, _ = encoded(self, feats, feats_lengths, VALIDATION_CHUNK)
         full = self._losses(full_out, lengths, target, target_lengths, prompts)
         chunk = self._losses(chunk_out, lengths, target, target_lengths, prompts)
         losses = {name: _mean(full[name], chunk[name]) for name in full}
@@ -64,6 +64,7 @@ class CtlModel(ASRModel):
         loss = loss_full + loss_chunk
         if self.ctl_weight > 0.0:
             negatives = self.draw_negatives(lengths, full_out.size(1))
+            lengths, negatives = (each.to(full_out.device, non_blocking=True) for each in (lengths, negatives))
             loss_ctl = self.contrastive_loss(chunk_out, full_out, lengths, negatives)
             loss = loss + self.ctl_weight * loss_ctl
         return {**losses, "loss": loss, "loss_full": loss_full, "loss_chunk": loss_chunk, "loss_ctl": loss_ctl}
@@ -89,15 +90,14 @@ class CtlModel(ASRModel):
             frames: T' of the padded batch.
 
         Returns:
-            Frame numbers (B, T' * negatives). An utterance of one frame has only the frame itself.
+            Frame numbers (B, T' * negatives) on the CPU. An utterance of one frame has only the frame itself.
         """
         generator = None if self.training else torch.Generator().manual_seed(0)
         size = (1, frames * self.negatives)
         # As WeNet draws: a number of one frame less, then those from the frame itself on move up by one.
         drawn = torch.cat([torch.randint(max(int(n) - 1, 1), size, generator=generator) for n in lengths.tolist()])
         place = torch.arange(frames).repeat_interleave(self.negatives)
-        drawn = drawn + ((drawn >= place) & (lengths.cpu() > 1).unsqueeze(1))
-        return drawn.to(lengths.device)
+        return drawn + ((drawn >= place) & (lengths.cpu() > 1).unsqueeze(1))
 
     def contrastive_loss(
         self, chunk_out: torch.Tensor, full_out: torch.Tensor, lengths: torch.Tensor, negatives: torch.Tensor

@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from wenet_uio.models.encoder import Encoder
-
 if TYPE_CHECKING:
     from wenet_uio.models.asr_model import ASRModel
+    from wenet_uio.models.encoder import Encoder
 
 
-def knows_lengths(encoder: Encoder) -> bool:
-    """True if `encoder_lengths` holds for this encoder."""
-    return type(encoder).forward is Encoder.forward
+def encoded(
+    model: ASRModel, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features (B, T, F) -> encoder frames (B, T', D), and their lengths (B,) on the device of `feats_lengths` (B,).
 
-
-def encoded(model: ASRModel, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features (B, T, F) -> encoder frames (B, T', D), and their lengths (B,) on the device of `feats_lengths` (B,)."""
+    See Encoder.forward for `chunk_size`.
+    """
     on_device = feats_lengths.to(feats.device, non_blocking=True)
-    encoder_out, lengths = model.encoder(*model.inputs(feats, on_device))
+    encoder_out, lengths = model.encoder(*model.inputs(feats, on_device), chunk_size)
     if feats_lengths.device != feats.device:
-        lengths = encoder_lengths(model.encoder, feats_lengths, feats.size(1), encoder_out.size(1))
+        seen = model.input_lengths(feats_lengths)
+        lengths = encoder_lengths(model.encoder, seen, feats.size(1), encoder_out.size(1))
         if model.encoder.inter_ctc is not None:
             model.encoder.inter_ctc.use_lengths(lengths, encoder_out.size(1))
     return encoder_out, lengths
 
 
 def encoder_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int, frames: int) -> torch.Tensor:
-    """Lengths (B,) of features -> those of encoder frames, as `encoder` computes them.
+    """Lengths (B,) of the encoder's input -> those of encoder frames, as `encoder` computes them.
 
     Args:
         padded: feature frames of the padded batch.

@@ -35,7 +35,7 @@ class Paraformer(ASRModel):
         encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
         self.predictor = predictor
         self.conf = conf
-        self.parallel_weight, self.lengths_on_host = 1.0, False
+        self.parallel_weight = 1.0
         if conf.sampler:
             self.embed = nn.Embedding(vocabulary.size, encoder.output_size)
             self.embed.requires_grad_(conf.sampling_ratio > 0)
@@ -52,7 +52,11 @@ class Paraformer(ASRModel):
         if self.predictor.masks_padding:
             return low_frame_rate(feats, feats_lengths)
         padded, _ = low_frame_rate(feats, torch.full_like(feats_lengths, feats.size(1)))
-        return padded, low_frame_lengths(feats_lengths)
+        return padded, self.input_lengths(feats_lengths)
+
+    def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
+        """See ASRModel.input_lengths."""
+        return low_frame_lengths(feats_lengths)
 
     def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
         """See ASRModel._text_loss.
@@ -78,10 +82,11 @@ class Paraformer(ASRModel):
         """
         labels, counts = self._labels_with_end(target, target_lengths)
         predicted = self.predictor(encoder_out, lengths, counts)
-        embeds = predicted.embeds
+        embeds, on_device = predicted.embeds, lengths.to(target.device, non_blocking=True)
         if self.conf.sampler and self.training:
-            embeds = self.sampled(encoder_out, lengths, embeds, labels, counts)
-        logits = self.decoder(encoder_out, lengths, embeds, counts)
+            embeds = self.sampled(encoder_out, on_device, embeds, labels, counts)
+        counts = counts.to(target.device, non_blocking=True)
+        logits = self.decoder(encoder_out, on_device, embeds, counts)
         counted = labels != self.ignore_id
         loss_decoder = self.attention_loss(logits, labels)
         accuracy = ((logits.detach().argmax(dim=2) == labels) & counted).sum() / counted.sum().clamp(min=1)
@@ -96,9 +101,10 @@ class Paraformer(ASRModel):
         counts = target_lengths + int(self.conf.add_eos)
         most = max(1, int(counts.max()))
         labels = pad(target, (0, most - target.size(1)), value=self.eos)
-        place = torch.arange(most, device=target.device).unsqueeze(0)
-        labels = labels.masked_fill(place >= target_lengths.unsqueeze(1), self.eos)
-        return labels.masked_fill(place >= counts.unsqueeze(1), self.ignore_id), counts
+        spoken, valid = (
+            length_mask(each.to(target.device, non_blocking=True), most) for each in (target_lengths, counts)
+        )
+        return labels.masked_fill(~spoken, self.eos).masked_fill(~valid, self.ignore_id), counts
 
     def sampled(
         self,
@@ -118,22 +124,22 @@ class Paraformer(ASRModel):
             lengths: (B,) frames.
             embeds: (B, N, D).
             labels: (B, N) padded with ignore_id.
-            counts: (B,) numbers of labels.
+            counts: (B,) numbers of labels; should be on the CPU.
 
         Returns:
             (B, N, D), zeros beyond the numbers of labels.
         """
+        turns = torch.full(labels.shape, labels.size(1))
+        for row, count in enumerate(counts.tolist()):
+            turns[row, torch.randperm(count)] = torch.arange(count)
+        turns, counts = (each.to(labels.device, non_blocking=True) for each in (turns, counts))
         valid = length_mask(counts, labels.size(1))
         with torch.no_grad():
             answers = self.decoder(encoder_out, lengths, embeds, counts).argmax(dim=2)
-            wrong = ((answers != labels) & valid).sum(dim=1).tolist()
-        replaced = torch.zeros(labels.shape, dtype=torch.bool)
-        for row, (errors, count) in enumerate(zip(wrong, counts.tolist(), strict=True)):
-            number = int(errors * self.conf.sampling_ratio)
-            if number > 0:
-                replaced[row, torch.randperm(count)[:number]] = True
+            wrong = ((answers != labels) & valid).sum(dim=1)
+        replaced = turns < (wrong.double() * self.conf.sampling_ratio).long().unsqueeze(1)
         true = self.embed(labels.masked_fill(~valid, 0))
-        mixed = torch.where(replaced.to(embeds.device).unsqueeze(2), true, embeds.to(true.dtype))
+        mixed = torch.where(replaced.unsqueeze(2), true, embeds.to(true.dtype))
         return mixed * valid.unsqueeze(2)
 
     def predict(self, encoder_out: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, Prediction]:

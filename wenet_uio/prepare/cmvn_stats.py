@@ -1,4 +1,4 @@
-"""Sums of features for global mean and variance normalization, computed by the operators of evaluation."""
+"""Sums of features for global mean and variance normalisation, computed by the operators of evaluation."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _form_of_folder(folder: Path) -> str:
     if len(found) > 1:
         raise _two_readings(folder, found)
     if not found:
-        raise ListError(f"{folder}: no form of corpus is recognized: {_contents(beside, files)}; {_forms(files)}")
+        raise ListError(f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; {_forms(files)}")
     return next(iter(found))
 
 

@@ -25,7 +25,7 @@ TEXTS: dict[str, Callable[[str], str]] = {
     "english": english,
     "mandarin": mandarin,
 }
-"""How transcripts are normalized, by the names of the option --text."""
+"""How transcripts are normalised, by the names of the option --text."""
 NAMED_AUDIO = frozenset({"ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"})
 """Forms whose transcripts give names rather than paths of audio, which is searched in their folder."""
 NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm"})
@@ -69,7 +69,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--form", choices=READERS, help="form of the transcripts (default: found out by looking)")
     parser.add_argument("--text_field", help="column, tier or suffix of the texts, where there are several")
     parser.add_argument(
-        "--text", choices=TEXTS, default="keep", help="how transcripts are normalized (default: %(default)s)"
+        "--text", choices=TEXTS, default="keep", help="how transcripts are normalised (default: %(default)s)"
     )
 
 
@@ -180,7 +180,7 @@ def _hint(line: RawLine, may_be_header: bool) -> str:
 
 
 def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]]:
-    """Divide utterances into train, dev and test, with normalized texts and keys that fit into tables.
+    """Divide utterances into train, dev and test, with normalised texts and keys that fit into tables.
 
     Raises:
         ListError: two utterances have the same key, or an utterance is of a channel other than the first; also the

@@ -28,7 +28,7 @@ COLUMNS = {
     "part": ("part", "split", "subset"),
     "channel": ("channel",),
 }
-"""Our name of a column -> names of it that are recognized in any case, preferred ones first. Other columns are kept
+"""Our name of a column -> names of it that are recognised in any case, preferred ones first. Other columns are kept
 as fields of the line."""
 KNOWN_COLUMNS = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in COLUMNS.items())
 TAB, COMMA, BAR = "\t", ",", "|"

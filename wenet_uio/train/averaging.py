@@ -22,6 +22,9 @@ from wenet_uio.models.weights import read_weights
 from wenet_uio.run_files import RUNNING
 from wenet_uio.train.checkpoint import numbered
 
+EPOCHS = 5
+"""Epochs that are averaged by default."""
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -104,6 +107,21 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     return {**first, **means}
 
 
+def usual_range(folder: str | Path, last: int) -> int | None:
+    """Number of epochs up to `last` that `running_weights` should take if nobody says how many.
+
+    An average over a whole run contains the weights of its first steps, and is often worse than the newest weights. So
+    this is `EPOCHS`, or as few more as the files that were kept allow. None, for all epochs: the average is exponential
+    or has a first step, or no earlier average was kept.
+    """
+    folder = Path(folder)
+    record = _record(folder, last)
+    if record["decay"] is not None or record.get("since"):  # earlier versions did not write `since`
+        return None
+    kept = [epoch for epoch, _ in numbered(folder, f"{RUNNING}_*.pt") if epoch <= last - EPOCHS]
+    return last - max(kept) if kept else None
+
+
 def running_weights(folder: str | Path, last: int, num: int | None = None) -> dict[str, torch.Tensor]:
     """The running average of a run at the end of epoch `last`, or that of its last `num` epochs alone.
 
@@ -140,10 +158,15 @@ def running_weights(folder: str | Path, last: int, num: int | None = None) -> di
 
 def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The running average at the end of an epoch (empty if nothing is averaged yet), and its record."""
+    record = _record(folder, epoch)
+    return read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}, record
+
+
+def _record(folder: Path, epoch: int) -> dict[str, Any]:
     record = read_yaml(folder / f"epoch_{epoch}.yaml").get("model_avg")
     if record is None:
         raise ValueError(f"{folder}: epoch {epoch} has no running average; train with model_avg")
-    return read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}, record
+    return record
 
 
 def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None = None) -> int:

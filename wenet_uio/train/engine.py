@@ -4,7 +4,8 @@
     each micro-batch           ->  losses, weighted by its share of the step  ->  gradients
     the last micro-batch       ->  gradients, summed over the ranks  ->  clipped  ->  weights
 
-The device decides what depends on its results, such as clipping. The host reads them once in a step, after the update.
+The device decides what depends on its results, such as clipping. The host reads them once in a step: after the update,
+or before it with fp16 and with ScaledAdam, where the host decides whether the weights change.
 
 The loss of a step is the mean over all its utterances, on all ranks and in all micro-batches. With
 length_normalized_loss, the attention loss is the mean over all tokens of the step.
@@ -18,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from wenet_uio.cli import StartAgainError
@@ -27,6 +27,7 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
 from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.weights import fill
+from wenet_uio.train.batch_norms import Statistics
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.layers import layers_of
@@ -36,7 +37,7 @@ from wenet_uio.train.micro_batches import emptied, on_device
 from wenet_uio.train.objective import AUTOCAST, Objective, cr_weight
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, on_rank_0, optimizer_state
 from wenet_uio.train.seeding import seed_everything
-from wenet_uio.train.update import clip_and_apply
+from wenet_uio.train.update import Read, clip_and_apply
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,7 @@ class Engine:
         """The objective as `wrap` connects it to the other ranks."""
         self.saved: Mapping[str, Any] | None = None
         self.size_limit = SizeLimit(config.dataset_conf)
-        self.statistics = [
-            buffer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d) for buffer in layer.buffers()
-        ]
-        """Buffers that a forward pass changes. They are restored before a step is repeated."""
+        self.statistics = Statistics(self.model)
 
     @property
     def exchanges_meanwhile(self) -> bool:
@@ -132,12 +130,11 @@ class Engine:
         lrs = self.lrs(number)
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
-        before = [buffer.clone() for buffer in self.statistics]
+        self.statistics.keep()
         totals = dict(zip(counts, reduced, strict=True))
         while (results := self._attempt(micro_batches, number, totals)) is None:
             self.start_over()
-            for buffer, value in zip(self.statistics, before, strict=True):
-                buffer.copy_(value)
+            self.statistics.restore()
         *sums, grad_norm = results
         sums = dict(zip((*counts, *self.names), sums, strict=True))
         return StepOutcome(self.per_utterance(sums), grad_norm, lrs, applied=abs(grad_norm) < float("inf"))
@@ -157,8 +154,12 @@ class Engine:
             return None
         refused = losses.new_full((1,), float(too_large is not None))
         sums = self.world.sum(torch.cat([losses, refused]))
-        norm = self._update(sums[-1], number) if too_large is None else sums[-1]
-        *results, refusals, grad_norm = torch.cat([torch.stack([*totals.values()]), sums, norm.reshape(1)]).tolist()
+
+        def read(norm: torch.Tensor) -> list[float]:
+            return torch.cat([torch.stack([*totals.values()]), sums, norm.to(sums).reshape(1)]).tolist()
+
+        results = read(sums[-1]) if too_large is not None else self._update(sums[-1], number, read)
+        *results, refusals, grad_norm = results
         if refusals:
             self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
             return None
@@ -241,9 +242,9 @@ class Engine:
         """Add to the gradients; after the `last` micro-batch of a step they are averaged over the ranks."""
         self.scaler.scale(loss).backward()
 
-    def _update(self, refused: torch.Tensor, number: int) -> torch.Tensor:
+    def _update(self, refused: torch.Tensor, number: int, read: Read) -> list[float]:
         try:
-            return self.update(refused)
+            return self.update(refused, read)
         except (RuntimeError, MemoryError) as error:
             raise ValueError(
                 f"step {number}: out of memory in the update of the weights ({Failure.of(error).said}). Weights, "
@@ -251,12 +252,12 @@ class Engine:
                 "several ranks (train_engine torch_fsdp), or train a smaller model"
             ) from None
 
-    def update(self, refused: torch.Tensor) -> torch.Tensor:
-        """Clip and apply the gradient if it is finite and `refused` () is 0; returns its norm before clipping."""
+    def update(self, refused: torch.Tensor, read: Read) -> list[float]:
+        """Clip and apply the gradient if it is finite and `refused` () is 0; returns what `read` says of its norm."""
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
-        norm = clip_and_apply(self.optimizer, self.scaler, weights, self.config.grad_clip, refused)
+        results = clip_and_apply(self.optimizer, self.scaler, weights, self.config.grad_clip, refused, read)
         self.optimizer.zero_grad(set_to_none=True)
-        return norm.to(self.world.device)
+        return results
 
     def per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
         """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the other losses."""

@@ -18,6 +18,7 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import contiguous
 from wenet_uio.train.optimizer import on_rank_0
+from wenet_uio.train.update import Read
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +70,11 @@ class DeepspeedEngine(Engine):
         self.synced.set_gradient_accumulation_boundary(last)
         self.synced.backward(loss)
 
-    def update(self, refused: torch.Tensor) -> torch.Tensor:
+    def update(self, refused: torch.Tensor, read: Read) -> list[float]:
         """As Engine.update."""
         self.synced.step()  # skips a gradient that is not finite
         norm = float("inf") if self.zero.overflow else float(self.synced.get_global_grad_norm())
-        return torch.tensor(norm, dtype=torch.float64, device=self.world.device)
+        return read(torch.tensor(norm, dtype=torch.float64, device=self.world.device))
 
     def disconnect(self) -> None:
         """As Engine.disconnect."""

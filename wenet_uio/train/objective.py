@@ -49,11 +49,7 @@ class Objective(nn.Module):
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         with nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
-            feats_lengths, target_lengths = batch.feats_lengths, batch.target_lengths
-            if not self.model.lengths_on_host:
-                feats_lengths = feats_lengths.to(batch.feats.device, non_blocking=True)
-                target_lengths = target_lengths.to(batch.feats.device, non_blocking=True)
-            tensors = (batch.feats, feats_lengths, batch.target, target_lengths)
+            tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
             if batch.other_feats is not None:
                 feats, *others = tensors
                 tensors = (torch.cat((feats, batch.other_feats)), *(torch.cat((each, each)) for each in others))

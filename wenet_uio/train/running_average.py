@@ -44,8 +44,8 @@ class RunningAverage:
         return {name: self._means[name].to(value.dtype) for name, value in like.items()}
 
     def record(self) -> dict[str, Any]:
-        """What the yaml of an epoch says: `count` and `decay`."""
-        return {"count": self.count, "decay": self.conf.decay}
+        """What the yaml of an epoch says: `count`, `decay` and `since`."""
+        return {"count": self.count, "decay": self.conf.decay, "since": self.conf.since}
 
     def state_dict(self) -> dict[str, Any]:
         """Count and means; copies."""

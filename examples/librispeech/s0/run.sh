@@ -17,7 +17,7 @@ cd "$(dirname "$0")"
 stage=-1
 stop_stage=6
 data=                     # folder of an existing copy; default: data/corpus, which stage -1 downloads
-train_parts="train-clean-100 train-clean-360 train-other-500"
+train_parts="train-clean-100 train-clean-360 train-other-500" # parts of the corpus that data/train joins
 bpe=5000                  # number of BPE pieces
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=1000   # utterances of a tar archive

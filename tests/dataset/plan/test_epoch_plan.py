@@ -63,10 +63,10 @@ corpora = st.builds(
 ).filter(lambda corpus: corpus.num_samples > 0)
 
 
-@given(corpora, st.sampled_from(POLICIES), st.integers(1, 12), st.integers(0, 3))
-def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, policy, lanes, epoch):
+@given(corpora, st.sampled_from(POLICIES), st.integers(1, 12), st.sampled_from([None, 1, 8, 30]), st.integers(0, 3))
+def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, policy, lanes, synced, epoch):
     rule = measure(policy)
-    plan = EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(lanes))
+    plan = EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(lanes, synced))
     batches = [plan.batch(index) for index in range(plan.num_batches)]
     planned = [sample for batch in batches for sample in samples_of(batch)]
     assert len(planned) == len(set(planned))
@@ -78,12 +78,13 @@ def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, pol
 @given(corpora, st.sampled_from(POLICIES), st.integers(1, 8), st.data())
 def test_any_change_of_world_size_reads_the_rest_once_in_equal_steps(corpus, policy, lanes, data):
     rule = measure(policy)
-    plan = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(lanes))
+    division = Division(lanes, data.draw(st.integers(1, 16)))
+    plan = EpochPlan(corpus, rule, seed=1, epoch=0, division=division)
     seen, position = Counter(), 0
     while position < plan.num_batches:
         world_size = data.draw(st.integers(1, 64))
         steps = data.draw(st.integers(1, plan.steps_from(position, world_size)))
-        fresh = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(lanes))  # as after a restart
+        fresh = EpochPlan(corpus, rule, seed=1, epoch=0, division=division)  # as after a restart
         for _ in range(steps):
             for rank in range(world_size):
                 seen.update(samples_of(fresh.step(position, world_size, rank)))
@@ -170,8 +171,8 @@ def test_lanes_follow_the_world_size_if_there_are_enough_shards():
     corpus = IndexOnlyCorpus([10] * 100)
     assert [divide(corpus, world_size).lanes for world_size in (1, 3, 8, 16)] == [8, 9, 8, 16]
     assert [divide(corpus, world_size).synced for world_size in (1, 3, 8, 16)] == [1, 3, 8, 16]
-    assert divide(IndexOnlyCorpus([100]), 8) == Division(1)
-    assert divide(IndexOnlyCorpus([100] * 6), 8).lanes == 3
+    assert divide(IndexOnlyCorpus([100]), 8) == Division(1, 8)
+    assert divide(IndexOnlyCorpus([100] * 6), 8) == Division(3, 8, 2)
     assert divide(IndexOnlyCorpus([100] * 10), 2).lanes == 4  # a multiple of the ranks
 
 

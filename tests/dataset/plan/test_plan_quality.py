@@ -12,12 +12,15 @@ from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_report import report_plan
 
 FRAMES = {"batch_type": "dynamic", "max_frames_in_batch": 12000}
+LARGE = (1000,) * 300
+"""Utterances of the shards of a corpus that has several lanes."""
+corpus_of = cache(IndexOnlyCorpus)
 
 
 @cache
 def report(counts, world_size=1, **batch_conf):
     conf = DatasetConf(batch_conf=BatchConf(**{**FRAMES, **batch_conf}))
-    return report_plan(IndexOnlyCorpus(counts), measure_of(conf, training=True), seed=1, epoch=0, world_size=world_size)
+    return report_plan(corpus_of(counts), measure_of(conf, training=True), seed=1, epoch=0, world_size=world_size)
 
 
 def test_dynamic_batches_of_a_small_corpus_pad_at_most_1_6_percent():
@@ -27,7 +30,7 @@ def test_dynamic_batches_of_a_small_corpus_pad_at_most_1_6_percent():
 
 
 def test_batches_of_lanes_pad_as_little_and_ranks_are_balanced():
-    lanes = report((1000,) * 300, world_size=8)
+    lanes = report(LARGE, world_size=8)
     assert lanes.lanes == 8
     assert lanes.padding <= 1.6
     assert lanes.fill >= 92
@@ -74,17 +77,25 @@ def test_every_source_is_mixed_within_itself():
     assert found.mates_again < 0.3
 
 
-@pytest.mark.parametrize("world_size", [1, 8])
-def test_consecutive_steps_of_a_rank_have_unlike_lengths_and_ranks_of_a_step_like_lengths(world_size):
-    lanes = report((1000,) * 300, world_size=world_size)
+def test_consecutive_steps_of_a_rank_have_unlike_lengths_and_ranks_of_a_step_like_lengths():
+    lanes = report(LARGE, world_size=8)
     assert lanes.lanes == 8
     assert abs(lanes.length_correlation) < 0.1
     assert lanes.skew <= 1.05
 
 
-@pytest.mark.parametrize(("counts", "shards"), [((1000,) * 300, 300 // 8), ((300,) * 1400, 128)])
+def test_consecutive_steps_of_a_single_rank_have_unlike_lengths():
+    corpus = corpus_of(LARGE)
+    measure = measure_of(DatasetConf(batch_conf=BatchConf(**FRAMES)), training=True)
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=divide(corpus, 1))
+    assert plan.lanes == 8
+    frames = [np.concatenate([piece.frames for piece in plan.batch(index).pieces]).mean() for index in range(2000)]
+    assert abs(np.corrcoef(frames[:-1], frames[1:])[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize(("counts", "shards"), [(LARGE, 300 // 8), ((300,) * 1400, 128)])
 def test_batches_of_a_large_corpus_mix_the_shards_of_a_lane_and_at_most_128(counts, shards):
-    corpus, measure = IndexOnlyCorpus(counts), measure_of(DatasetConf(), training=True)
+    corpus, measure = corpus_of(counts), measure_of(DatasetConf(), training=True)
     plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=divide(corpus, 8))
     chances = []
     for index in range(0, 8 * 200, 8):  # one lane

@@ -1,6 +1,7 @@
 """Plans are those of the version of the planner that the states of runs name."""
 
 import hashlib
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -12,7 +13,8 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, origin
 from wenet_uio.dataset.plan import groups
-from wenet_uio.dataset.plan.epoch_plan import PLANNER, EpochPlan, divide
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
+from wenet_uio.dataset.plan.lanes import PLANNERS
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.randomness import draw
 
@@ -40,7 +42,7 @@ CASES = {
     "random order": {"batch_conf": {**DYNAMIC, "length_order": "random"}},
     "rising order": {"batch_conf": {**DYNAMIC, "length_order": "rising"}},
 }
-PLANS = {2: "bd15026798a0e8a6"}
+PLANS = {2: "bd15026798a0e8a6", 3: "e839cd174414996b"}
 """Digest of all plans below by version of the planner."""
 
 
@@ -53,12 +55,25 @@ class WholeNumbers(IndexOnlyCorpus):
         return 8000 + lengths % np.uint64(300_000), 1 + texts % np.uint64(60), keys
 
 
-def plans(corpus, conf, seed=1):
+def by_row(corpus, world_size):
+    """The division that version 2 of the planner knows."""
+    division = divide(corpus, world_size)
+    return replace(division, synced=min(division.lanes, world_size))
+
+
+def by_step(corpus, world_size):
+    """A division for more ranks than there are lanes."""
+    division = divide(corpus, 6 * world_size)
+    assert division.by_step
+    return division
+
+
+def plans(corpus, conf, divided, seed=1):
     """A line for each batch of some passes."""
     measure = measure_of(DatasetConf(**conf), training=True, text_length_is_tokens=True)
     for data_pass, world_size in ((0, 1), (3, 4)):
         one_pass = Passes(corpus).corpus_of(data_pass)
-        plan = EpochPlan(one_pass, measure, seed=seed, epoch=data_pass, division=divide(one_pass, world_size))
+        plan = EpochPlan(one_pass, measure, seed=seed, epoch=data_pass, division=divided(one_pass, world_size))
         for index in range(plan.num_batches):
             for piece in plan.batch(index).pieces:
                 shards, rows = origin(one_pass, piece.shards, piece.rows)
@@ -79,14 +94,16 @@ def mixture(per_batch):
     )
 
 
-def test_a_change_of_the_plans_raises_the_version_of_the_planner():
+@pytest.mark.parametrize(("version", "divided"), [(PLANNERS[0], by_row), (PLANNERS[1], by_step)])
+def test_a_change_of_the_plans_raises_the_version_of_the_planner(version, divided):
     digest = hashlib.sha256()
-    corpora = {"small": WholeNumbers([30, 50, 70]), "lanes": WholeNumbers([25] * 40)}
+    shards = 40 if divided is by_row else 10
+    corpora = {"small": WholeNumbers([30, 50, 70]), "lanes": WholeNumbers([25] * shards)}
     for name, conf in CASES.items():
         for size, corpus in corpora.items():
-            digest.update("\n".join([name, size, *plans(corpus, conf)]).encode())
+            digest.update("\n".join([name, size, *plans(corpus, conf, divided)]).encode())
     with patch.object(groups, "SMALL_GROUP", 1):
-        digest.update("\n".join(plans(corpora["small"], CASES["dynamic"])).encode())
+        digest.update("\n".join(plans(corpora["small"], CASES["dynamic"], divided)).encode())
     for per_batch in (False, True, "weighted", "round_robin"):
-        digest.update("\n".join(plans(mixture(per_batch), {"batch_conf": DYNAMIC})).encode())
-    assert PLANS.get(PLANNER) == digest.hexdigest()[:16], "plans have changed: raise PLANNER, and add the new digest"
+        digest.update("\n".join(plans(mixture(per_batch), {"batch_conf": DYNAMIC}, divided)).encode())
+    assert PLANS.get(version) == digest.hexdigest()[:16], "plans have changed: raise PLANNERS, and add the new digest"

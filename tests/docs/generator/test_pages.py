@@ -50,6 +50,23 @@ def test_every_option_of_a_shell_command_is_on_its_page(made):
         assert [name for name in options if f"`--{name}`" not in page] == [], path
 
 
+def test_every_option_has_a_meaning(made):
+    rows = [line for name, page in made.items() if name.startswith(COMMANDS) for line in page.splitlines()]
+    unexplained = {line.split("`")[1] for line in rows if line.startswith("| `") and line.endswith("|  |")}
+    assert unexplained == {"training_script_args"}  # of torchrun
+    assert len(rows) > 1000
+
+
+def test_the_page_of_a_command_has_the_options_of_its_subcommands(made):
+    page = made[f"{COMMANDS}/tools/pseudo_lists.md"]
+    assert all(f"`--{option}`" in page for option in ("data_type", "second", "share"))
+    assert "## Labels: write a list with recognised texts" in page
+
+
+def test_no_block_of_code_is_empty(made):
+    assert [name for name, page in made.items() if re.search(r"```\w+\n+```", page)] == []
+
+
 def test_options_of_wenet_that_change_nothing_are_named_with_the_reason(made):
     page = made[f"{COMMANDS}/bin/train.md"]
     assert "## Options of WeNet that are accepted" in page

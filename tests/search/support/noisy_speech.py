@@ -9,10 +9,11 @@ from wenet_uio.audio.read import INT16_SCALE, read_audio
 
 def noise(samples: int, level: float, tilt: float = 0.0, seed: int = 0) -> np.ndarray:
     """Noise (samples,) of `level` dB of full scale; the amplitude falls with frequency to the power of `tilt`."""
-    spectrum = np.fft.rfft(np.random.default_rng(seed).normal(size=samples))
+    size = 1 << (samples - 1).bit_length()  # a transform of another length takes up to a second
+    spectrum = np.fft.rfft(np.random.default_rng(seed).normal(size=size))
     spectrum[1:] *= np.arange(1, len(spectrum)) ** -tilt
-    spectrum[: round(20 * samples / 8000)] = 0.0  # no microphone records the lowest frequencies
-    made = np.fft.irfft(spectrum, samples)
+    spectrum[: round(20 * size / 8000)] = 0.0  # no microphone records the lowest frequencies
+    made = np.fft.irfft(spectrum, size)[:samples]
     return made / made.std() * 10 ** (level / 20)
 
 

@@ -120,4 +120,8 @@ def standing_in() -> Iterator[StandIn]:
         # torch's list of the devices with fused optimizers
         module = importlib.import_module("torch.optim.optimizer")
         patch.setattr(module, "_get_fused_kernels_supported_devices", lambda: ["cpu", DEVICE.type])
+        autocast = torch.autocast  # knows no such device; what is on the device computes in its own type
+        patch.setattr(
+            torch, "autocast", lambda kind, *args, **keys: autocast(kind.replace(DEVICE.type, "cpu"), *args, **keys)
+        )
         yield device

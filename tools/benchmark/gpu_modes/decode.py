@@ -14,7 +14,7 @@ from wenet_uio.models import ASRModel, build_model
 from wenet_uio.search.decode import DecodeOptions, decode
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "attention")
-ARITHMETICS = ("bf16", "fp32", "tf32")
+PRECISIONS = ("bf16", "fp32", "tf32")
 SIZES = (16, 128)
 """Utterances of a batch."""
 
@@ -25,7 +25,7 @@ def run(report: Report) -> None:
         {"decode_mode": mode, "arithmetic": arithmetic, "utterances": size}
         for mode in MODES
         for size in report.sized(SIZES, (2,))
-        for arithmetic in (ARITHMETICS if report.on_gpu else ARITHMETICS[:2])
+        for arithmetic in (PRECISIONS if report.on_gpu else PRECISIONS[:2])
     ]
     torch.manual_seed(0)
     model = build_model(config_of(report, recipe(report, STREAMING))).to(report.device).eval()

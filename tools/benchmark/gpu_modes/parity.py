@@ -26,13 +26,13 @@ class Step(NamedTuple):
 
 def run(report: Report) -> None:
     """Write a line for each model and arithmetic: relative differences of loss and gradient."""
-    arithmetics = ("fp32", "tf32", "bf16") if report.on_gpu else ("fp32", "bf16")
+    precisions = ("fp32", "tf32", "bf16") if report.on_gpu else ("fp32", "bf16")
     size = {"utterances": report.sized(6, 2), "seconds": report.sized(4.0, 1.0)}
     for conf in report.each([{"conf": name} for name in report.sized(CONFS, CONFS[:1])]):
         with report.named_failure(**conf):
             batch = batch_of(report, **size)
             expected = _step(report, conf["conf"], "fp32", torch.device("cpu"), batch)
-            for arithmetic in arithmetics:
+            for arithmetic in precisions:
                 with report.result(**conf, arithmetic=arithmetic, **size) as found:
                     found |= apart(_step(report, conf["conf"], arithmetic, report.device, batch), expected)
 

@@ -14,7 +14,7 @@ from gpu_modes.report import Report
 
 FRAMES = (36_000, 12_000, 120_000, 360_000)
 """Padded frames of a batch, the usual size first."""
-ARITHMETICS = ("bf16", "fp32", "tf32", "fp16")
+PRECISIONS = ("bf16", "fp32", "tf32", "fp16")
 COMPILED = [{"arithmetic": arithmetic, "frames": FRAMES[0], "torch_compile": True} for arithmetic in ("bf16", "fp32")]
 BATCHES, REPEATS = 8, 2
 
@@ -24,7 +24,7 @@ def run(report: Report) -> None:
     cases = [
         {"arithmetic": arithmetic, "frames": frames, "torch_compile": False}
         for frames in report.sized(FRAMES, (300,))
-        for arithmetic in (ARITHMETICS if report.on_gpu else ARITHMETICS[:2])
+        for arithmetic in (PRECISIONS if report.on_gpu else PRECISIONS[:2])
     ]
     for case in report.each([*cases, *report.sized(COMPILED, [])]):
         with report.result(**case) as found:

@@ -34,9 +34,6 @@ from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, PlannedBatch, share_out, without_empty
 from wenet_uio.dataset.randomness import key_of
 
-PLANNER = 2
-"""Version of the planner, which the state of a run names. Raise the version with every change that changes a plan:
-positions inside a pass mean other samples then."""
 WHOLE_CORPUS = 1 << 18
 """Largest number of utterances of a corpus that is planned as a whole, which takes about 0.3 s."""
 LEAST_LANES = 8
@@ -75,7 +72,7 @@ class EpochPlan:
         entries = sources_of(self.corpus).joined
         self._streams = [Lanes(self._costs, key=key, division=self.division, entry=entry) for entry in entries]
         """One for all samples, or one for each entry if batches are joined."""
-        self._planner = GroupPlanner(self.corpus, self.measure, key=key, synced=self.division.synced or self.lanes)
+        self._planner = GroupPlanner(self.corpus, self.measure, key=key, division=self.division)
         self._planned: dict[tuple[int, int], tuple[Group, Batches]] = {}
         """The group that was used last, by number of the stream and lane."""
         if self.lanes == 1 and self.corpus.num_samples <= WHOLE_CORPUS:
@@ -182,12 +179,12 @@ def divide(corpus: Corpus, world_size: int) -> Division:
     """The division of a corpus for passes that begin with `world_size` ranks. A small corpus has one lane.
 
     A larger corpus has LEAST_LANES lanes or more, a multiple of the world size; fewer if there are too few shards. The
-    ranks of a step take batches of similar length from as many lanes. Lanes that take their turns in other steps have
-    orders of their own, or consecutive steps would be alike.
+    ranks of a step take batches of similar length: from as many lanes, or from all lanes if there are fewer. Lanes that
+    take their turns in other steps have orders of their own, or consecutive steps would be alike.
     """
     if corpus.num_samples <= WHOLE_CORPUS:
-        return Division(1)
+        return Division(1, world_size)
     lanes = -(-LEAST_LANES // world_size) * world_size
     lanes = max(1, min(lanes, corpus.num_shards // shards_of_a_group(corpus)))
     lanes -= lanes % min(lanes, world_size)
-    return Division(lanes, min(lanes, world_size), most_shards_of_a_group(corpus, lanes))
+    return Division(lanes, world_size, most_shards_of_a_group(corpus, lanes))

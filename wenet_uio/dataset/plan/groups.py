@@ -8,7 +8,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.cutting import cut, cut_to_target, fewest_batches
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy
-from wenet_uio.dataset.plan.lanes import Members
+from wenet_uio.dataset.plan.lanes import Division, Members
 from wenet_uio.dataset.plan.measure import Measure, Stored
 from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out, without_empty
 from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
@@ -25,10 +25,11 @@ SMALL_GROUP = 1024
 class GroupPlanner:
     """Plans the groups of one epoch."""
 
-    def __init__(self, corpus: Corpus, measure: Measure, *, key: int, synced: int) -> None:
-        """Plan with `key`; so many consecutive lanes are `synced`, see `Division`."""
-        self.corpus, self.measure, self.key, self._synced = corpus, measure, key, synced
+    def __init__(self, corpus: Corpus, measure: Measure, *, key: int, division: Division) -> None:
+        """Plan the groups of a division of the corpus with `key`."""
+        self.corpus, self.measure, self.key, self._division = corpus, measure, key, division
         self._sources = sources_of(corpus)
+        self._by_step = division.by_step and measure.length_order == "synced"
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
         """Batches of a group, in the order of its rows.
@@ -43,23 +44,40 @@ class GroupPlanner:
         batches = [batch for block, share in self._deal(samples, keys, count) for batch in self._cut(block, share)]
         batches.sort(key=_mean_frames)
         rows = np.arange(first_row, first_row + len(batches))
-        if self.measure.length_order == "synced":
-            rows = draw(key_of(self.key, ROW, lane // self._synced), rows)
-        elif self.measure.length_order == "random":
-            rows = draw(key_of(self.key, ROW, lane), rows)
-        place = np.argsort(np.argsort(rows, kind="stable"))
-        ordered = [batches[rank] for rank in place]
-        return Batches(self._in_turns(ordered) if self._sources.take_turns else ordered)
+        order = self._ranks(lane, rows)
+        if self._sources.take_turns:
+            order = self._in_turns(batches, order, lane, rows)
+        return Batches([batches[number] for number in order])
 
-    def _in_turns(self, batches: list[Pieces]) -> list[Pieces]:
-        """Reorder batches so that those of each source are spread evenly over the group."""
+    def _ranks(self, lane: int, rows: np.ndarray) -> np.ndarray:
+        """Rank by length of the batch for each of some rows of a lane."""
+        division, by_length = self._division, self.measure.length_order
+        if self._by_step:
+            numbers = rows * division.lanes + lane
+            steps = numbers // (division.synced or 1)
+            keys = [draw(key_of(self.key, ROW, 1), numbers), draw(key_of(self.key, ROW, 0), steps)]
+        elif by_length == "rising":
+            keys = [rows]
+        else:
+            band = lane // (division.synced or division.lanes) if by_length == "synced" else lane
+            keys = [draw(key_of(self.key, ROW, band), rows)]
+        return np.argsort(np.lexsort(keys))
+
+    def _in_turns(self, batches: list[Pieces], order: np.ndarray, lane: int, rows: np.ndarray) -> np.ndarray:
+        """Reorder batches so that those of each source are spread evenly over the group; `batches` rise in length."""
         firsts = np.asarray([next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int)
-        sources = self._sources.entries(firsts)
+        sources = self._sources.entries(firsts)[order]
         turn = np.zeros(len(batches))
         for source in np.unique(sources):
             own = np.flatnonzero(sources == source)
             turn[own] = (np.arange(len(own)) + 0.5) / len(own)
-        return [batches[number] for number in np.lexsort((sources, turn))]
+        turns = np.lexsort((sources, turn))
+        order, sources = order[turns], sources[turns]
+        if self._by_step:  # each source takes turns of its own, so its batches need a new order of length
+            for source in np.unique(sources):
+                own = np.flatnonzero(sources == source)
+                order[own] = np.sort(order[own])[self._ranks(lane, rows[own])]
+        return order
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
         """All samples of a group that the filters keep, and the hash of each key, which all random draws use."""

@@ -15,6 +15,9 @@ from wenet_uio.dataset.plan.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.plan.shard_stream import ShardStream
 from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
 
+PLANNERS = (2, 3)
+"""Versions of the planner, one of which the state of a run names: that of divisions by row, and that of divisions by
+step. Raise both with every change that changes a plan: positions inside a pass mean other samples then."""
 GROUP_SHARDS = 8
 GROUP_UTTERANCES = 24_000
 """A group has at least so many shards and utterances. Its batches then mix as many shards as a shuffle buffer of
@@ -34,9 +37,20 @@ class Division:
 
     lanes: int
     synced: int | None = None
-    """So many consecutive lanes have batches of similar length in a row; None: all lanes."""
+    """Number of consecutive batches of similar length: those of so many lanes in a row, or those of a step if there are
+    more than lanes. None: those of a row."""
     group_shards: int = 1
     """Shards of a group, if that is more than the least number (`shards_of_a_group`)."""
+
+    @property
+    def by_step(self) -> bool:
+        """True if a step needs batches of several rows, so that the order of length is by step and not by row."""
+        return (self.synced or 0) > self.lanes
+
+    @property
+    def planner(self) -> int:
+        """Version of the planner that plans this division: see `PLANNERS`."""
+        return PLANNERS[-1] if self.by_step else PLANNERS[0]
 
 
 Members = tuple[tuple[int, int, int], ...]

@@ -11,8 +11,6 @@ from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
 
-import fsspec.core
-
 from wenet_uio.dataset.storage.settings import oss_settings, stall
 from wenet_uio.dataset.storage.versions import DriverError, Version, check_version
 from wenet_uio.uris import shown
@@ -34,6 +32,8 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
     Raises:
         DriverError: the driver is not installed; the message names the command that installs it.
     """
+    import fsspec.core  # only here: most processes read no such store
+
     scheme = uri.partition("://")[0]
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):

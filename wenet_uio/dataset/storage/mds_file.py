@@ -11,9 +11,10 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 NUMBERS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
 COMPRESSED = (".mds.zstd", ".mds.gz", ".mds.bz2", ".mds.br", ".mds.snappy")
@@ -46,6 +47,8 @@ Column = tuple[str, str, int | None]
 
 def _header(file: BinaryIO) -> tuple[np.ndarray, list[Column]]:
     """Offsets of the samples and of the end, and the columns."""
+    import numpy as np  # only here: the process that downloads ahead needs no numpy
+
     (count,) = struct.unpack("<I", _read(file, 0, 4))
     offsets = np.frombuffer(_read(file, 4, 4 * (count + 1)), "<u4")
     start = 4 * (count + 2)
@@ -87,5 +90,7 @@ def _value(encoding: str, data: bytes) -> Any:
     if encoding == "json":
         return json.loads(data)
     if encoding == "int" or encoding in NUMBERS:
+        import numpy as np
+
         return np.frombuffer(data, "int64" if encoding == "int" else encoding)[0].item()
     return None

@@ -34,7 +34,7 @@ class NoSpeechError(ValueError):
 
 
 def speak(text: str, setting: Setting) -> np.ndarray:
-    """Synthesize `text` as samples (T,) int16 at SAMPLE_RATE. The same call always gives the same samples.
+    """Synthesise `text` as samples (T,) int16 at SAMPLE_RATE. The same call always gives the same samples.
 
     Raises:
         NoSpeechError: the text cannot be spoken.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Synthesize a corpus: speak the commands of a small grammar with eSpeak NG.
+"""Synthesise a corpus: speak the commands of a small grammar with eSpeak NG.
 
 Every sentence is spoken once, with random voice, speed, pitch and noise. Train, dev and test have different voices. The
 tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, SNR in dB, text) and

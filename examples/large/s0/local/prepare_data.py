@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Join several corpora that other recipes prepared; sources.yaml names them.
 
-OUT/sources/NAME is the training part of one source. OUT/train joins the training parts, for units and normalization;
+OUT/sources/NAME is the training part of one source. OUT/train joins the training parts, for units and normalisation;
 OUT/dev and OUT/test join the development and test parts. Keys begin with the name of the source.
 """
 

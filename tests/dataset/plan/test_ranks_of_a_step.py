@@ -1,0 +1,129 @@
+"""The ranks of a step take batches of similar length, also if there are fewer lanes than ranks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.dataset.plan.test_epoch_plan import samples_of, small_scales
+from tests.dataset.support.synthetic import IndexOnlyCorpus
+from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.plan import groups
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
+from wenet_uio.dataset.plan.lanes import Division
+from wenet_uio.dataset.plan.measure import measure_of
+from wenet_uio.diagnose.plan_report import report_plan
+
+POLICIES = {
+    "static": {"batch_type": "static", "batch_size": 16},
+    "dynamic": {"batch_type": "dynamic", "max_frames_in_batch": 12000},
+    "bucket": {"batch_type": "bucket", "bucket_boundaries": (400, 600, 1000), "bucket_batch_sizes": (16, 12, 8, 4)},
+}
+ONE_LANE = IndexOnlyCorpus([3000])
+
+
+def rule_of(policy, **keys):
+    return measure_of(DatasetConf(batch_conf=BatchConf(**POLICIES[policy], **keys)), training=True)
+
+
+def lengths(plan):
+    """(batches,) frames of the longest utterance of each batch."""
+    batches = (plan.batch(index) for index in range(plan.num_batches))
+    return np.array([max(piece.frames.max(initial=0) for piece in batch.pieces) for batch in batches])
+
+
+def spread(values, world_size):
+    """Largest value of the ranks of a step divided by their mean, averaged over the whole steps."""
+    steps = values[: len(values) // world_size * world_size].reshape(-1, world_size)
+    return (steps.max(axis=1) / steps.mean(axis=1)).mean()
+
+
+def planned(corpus, rule, division, epoch=0):
+    return EpochPlan(corpus, rule, seed=1, epoch=epoch, division=division)
+
+
+@pytest.mark.parametrize("world_size", [4, 8])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_step_of_a_corpus_of_one_lane_has_similar_lengths_on_all_ranks(policy, world_size):
+    rule = rule_of(policy)
+    before = spread(lengths(planned(ONE_LANE, rule, Division(1))), world_size)
+    plan = planned(ONE_LANE, rule, divide(ONE_LANE, world_size))
+    assert plan.lanes == 1
+    assert before > 1.5
+    assert spread(lengths(plan), world_size) < 1.15
+
+
+def test_the_padded_frames_of_static_batches_are_as_many_on_all_ranks():
+    found = report_plan(ONE_LANE, rule_of("static"), seed=1, epoch=0, world_size=4)
+    assert found.skew < 1.005
+    assert found.frame_skew < 1.05
+    random = report_plan(ONE_LANE, rule_of("static", length_order="random"), seed=1, epoch=0, world_size=4)
+    assert random.frame_skew > 1.5
+
+
+def test_consecutive_steps_of_a_corpus_of_one_lane_have_unlike_lengths_and_every_rank_has_short_and_long_batches():
+    found = lengths(planned(IndexOnlyCorpus([20_000]), rule_of("static"), Division(1, 4)))
+    steps = found[: len(found) // 4 * 4].reshape(-1, 4)
+    assert abs(np.corrcoef(steps[:-1, 0], steps[1:, 0])[0, 1]) < 0.15
+    np.testing.assert_allclose(np.bincount(steps.argmax(axis=1), minlength=4) / len(steps), 0.25, atol=0.1)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_ranks_change_the_order_of_the_batches_of_one_lane_and_not_the_batches(policy):
+    rule = rule_of(policy)
+    found = []
+    for world_size in (1, 2, 8):
+        plan = planned(ONE_LANE, rule, divide(ONE_LANE, world_size))
+        found.append([tuple(samples_of(plan.batch(index))) for index in range(plan.num_batches)])
+    assert sorted(found[0]) == sorted(found[1]) == sorted(found[2])
+    assert found[0] != found[1] != found[2]
+
+
+def test_one_rank_and_states_of_earlier_versions_keep_the_order_of_one_lane():
+    rule = rule_of("static")
+    expected = lengths(planned(ONE_LANE, rule, Division(1))).tolist()
+    assert lengths(planned(ONE_LANE, rule, divide(ONE_LANE, 1))).tolist() == expected
+    assert (Division(1).planner, divide(ONE_LANE, 1).planner, divide(ONE_LANE, 8).planner) == (2, 2, 3)
+
+
+@pytest.mark.parametrize("order", ["random", "rising"])
+def test_other_orders_of_length_do_not_depend_on_the_ranks(order):
+    rule = rule_of("static", length_order=order)
+    found = [lengths(planned(ONE_LANE, rule, divide(ONE_LANE, world_size))).tolist() for world_size in (1, 8)]
+    assert found[0] == found[1]
+
+
+def test_an_incomplete_last_step_has_similar_lengths_too():
+    plan = planned(ONE_LANE, rule_of("static"), Division(1, 8))
+    rest = lengths(plan)[plan.num_batches // 8 * 8 :]
+    assert len(rest) == 4  # 188 batches
+    assert rest.max() / rest.mean() < 1.2
+
+
+@pytest.mark.parametrize("world_size", [8, 5])
+def test_a_step_of_fewer_lanes_than_ranks_has_similar_lengths_on_all_ranks(world_size):
+    corpus, rule = IndexOnlyCorpus([50] * 60), rule_of("static")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "BLOCK_BATCHES", 64)
+        for scales in small_scales():
+            assert scales is None
+            division = Division(3, world_size, 10)
+            before = spread(lengths(planned(corpus, rule, replace(division, synced=3))), world_size)
+            after = spread(lengths(planned(corpus, rule, division)), world_size)
+    assert after < 1.35 < before
+
+
+def test_sources_that_take_turns_have_similar_lengths_in_a_step_each():
+    corpora = [IndexOnlyCorpus([2000], seed=seed, median=median) for seed, median in enumerate((4.0, 8.0))]
+    mixture = Mixture("mixture", [Source(corpus, 0.5) for corpus in corpora], 4000, "round_robin")
+    corpus, rule = Passes(mixture).corpus_of(0), rule_of("static")
+    plan = planned(corpus, rule, Division(1, 4))
+    firsts = [plan.batch(index).pieces[0].shards[:1] for index in range(plan.num_batches)]
+    sources = np.array([int(sources_of(corpus).entries(first)[0]) for first in firsts])
+    assert sources.tolist() == [0, 1] * (len(sources) // 2)  # strict turns
+    found = lengths(plan)
+    for source in (0, 1):
+        assert spread(found[sources == source], 2) < 1.05
+        assert spread(lengths(planned(corpus, rule, Division(1)))[sources == source], 2) > 1.25

@@ -1,0 +1,72 @@
+"""The update of a step: who decides whether the weights change, and what is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+
+from wenet_uio.train.scaled_adam import ScaledAdam
+from wenet_uio.train.update import clip_and_apply
+
+VALUES = {"clipping_scale": 2.0, "scalar_lr_scale": 0.1, "betas": (0.9, 0.98), "eps": 1e-8, "param_min_rms": 1e-5}
+VALUES |= {"param_max_rms": 3.0, "scalar_max": 10.0, "size_update_period": 4, "clipping_update_period": 100}
+KINDS = ("adam", "adam in fp16", "scaled_adam", "scaled_adam in fp16")
+
+
+class Updates:
+    """Updates one weight by given gradients."""
+
+    def __init__(self, kind: str) -> None:
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+        scaled = kind.startswith("scaled")
+        adam: Any = (
+            ScaledAdam([self.weight], lr=0.1, **VALUES) if scaled else torch.optim.Adam([self.weight], fused=True)
+        )
+        self.optimizer: torch.optim.Optimizer = adam
+        self.scaler = GradScaler("cpu", init_scale=1024.0, growth_interval=2, enabled="fp16" in kind)
+        self.reads = 0
+
+    def __call__(self, gradient: list[float], refused: float = 0.0) -> list[float]:
+        self.scaler.scale((self.weight * torch.tensor(gradient)).sum()).backward()
+
+        def read(norm: torch.Tensor) -> list[float]:
+            self.reads += 1
+            return [7.0, refused, float(norm)]
+
+        results = clip_and_apply(self.optimizer, self.scaler, [self.weight], 100.0, torch.tensor(refused), read)
+        self.weight.grad = None
+        return results
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_results_are_read_once_with_the_norm_before_clipping(kind: str) -> None:
+    updates = Updates(kind)
+    assert updates([3.0, 4.0]) == [7.0, 0.0, 5.0]
+    assert updates([300.0, 400.0]) == [7.0, 0.0, 500.0]
+    assert updates.reads == 2
+    assert updates.weight.tolist() != [1.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gradient_that_is_not_finite_leaves_the_weights_and_lowers_the_scale(kind: str) -> None:
+    updates = Updates(kind)
+    assert updates([float("inf"), 1.0])[-1] == float("inf")
+    assert updates.weight.tolist() == [1.0, 2.0]
+    assert updates.scaler.get_scale() == (512.0 if "fp16" in kind else 1.0)
+    assert updates([3.0, 4.0])[-1] == 5.0
+    assert updates.weight.tolist() != [1.0, 2.0]
+
+
+@pytest.mark.parametrize("gradient", [[3.0, 4.0], [float("nan"), 1.0]])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_step_leaves_no_trace(kind: str, gradient: list[float]) -> None:
+    refused, other = Updates(kind), Updates(kind)
+    for number in range(3):
+        refused(gradient, refused=1.0)
+        assert refused([3.0, 4.0 + number]) == other([3.0, 4.0 + number])
+        assert refused.scaler.state_dict() == other.scaler.state_dict()
+        assert torch.equal(refused.weight, other.weight)
