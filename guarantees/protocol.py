@@ -15,6 +15,9 @@ Batch = list[tuple[str, int]]
 Step = list[Batch]
 """The batches of one rank in one step of the optimizer: one batch, or several micro-batches."""
 
+NO_LENGTHS = "batches have a fixed number of samples; batching by length is left to the user"
+"""Why trials of padding are out of scope for most loaders."""
+
 
 @dataclass(frozen=True)
 class Run:

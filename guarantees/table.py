@@ -33,9 +33,9 @@ def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> 
         return summary if verdict["result"] == "measured" else f"pass, {summary}"
     if not summary:
         return verdict["result"]
-    subject = name if verdict["result"] == "out of scope" else f"{name}, {TITLES[trial]}"
-    note = f"{subject}: {summary[:400]}"
-    if note not in notes:  # one reason may put several trials out of scope
+    excluded = verdict["result"] == "out of scope"
+    note = summary if excluded else f"{name}, {TITLES[trial]}: {summary[:400]}"
+    if note not in notes:  # one reason may put several trials of several loaders out of scope
         notes.append(note)
     return f"{verdict['result']} ({notes.index(note) + 1})"
 

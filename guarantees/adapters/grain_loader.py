@@ -17,9 +17,7 @@ from typing import Any, ClassVar
 import grain
 from corpus import Sample
 from grain.experimental import ElasticIterator
-from protocol import Adapter, Run, Step
-
-NO_LENGTHS = "batches have a fixed number of samples"
+from protocol import NO_LENGTHS, Adapter, Run, Step
 
 
 class Lines:

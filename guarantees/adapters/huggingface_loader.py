@@ -22,7 +22,7 @@ import pyarrow
 import pyarrow.parquet
 from corpus import Sample, shards
 from datasets.distributed import split_dataset_by_node
-from protocol import Run, StatefulAdapter, Step, as_batch
+from protocol import NO_LENGTHS, Run, StatefulAdapter, Step, as_batch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
@@ -33,7 +33,6 @@ NO_WORKERS = (
     "StatefulDataLoader refuses a state of another number of workers by an assertion: "
     "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/stateful_dataloader.py"
 )
-NO_LENGTHS = "batches have a fixed number of samples; batching by length is left to the sampler of a trainer"
 
 
 def mixed(parts: list[Any]) -> Any:

@@ -19,9 +19,7 @@ import lancedb
 import pyarrow
 from corpus import Sample
 from lancedb.streaming import StreamingDataLoader, StreamingDataset
-from protocol import Adapter, Batch, Run, Step
-
-NO_LENGTHS = "batches have a fixed number of samples"
+from protocol import NO_LENGTHS, Adapter, Batch, Run, Step
 
 
 def collate(rows: list[dict[str, Any]]) -> Batch:

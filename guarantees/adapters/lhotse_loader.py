@@ -23,7 +23,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
     'load_state_dict of CutSampler refuses another world_size: "Changing the world_size would result in different '
-    'batches": https://github.com/lhotse-speech/lhotse/blob/v1.33.0/lhotse/dataset/sampling/base.py'
+    'batches": https://github.com/lhotse-speech/lhotse/blob/master/lhotse/dataset/sampling/base.py'
 )
 NO_WORKERS = (
     'with StatefulDataLoader, the number of workers "must match between save and restore": '

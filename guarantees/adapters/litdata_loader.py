@@ -17,9 +17,8 @@ import torch
 from corpus import Sample, shards
 from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
 from litdata.streaming.writer import BinaryWriter
-from protocol import Run, StatefulAdapter, Step, as_batch
+from protocol import NO_LENGTHS, Run, StatefulAdapter, Step, as_batch
 
-NO_LENGTHS = "batches have a fixed number of samples"
 NO_ELASTIC_MIXTURE = (
     'load_state_dict refuses: CombinedStreamingDataset supports "resume only when world_size, num_workers, and '
     'batch_size match": https://github.com/Lightning-AI/litData/blob/v0.2.76/src/litdata/streaming/dataloader.py'

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 import transformers.feature_extraction_utils  # noqa: F401 - looks for torchvision before the next lines hide it
 from corpus import Sample, shards
-from protocol import Batch, Run, StatefulAdapter, Step
+from protocol import NO_LENGTHS, Batch, Run, StatefulAdapter, Step
 
 # `import streaming` loads torchvision for image datasets, which the trials do not use. A torchvision that fits the
 # installed torch is not in every registry, so an empty one takes its place.
@@ -28,8 +28,6 @@ sys.modules["torchvision.transforms.functional"].__dict__["to_tensor"] = None
 
 from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset  # noqa: E402
 from streaming.base.util import clean_stale_shared_memory  # noqa: E402
-
-NO_LENGTHS = "batches have a fixed number of samples"
 
 
 def collate(samples: list[dict[str, Any]]) -> dict[str, list]:

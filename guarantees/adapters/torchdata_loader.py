@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from corpus import Sample
-from protocol import Run, StatefulAdapter, Step
+from protocol import NO_LENGTHS, Run, StatefulAdapter, Step
 from torch.utils.data import ConcatDataset, Dataset
 from torch.utils.data.distributed import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -26,7 +26,6 @@ NO_WORKERS = (
     "a state is refused by an assertion on the number of workers: "
     "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/stateful_dataloader.py"
 )
-NO_LENGTHS = "batches have a fixed number of samples; a batch sampler by length is left to the user"
 
 
 class Lines(Dataset):

@@ -19,14 +19,13 @@ from typing import ClassVar
 
 import webdataset
 from corpus import Sample, shards
-from protocol import Adapter, Run, Step
+from protocol import NO_LENGTHS, Adapter, Run, Step
 from webdataset.mix import RandomMix
 
 NO_STATE = (
     'to keep track of the samples that were read, "WebDataset can\'t really do this for you"; its author recommends '
     "resampled shards: https://github.com/webdataset/webdataset/issues/271"
 )
-NO_LENGTHS = "batches have a fixed number of samples; batching by length is left to a stage of the user"
 
 
 def as_pair(sample: dict) -> tuple[str, int]:
