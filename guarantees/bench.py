@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corpus import LONGEST
 from ranks import Ranks, Server, Step
+from samples import LONGEST
 
 WORLDS = (1, 2, 3, 8)
 NAMED = 20

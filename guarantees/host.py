@@ -24,8 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from corpus import make_samples
 from protocol import Adapter, Run
+from samples import make_samples
 
 
 class Host:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from corpus import Sample
+from samples import Sample
 
 Batch = list[tuple[str, int]]
 """Key and length in frames of each sample of a batch, as the loader yields them."""

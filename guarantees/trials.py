@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bench import Bench, Verdict, batches_of, difference, keys_of, rest_of, told
-from corpus import make_samples
 from ranks import LoaderError, Ranks
+from samples import make_samples
 
 MOST_PADDING = 10.0
 """Percent. Batches of random samples of the corpus have about 40 %."""

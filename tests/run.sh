@@ -20,7 +20,6 @@ lint() {
 
 unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every module anew
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # small models in several parallel processes
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1} # huge pages: less time in page faults and forks
 if [[ ${1:-} == --quick ]]; then
   shift
   (

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import grain
-from corpus import Sample
 from grain.experimental import ElasticIterator
 from protocol import NO_LENGTHS, Adapter, Run, Step
+from samples import Sample
 
 
 class Lines:

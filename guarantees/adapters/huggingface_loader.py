@@ -20,9 +20,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all files are local
 import datasets
 import pyarrow
 import pyarrow.parquet
-from corpus import Sample, shards
 from datasets.distributed import split_dataset_by_node
 from protocol import NO_LENGTHS, Run, StatefulAdapter, Step, as_batch
+from samples import Sample, shards
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (

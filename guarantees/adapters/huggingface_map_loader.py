@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
-from corpus import Sample
 from datasets.distributed import split_dataset_by_node
 from huggingface_loader import Loader as Streaming
 from huggingface_loader import mixed
 from protocol import Run, Step, as_batch
+from samples import Sample
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 

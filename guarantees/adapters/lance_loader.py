@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import lancedb
 import pyarrow
-from corpus import Sample
 from lancedb.streaming import StreamingDataLoader, StreamingDataset
 from protocol import NO_LENGTHS, Adapter, Batch, Run, Step
+from samples import Sample
 
 
 def collate(rows: list[dict[str, Any]]) -> Batch:

@@ -8,10 +8,10 @@ ranks.
 
 from pathlib import Path
 
-from corpus import Sample
 from lhotse import CutSet
 from lhotse.indexing import create_jsonl_index
 from lhotse_loader import Loader as Lhotse
+from samples import Sample
 
 
 class Loader(Lhotse):

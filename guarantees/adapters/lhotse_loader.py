@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from corpus import Sample
 from lhotse import CutSet, MonoCut
 from lhotse.cut import Cut
 from lhotse.dataset import DynamicBucketingSampler
 from protocol import Batch, Run, StatefulAdapter, Step
+from samples import Sample
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (

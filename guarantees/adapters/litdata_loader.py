@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from corpus import Sample, shards
 from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
 from litdata.streaming.writer import BinaryWriter
 from protocol import NO_LENGTHS, Run, StatefulAdapter, Step, as_batch
+from samples import Sample, shards
 
 NO_ELASTIC_MIXTURE = (
     'load_state_dict refuses: CombinedStreamingDataset supports "resume only when world_size, num_workers, and '

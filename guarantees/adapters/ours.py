@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401 - loaded before the ranks are forked
-from corpus import Sample, shards
 from protocol import Adapter, Run, Step
+from samples import Sample, shards
 
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import LoaderOptions, build_loader

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 import torch
 import transformers.feature_extraction_utils  # noqa: F401 - looks for torchvision before the next lines hide it
-from corpus import Sample, shards
 from protocol import NO_LENGTHS, Batch, Run, StatefulAdapter, Step
+from samples import Sample, shards
 
 # `import streaming` loads torchvision for image datasets, which the trials do not use. A torchvision that fits the
 # installed torch is not in every registry, so an empty one takes its place.

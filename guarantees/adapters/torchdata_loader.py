@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from corpus import Sample
 from protocol import NO_LENGTHS, Run, StatefulAdapter, Step
+from samples import Sample
 from torch.utils.data import ConcatDataset, Dataset
 from torch.utils.data.distributed import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader

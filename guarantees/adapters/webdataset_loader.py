@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import webdataset
-from corpus import Sample, shards
 from protocol import NO_LENGTHS, Adapter, Run, Step
+from samples import Sample, shards
 from webdataset.mix import RandomMix
 
 NO_STATE = (
