@@ -20,17 +20,14 @@ from tests.train.test_trainer import (
     same_weights,
     terminate,
 )
-from wenet_uio.train import trainer as training
 from wenet_uio.train.checkpoint import RunFolder
 
-SHORT = {"max_epoch": 1, "save_interval": 2}
+SHORT = {"max_epoch": 1, "save_interval": 2, "report": False}
 WRITE = RunFolder._write_state
 
 
 @pytest.fixture(autouse=True)
-def _without_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The report takes longer than the training."""
-    monkeypatch.setattr(training, "write_run_report", lambda folder, _: folder)
+def _handler() -> Iterator[None]:
     with handler_of_sigterm():
         yield
 

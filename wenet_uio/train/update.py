@@ -49,7 +49,7 @@ def clip_and_apply(
         return read(norm)
     *_, refusals, norm_on_host = results = read(norm)
     if refusals:  # the scaler does not count this step
-        scaler.update(scaler.scale(torch.ones_like(norm)) if scaler.is_enabled() else None)
+        scaler.update(scaler.get_scale())
         return results
     if math.isfinite(norm_on_host):
         nn.utils.clip_grads_with_norm_(weights, largest_norm, own_norm)
