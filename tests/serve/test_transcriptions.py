@@ -151,7 +151,7 @@ def test_a_body_that_is_no_form_with_a_file_is_refused(server, arguments):
 
 
 def test_limits_of_size_length_and_number_are_refused_with_their_status(recogniser, talk):
-    limits = Limits(max_upload_bytes=250_000, max_seconds=6.5, max_uploads=1, idle_seconds=0.5)
+    limits = Limits(max_upload_bytes=250_000, max_seconds=6.5, max_uploads=1, idle_seconds=2)
     with served(recogniser, ServeOptions(limits=limits)) as server:
         url = f"{server.url}/v1/audio/transcriptions"
         assert post(url, data={"file": io.BytesIO(talk)})[0] == 200
@@ -167,7 +167,8 @@ def test_limits_of_size_length_and_number_are_refused_with_their_status(recognis
             headers = {"Content-Type": "multipart/form-data; boundary=x"}
             async with aiohttp.ClientSession() as client:
                 slow = asyncio.create_task(client.post(url, data=slowly(), headers=headers))
-                await asyncio.sleep(0.2)
+                while "wenet_uio_uploads 1.0" not in await (await client.get(f"{server.url}/metrics")).text():
+                    await asyncio.sleep(0.01)
                 async with client.post(url, data={"file": io.BytesIO(talk)}) as answer:
                     busy = answer.status, answer.headers["Retry-After"]
                 return busy, (await slow).status

@@ -40,6 +40,13 @@ class Predictor(nn.Module):
         raise NotImplementedError
 
 
+def lacks_16_bits(x: torch.Tensor) -> bool:
+    """Whether autocast would give an LSTM a type that oneDNN refuses on this CPU: bf16 needs AVX-512, for example."""
+    if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return False
+    return torch.get_autocast_dtype("cpu") != torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 class RnnPredictor(Predictor):
     """LSTM over all tokens so far (Graves 2012)."""
 
@@ -58,7 +65,13 @@ class RnnPredictor(Predictor):
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         """See Predictor.forward."""
         hidden, cell = (part.transpose(0, 1).contiguous() for part in state)
-        x, (hidden, cell) = self.rnn(self.embed_dropout(self.embed(tokens)), (hidden, cell))
+        x = self.embed_dropout(self.embed(tokens))
+        # torch documents is_scripting, but torch.jit.__all__ does not list it.
+        if torch.jit.is_scripting() or not lacks_16_bits(x):  # pyright: ignore[reportPrivateImportUsage]
+            x, (hidden, cell) = self.rnn(x, (hidden, cell))
+        else:
+            with torch.autocast("cpu", enabled=False):
+                x, (hidden, cell) = self.rnn(x.float(), (hidden.float(), cell.float()))
         return self.projection(x), [hidden.transpose(0, 1), cell.transpose(0, 1)]
 
 
