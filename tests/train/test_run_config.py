@@ -77,7 +77,11 @@ def test_dtype_auto_is_bf16_on_a_processor_that_has_it(caplog: pytest.LogCapture
     assert with_dtype(auto, torch.device("meta")).dtype == "fp32"
 
 
-def test_a_dtype_that_is_named_stays() -> None:
-    for dtype in ("fp32", "bf16", "fp16"):
+def test_a_dtype_that_is_named_stays_and_bf16_without_instructions_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for dtype in ("fp32", "fp16", "bf16"):
+        assert not caplog.text
         config = parse_config({**CONFIG, "dtype": dtype}, "train.yaml")
-        assert with_dtype(config, torch.device("cpu")) is config
+        assert with_dtype(config, torch.device("meta")) is config
+    assert "dtype bf16: this meta has no instructions for bf16; dtype: auto trains faster" in caplog.text

@@ -54,7 +54,9 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
 
 def with_dtype(config: Config, device: torch.device) -> Config:
-    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it."""
+    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it; warn of bf16 that is emulated."""
+    if config.dtype == "bf16" and not _computes_bf16(device):
+        log.warning("dtype bf16: this %s has no instructions for bf16; dtype: auto trains faster, in fp32", device.type)
     if config.dtype != "auto":
         return config
     dtype = "bf16" if _computes_bf16(device) else "fp32"
