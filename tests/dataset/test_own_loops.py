@@ -13,6 +13,7 @@ from wenet_uio.config import parse_config
 from wenet_uio.dataset import Batch, LoaderOptions, build_loader
 
 README = Path(wenet_uio.dataset.__file__).with_name("README.md")
+LIGHTNING = Path(__file__).parents[2] / "docs/how-to/lightning.md"
 BATCHES = {"batch_conf": {"batch_type": "static", "batch_size": 4}, "fbank_conf": {"num_mel_bins": 10}}
 CONFIG = parse_config({"dataset_conf": BATCHES}, "test")
 
@@ -95,6 +96,29 @@ def test_lightning_reads_every_utterance_in_each_of_three_epochs(data):
     assert [(len(keys), set(keys.values())) for keys in found] == [(14, {1})] * 3
     assert (len(validated), set(validated.values())) == (14, {3})
     assert train.epoch == 3
+
+
+def test_lightning_resumes_after_any_step_of_epochs_of_different_lengths(data):
+    pytest.importorskip("pytorch_lightning")
+    blocks = re.findall(r"^```python\n(.*?)^```", LIGHTNING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    batches = {"batch_type": "dynamic", "max_frames_in_batch": 200}  # 7, 8 and 7 steps: a longer and a shorter epoch
+    names = {}
+    exec(compile(blocks[0] + blocks[1].partition("first = ")[0], str(LIGHTNING), "exec"), names)
+    names["config"] = parse_config({"dataset_conf": {"batch_conf": batches, "speed_perturb": True}}, "test")
+
+    class Listing(names["Model"]):
+        def training_step(self, batch, number):
+            self.steps = [*getattr(self, "steps", ()), (self.current_epoch, number, batch.keys)]
+            return super().training_step(batch, number)
+
+    undisturbed = Listing()
+    names["fit"](3, undisturbed)
+    steps = Counter(epoch for epoch, *_ in undisturbed.steps)
+    assert len(set(steps.values())) > 1
+    for step in (3, steps[0], steps[0] + steps[1] - 1, steps[0] + steps[1]):
+        resumed = Listing()
+        names["fit"](3, resumed, f"exp/lightning/step={step}.ckpt")
+        assert resumed.steps == undisturbed.steps[step:]
 
 
 def test_features_alone_need_neither_units_nor_texts(data):

@@ -77,6 +77,11 @@ class Loader:
         """Number of the current epoch, from 0."""
         return self.cursor.epoch
 
+    @property
+    def steps_done(self) -> int:
+        """Steps of the current epoch before this position. With `len(self)` they are the steps of the whole epoch."""
+        return self.cursor.steps_done
+
     def __len__(self) -> int:
         """Steps that a new iterator yields; equal on every rank.
 

@@ -54,7 +54,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
 
 def with_dtype(config: Config, device: torch.device) -> Config:
-    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it; warn of bf16 that is emulated."""
+    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it; warn of emulated bf16."""
     if config.dtype == "bf16" and not _computes_bf16(device):
         log.warning("dtype bf16: this %s has no instructions for bf16; dtype: auto trains faster, in fp32", device.type)
     if config.dtype != "auto":
