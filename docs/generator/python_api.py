@@ -25,8 +25,8 @@ SPECIAL = ("__iter__", "__len__")
 SECTION = re.compile(r"(Args|Returns|Raises):(?: (.*))?$")
 FACTORY = re.compile(r"field\(default_factory=(\w+)\)")
 TITLES = {"Args": "Arguments", "Returns": "Returns", "Raises": "Raises"}
-LINE = 100
-"""Longest signature on one line."""
+LINE = 80
+"""Longest signature on one line: the text column of the pages, without a scroll bar."""
 
 
 def api_pages() -> dict[str, str]:
