@@ -119,13 +119,14 @@ def whole_chunks(samples: numpy.ndarray, rate: int) -> numpy.ndarray:
     return (GAIN * (samples + silence)).astype(numpy.float32)
 
 
+UTTERANCES = 10
 CORPORA = {"fsdd": (digits, 8000, WORDS), "speechocean762": (sentences, 16000, LETTERS)}
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
     find, rate, units = CORPORA[corpus]
-    audio = {key: whole_chunks(*soundfile.read(path)) for key, path in islice(find(corpora), 20)}
+    audio = {key: whole_chunks(*soundfile.read(path)) for key, path in islice(find(corpora), UTTERANCES)}
     write_list(tmp_path, {key: (samples, rate) for key, samples in audio.items()})
     write_model(tmp_path, units, rate, words=units is WORDS)
     exported = export(tmp_path, "--runtimes", "sherpa")
@@ -146,7 +147,7 @@ def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
             left = {key: samples for key, samples in audio.items() if texts.get(key) != expected[key]}
             texts |= decode(tmp_path / "onnx" / way, left, rate)
         assert texts == expected
-        assert len(set(texts.values())) > 10  # a model that ignores its input would give one text
+        assert len(set(texts.values())) > UTTERANCES / 2  # a model that ignores its input would give one text
 
 
 def sherpa_offline(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -> dict[str, str]:

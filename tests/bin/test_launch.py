@@ -75,8 +75,12 @@ def train(folder: Path, *options: str) -> tuple[int, str]:
 
 def disturbed(folder: Path, disturb: str, *options: str, launcher: tuple[str, ...] = ()) -> tuple[int, str]:
     """Train with rank 1 doing `disturb`, the body of a function, in its fourth step."""
+    return launch(folder, *ON_TWO, *launcher, write_disturbed(folder, disturb), *TRAIN.split(), *options)
+
+
+def write_disturbed(folder: Path, disturb: str) -> str:
     (folder / "disturbed.py").write_text(f"{DISTURBED}\ndef disturb():\n    {disturb}\n\nrun(train.main)\n")
-    return launch(folder, *ON_TWO, *launcher, "disturbed.py", *TRAIN.split(), *options)
+    return "disturbed.py"
 
 
 def wait_for(there: Callable[[], object], process: subprocess.Popen[str]) -> None:
@@ -191,10 +195,17 @@ def test_ranks_that_exit_with_75_are_started_again(corpus: Path) -> None:
 
 
 def test_the_watchdog_names_the_rank_that_stalls_with_its_stack(corpus: Path) -> None:
-    status, said = disturbed(corpus, "time.sleep(15)", "--watchdog", "2")
-    assert status == 0, said
+    stall = "for _ in range(600): os.path.exists('named') or time.sleep(0.1)"
+    process = start(corpus, *ON_TWO, write_disturbed(corpus, stall), *TRAIN.split(), "--watchdog", "2")
+    assert process.stderr
+    said = ""
+    for line in process.stderr:
+        said += line
+        if stall in line:
+            (corpus / "named").touch()
+    assert process.wait(60) == 0, said
     assert "no progress for 2 s" in said
-    assert "in disturb\n    time.sleep(15)" in said
+    assert f"in disturb\n    {stall}" in said
 
 
 def test_two_launchers_on_one_machine_train_together(corpus: Path) -> None:

@@ -22,8 +22,7 @@ from wenet_uio.bin import recognize, train
 from wenet_uio.train.engine import Engine
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-SPEAKERS = ("george", "jackson")
-STEPS = 140
+STEPS = 80
 SHORT = ("--override_config", "epoch_steps=8", "max_epoch=2", "save_interval=5")
 SIZES = {"output_size": 32, "linear_units": 64, "dropout_rate": 0.0, "positional_dropout_rate": 0.0}
 CONFIG = {
@@ -60,12 +59,11 @@ def call(tool: Any, *arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
-    """Folder with digits.list (60 recordings), units.txt, global_cmvn and train.yaml."""
+    """Folder with digits.list (30 recordings), units.txt, global_cmvn and train.yaml."""
     folder = tmp_path_factory.mktemp("digits")
     wavs = {
-        f"{digit}_{name}_{take}": (digit, corpora / f"fsdd/recordings/{digit}_{name}_{take}.wav")
+        f"{digit}_{take}": (digit, corpora / f"fsdd/recordings/{digit}_george_{take}.wav")
         for digit in range(10)
-        for name in SPEAKERS
         for take in range(3)
     }
     lines = [json.dumps({"key": key, "wav": str(wav), "txt": WORDS[digit]}) for key, (digit, wav) in wavs.items()]
@@ -91,7 +89,7 @@ def train_in(digits: Path, run: str, *options: str) -> None:
 
 @pytest.fixture(scope="module")
 def trained(digits: Path) -> Path:
-    """The folder of a run of 140 steps."""
+    """The folder of a run of 80 steps."""
     train_in(digits, "exp")
     return digits / "exp"
 
@@ -105,7 +103,7 @@ def recognised(digits: Path, out: str, *options: object) -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in lines)
 
 
-def test_it_learns_the_digits_in_140_steps(digits: Path, trained: Path) -> None:
+def test_it_learns_the_digits_in_80_steps(digits: Path, trained: Path) -> None:
     events = EventAccumulator(str(trained / "tensorboard")).Reload()
     losses = [event.value for event in events.Scalars("train/loss")]
     assert (len(losses), losses[-1] < losses[0] / 2) == (STEPS, True)
@@ -113,7 +111,7 @@ def test_it_learns_the_digits_in_140_steps(digits: Path, trained: Path) -> None:
     assert {"loss", "loss_ctc", "loss_decoder", "loss_quantity", "loss_quantity_tp"} <= set(record)
     texts = recognised(digits, "batched")
     correct = sum(text == WORDS[int(key[0])] for key, text in texts.items())
-    assert correct >= 57
+    assert correct >= 29
     assert recognised(digits, "single", "--batch_size", 1) == texts
 
 
@@ -121,7 +119,7 @@ def test_its_tokens_have_times_within_the_recording(digits: Path, trained: Path)
     recognised(digits, "timed", "--token_times")
     lines = (digits / "timed/paraformer_greedy_search/nbest.jsonl").read_text().splitlines()
     times = [token["time"] for line in lines for each in json.loads(line)["hypotheses"] for token in each["tokens"]]
-    assert len(times) > 50
+    assert len(times) > 25
     assert all(0 < time < 1.5 for time in times)
 
 

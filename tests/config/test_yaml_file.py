@@ -1,12 +1,14 @@
 """Hostile yaml files: each is refused with one error that begins with the path, in little time and memory."""
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config.mixture import load_mixture
-from wenet_uio.config.yaml_file import MOST_BYTES, read_yaml
+from wenet_uio.config.yaml_file import MOST_BYTES, parse_yaml, read_yaml
 
 
 def laughs(levels, by=10, use="[{}]"):
@@ -94,3 +96,34 @@ def test_an_override_that_is_not_yaml_is_named(tmp_path, value):
     (tmp_path / "a.yaml").write_text("encoder: conformer\n")
     with pytest.raises(ConfigError, match=r"^--override_config accum_grad="):
         load_config(tmp_path / "a.yaml", [f"accum_grad={value}"])
+
+
+READ_DIFFERENTLY = (
+    "a: !",
+    "a: |#",
+    "a: >#",
+    "a: >",
+    "? a",
+    "a:\tb",
+    "a: [b:c]",
+    "{a:1}",
+    "a: 'b\n\n c'",
+    "a: 1_0",
+    "<<: {a: 1}",
+)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_parser_in_c_gives_what_the_parser_in_python_gives(monkeypatch):
+    texts = [*READ_DIFFERENTLY, *(path.read_text() for path in EXAMPLES.glob("fsdd/s0/conf/*.yaml"))]
+
+    def read(text):
+        try:
+            return parse_yaml(text, "a.yaml")
+        except ConfigError as error:
+            return str(error)
+
+    assert len(texts) > len(READ_DIFFERENTLY)
+    with_c = list(map(read, texts))
+    monkeypatch.delattr(yaml, "CSafeLoader")
+    assert list(map(read, texts)) == with_c

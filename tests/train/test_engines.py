@@ -89,7 +89,7 @@ every_engine = pytest.mark.parametrize(
         pytest.param("torch_ddp", ON_TWO, KEYS, id="torch_ddp on 2"),
         pytest.param("torch_ddp", ON_TWO[2:3], TWO_VIEWS, id="torch_ddp on 2, two views"),
         pytest.param("torch_ddp", ON_FOUR, BY_TOKEN, id="torch_ddp on 4"),
-        pytest.param("torch_fsdp", ON_TWO, {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"),
+        pytest.param("torch_fsdp", ON_TWO[2:], {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"),
         pytest.param("deepspeed", ON_TWO, KEYS, id="deepspeed on 2", marks=needs_deepspeed),
     ],
 )

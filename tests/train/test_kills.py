@@ -22,7 +22,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.files import read_lines
 
 ROOT = Path(__file__).parents[2]
-KILLS = 8
+KILLS, EPOCHS = 8, 8
 OBSERVED = 3
 """Epochs between two plots, which take longer than the training."""
 MORE_STATE = {
@@ -45,7 +45,7 @@ def draw_kills(seed: int) -> list[list[object]]:
 
 def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     folder.mkdir()
-    write_corpus(folder, max_epoch=12, log_interval=1, observe_interval=OBSERVED, **MORE_STATE)
+    write_corpus(folder, max_epoch=EPOCHS, log_interval=1, observe_interval=OBSERVED, **MORE_STATE)
     for name, lost in (("train", (2, 9, 17)), ("cv", (3,))):
         open_list(str(folder / f"{name}.list"), "raw")  # indexed before it breaks
         for number in lost:
@@ -117,21 +117,21 @@ def test_eight_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path
     assert run(tmp_path / "undisturbed", []) == {"survived": 0, "complete": True}
     resumed = (tmp_path / "killed/said").read_text().count("resuming after step")
     assert resumed >= KILLS - kinds.count("rename")  # a rename may come before the log line
-    for weights in ("final.pt", "running_5.pt", "running_11.pt"):
+    for weights in ("final.pt", "running_3.pt", "running_7.pt"):
         first, second = (torch.load(tmp_path / name / "exp" / weights) for name in ("killed", "undisturbed"))
         assert first.keys() == second.keys()
         assert all(torch.equal(first[name], second[name]) for name in first), weights
     points = series(tmp_path / "undisturbed")
-    assert [step for step, _ in points["train/loss"]] == list(range(1, 37))
-    epochs = [3 * epoch for epoch in range(1, 13)]
+    assert [step for step, _ in points["train/loss"]] == list(range(1, 3 * EPOCHS + 1))
+    epochs = [3 * epoch for epoch in range(1, EPOCHS + 1)]
     assert [step for step, _ in points["data/padded_frames"]] == epochs
     for tag in ("dev/ctc", "dev/attention_encoder", "dev/attention_decoder", "dev/text/text_summary"):
         assert [step for step, _ in points[tag]] == epochs[::OBSERVED], tag
     assert series(tmp_path / "killed") == points
     named = bad_samples(tmp_path / "undisturbed")
-    assert len(named) == len(set(named)) == 12 * 3 + 1
+    assert len(named) == len(set(named)) == EPOCHS * 3 + 1
     assert bad_samples(tmp_path / "killed") == named
-    first, second = (torch.load(tmp_path / name / "exp/state_36.pt") for name in ("killed", "undisturbed"))
+    first, second = (torch.load(tmp_path / name / f"exp/state_{3 * EPOCHS}.pt") for name in ("killed", "undisturbed"))
     assert {**first["progress"], "interval": 0, "total": 0} == {**second["progress"], "interval": 0, "total": 0}
     assert first["data"] == second["data"]
     torch.testing.assert_close(first["optimizer"], second["optimizer"], rtol=0, atol=0)

@@ -68,7 +68,7 @@ DRAWS = {"u2++", "zipformer"}
 
 
 def steps_of(keys: dict[str, Any], world: World) -> tuple[list[dict[str, float]], list[dict[str, int]]]:
-    """Sums of three steps of one, two and four micro-batches, and what the host waited for in each."""
+    """Sums of two steps of one and three micro-batches, and what the host waited for in each."""
     config = small_config(**keys)
     torch.manual_seed(1)
     model = build_model(config)
@@ -76,7 +76,7 @@ def steps_of(keys: dict[str, Any], world: World) -> tuple[list[dict[str, float]]
     with standing_in() as device:
         engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
         engine.connect()
-        for number, parts in enumerate((1, 2, 4), 1):
+        for number, parts in enumerate((1, 3), 1):
             batches = [tiny_batch([90 - part, 50], number + part, tokens=3) for part in range(parts)]
             batches = [two_views(batch) for batch in batches] if config.cr_loss_scale else batches
             device.waits.clear()
@@ -106,7 +106,7 @@ def test_the_stand_in_counts_what_an_accelerator_waits_for() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_waits_once_in_a_step_however_many_micro_batches_it_has(kind: str) -> None:
     sums, waits = steps_of(KINDS[kind], World(DEVICE))
-    assert waits == [{"aten::_to_copy": 1}] * 3
+    assert waits == [{"aten::_to_copy": 1}] * 2
     expected, _ = steps_of(KINDS[kind], CPU)
     if kind not in DRAWS and "fp16" not in kind:
         for found, same in zip(sums, expected, strict=True):

@@ -23,8 +23,8 @@ from wenet_uio.train.engine import Engine
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.engine_fsdp import FsdpEngine
 
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-STEPS = 200
+DIGITS = ("zero", "one", "two", "three", "four")
+STEPS = 130
 
 
 def write_list(path: Path, corpora: Path, takes: range) -> str:
@@ -57,7 +57,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
             "speed_perturb": False,
         },
         "optim": "scaled_adam",
-        "optim_conf": {"lr": 0.045},
+        "optim_conf": {"lr": 0.06},
         "scheduler": "eden",
         "scheduler_conf": {"lr_batches": 300, "lr_epochs": 100, "warmup_batches": 10},
         "grad_clip": 1000.0,
@@ -84,7 +84,7 @@ def run(engine: Engine, batches: list[Batch], steps: range) -> list[float]:
     return losses
 
 
-def test_two_hundred_steps_teach_ten_digits(config: Config, corpora: Path, tmp_path: Path) -> None:
+def test_130_steps_teach_five_digits(config: Config, corpora: Path, tmp_path: Path) -> None:
     engine = start(config)
     losses = run(engine, load(config, write_list(tmp_path / "train.list", corpora, range(4, 8))), range(1, STEPS + 1))
     assert sum(losses[-10:]) < 0.1 * sum(losses[:10])
@@ -95,7 +95,7 @@ def test_two_hundred_steps_teach_ten_digits(config: Config, corpora: Path, tmp_p
             frames, lengths = model.encode(batch.feats, batch.feats_lengths)
             found = ctc_greedy_search(model.ctc_log_probs(frames), lengths, 0)
             right += [nbest[0].tokens == (int(label),) for nbest, label in zip(found, batch.target[:, 0], strict=True)]
-    assert sum(right) >= 14, f"{sum(right)} of {len(right)}"
+    assert sum(right) >= 7, f"{sum(right)} of {len(right)}"
 
 
 def test_a_state_in_the_middle_of_the_schedules_continues_bit_by_bit(

@@ -19,6 +19,7 @@ import yaml
 
 from wenet_uio.config import Config, save_config
 from wenet_uio.config.named_files import copy_files
+from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import (
@@ -216,7 +217,7 @@ class RunFolder:
     def _epochs(self) -> dict[int, float]:
         """{epoch: validation loss} of all epochs with a yaml."""
         records = ((epoch, path) for epoch, path in numbered(self.path, "epoch_*.yaml"))
-        return {epoch: yaml.safe_load(path.read_text(encoding="utf-8"))["loss_dict"]["loss"] for epoch, path in records}
+        return {epoch: read_yaml(path)["loss_dict"]["loss"] for epoch, path in records}
 
 
 def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:

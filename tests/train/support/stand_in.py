@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
 
 from wenet_uio.models import ASRModel
 
@@ -64,7 +63,8 @@ class StandIn(TorchDispatchMode):
 
 def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> Any:
     """Run an operation on the values of its tensors; tensors of the device give tensors of the device."""
-    tensors = [each for each in tree_iter((args, kwargs)) if isinstance(each, torch.Tensor)]
+    tensors: list[torch.Tensor] = []
+    each_tensor(tensors.append, (args, kwargs))
     known = {id(each.host): each for each in tensors if isinstance(each, OnDevice)}
     name, asked = func._schema.name, kwargs.get("device")
     if not known and asked != DEVICE:
@@ -78,19 +78,25 @@ def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> An
     elif known and name not in COPIES:
         strangers = [each.shape for each in tensors if not isinstance(each, OnDevice) and each.dim()]
         assert not strangers, f"{name} has tensors of the host beside tensors of the device: {strangers}"
-    values = tree_map(lambda each: each.host if isinstance(each, OnDevice) else each, (args, kwargs))
+    on_host, options = each_tensor(lambda each: each.host if isinstance(each, OnDevice) else each, (args, kwargs))
     if asked is not None:
-        values[1]["device"] = torch.device("cpu")
-    results = func(*values[0], **values[1])
+        options["device"] = torch.device("cpu")
+    results = func(*on_host, **options)
     if name == "aten::_to_copy" and asked is not None and asked != DEVICE:
         return results
 
-    def back(each: Any) -> Any:
-        if not isinstance(each, torch.Tensor):
-            return each
-        return known[id(each)] if id(each) in known else OnDevice(each)
+    return each_tensor(lambda each: known[id(each)] if id(each) in known else OnDevice(each), results)
 
-    return tree_map(back, results)
+
+def each_tensor(function: Callable[[torch.Tensor], Any], values: Any) -> Any:
+    """The values with the result of `function` in place of each tensor; torch's tree_map takes twice the time."""
+    if isinstance(values, torch.Tensor):
+        return function(values)
+    if isinstance(values, (tuple, list)):
+        return type(values)([each_tensor(function, each) for each in values])
+    if isinstance(values, dict):
+        return {name: each_tensor(function, each) for name, each in values.items()}
+    return values
 
 
 def to_host(args: Any, asked: torch.device | None) -> bool:

@@ -16,6 +16,7 @@ from wenet_uio.train.distributed import World
 
 FEATURES, UNITS = 8, 5
 CPU = World(torch.device("cpu"))
+SMALL = {"attention_heads": 2, "linear_units": 16, "num_blocks": 1}
 
 
 class TinyModel(nn.Module):
@@ -55,6 +56,8 @@ def tiny_config(**keys: Any) -> Config:
         "log_interval": 2,
         "max_epoch": 3,
         "output_dim": UNITS + 1,
+        "encoder_conf": SMALL,  # the card of a run builds this model
+        "decoder_conf": SMALL,
         **keys,
     }
     return parse_config(keys, "test")
