@@ -24,7 +24,7 @@ HOSTILE = {
     "an alias of itself": (b"a: &a [*a, *a]", "more than 1048576 values"),
     "a mapping of itself": (b"&a {b: *a}", "more than 1048576 values"),
     "an alias of nothing": (b"a: *b", "not yaml: .*undefined alias"),
-    "deep lists": (b"[" * 100_000, "nested too deeply"),
+    "deep lists": (b"[" * 1000, "nested too deeply"),
     "deep mappings": (b"{a: " * 100_000, "nested too deeply"),
     "deep blocks": (b"- " * 50_000, "nested too deeply"),
     "deep groups": (b"[{type: group, input_cfg: " * 2000 + b"x" + b"}]" * 2000, "nested too deeply"),
@@ -50,7 +50,7 @@ HOSTILE = {
     "keys that are numbers": (b"1: 2\n", "1: Keys should be strings|expected a list|sources"),
     "nothing": (b"", "expected .*, found NoneType"),
     "a word": (b"hello", "expected .*, found str"),
-    "a long word": (b"data: [" + b"x" * 1_000_000 + b"]", "problem|data: |sources"),
+    "a long word": (b"data: [" + b"x" * 100_000 + b"]", "problem|data: |sources"),
 }
 
 
@@ -91,7 +91,7 @@ def test_equal_keys_of_different_sections_and_several_merges_are_no_repetition(t
     assert read_yaml(tmp_path / "a.yaml") == values
 
 
-@pytest.mark.parametrize("value", ["[" * 10_000, "*x", "2024-13-45", "[1"])
+@pytest.mark.parametrize("value", ["[" * 1000, "*x", "2024-13-45", "[1"])
 def test_an_override_that_is_not_yaml_is_named(tmp_path, value):
     (tmp_path / "a.yaml").write_text("encoder: conformer\n")
     with pytest.raises(ConfigError, match=r"^--override_config accum_grad="):

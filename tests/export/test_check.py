@@ -23,6 +23,15 @@ from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.search import DecodeOptions
 
 OPTIONS = DecodeOptions()
+
+
+@pytest.fixture(autouse=True)
+def plainly():
+    """The optimiser of torch takes a second for each model."""
+    with torch.jit.optimized_execution(False):
+        yield
+
+
 DIFFERENCE = Difference("utt7", "ctc_greedy_search", (3, 4, 5), (3, 5))
 
 

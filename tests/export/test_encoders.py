@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+
 import pytest
 import torch
 
@@ -12,8 +15,8 @@ from wenet_uio.models.chunks import fitting_chunk
 
 VOCAB = 12
 SMALL = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
-GATED = {**SMALL, "cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
-SQUEEZED = {**SMALL, "encoder_dim": 16, "num_blocks": 4, "reduce_idx": 1, "recover_idx": 3, "cnn_module_kernel": 5}
+GATED = {**SMALL, "num_blocks": 1, "cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
+SQUEEZED = {**SMALL, "encoder_dim": 16, "num_blocks": 3, "reduce_idx": 1, "recover_idx": 2, "cnn_module_kernel": 5}
 GROUPED = {**SMALL, "linear_units": 32, "stride_layer_idx": 1, "group_layer_idx": [0], "cnn_module_kernel": 7}
 ZIPFORMER = {
     **{"downsampling_factor": [1, 2], "num_encoder_layers": 1, "encoder_dim": [16, 24], "encoder_unmasked_dim": 16},
@@ -35,6 +38,13 @@ STREAMING = {
 }
 
 
+@pytest.fixture(autouse=True)
+def plainly() -> Iterator[None]:
+    """The optimiser of torch takes a second for each model. The models of test_torchscript.py run with it."""
+    with torch.jit.optimized_execution(False):
+        yield
+
+
 def make(encoder: str, encoder_conf: dict) -> ASRModel:
     torch.manual_seed(0)
     values = {
@@ -49,6 +59,12 @@ def make(encoder: str, encoder_conf: dict) -> ASRModel:
         "output_dim": VOCAB,
     }
     return build_model(parse_config(values, "test")).eval()
+
+
+@cache
+def streaming_content(encoder: str) -> bytes:
+    """final.zip of one of STREAMING, which is exported once for all tests of this process."""
+    return to_torchscript(make(encoder, STREAMING[encoder]))
 
 
 @torch.no_grad()
@@ -72,7 +88,7 @@ def test_whole_utterances_give_the_log_probabilities_of_the_checkpoint(encoder, 
 def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(encoder, chunk, left_chunks):
     model = make(encoder, STREAMING[encoder])
     chunk = fitting_chunk(model.encoder, chunk)
-    runtime = from_torchscript(to_torchscript(model))
+    runtime = from_torchscript(streaming_content(encoder))
     feats, outputs, offset = torch.randn(1, 131, 40), [], 0
     att_cache = cnn_cache = torch.zeros(0, 0, 0, 0)
     for start in range(0, feats.size(1) - 6, 4 * chunk):

@@ -37,7 +37,8 @@ def test_torchscript_gives_the_log_probabilities_of_the_checkpoint(model: ASRMod
     for frames in LENGTHS:
         feats = torch.randn(1, frames, 40)
         expected = model.ctc_log_probs(model.encode(feats, torch.tensor([frames]))[0])
-        found = runtime.ctc_activation(runtime.forward_encoder_chunk(feats, 0, -1, nothing, nothing)[0])
+        with torch.jit.optimized_execution(False):
+            found = runtime.ctc_activation(runtime.forward_encoder_chunk(feats, 0, -1, nothing, nothing)[0])
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 

@@ -7,30 +7,39 @@ from functools import cache
 import pytest
 import torch
 
-from tests.export.conftest import make_case
+from tests.export.conftest import make_case, make_examples
 from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
 from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, check_onnx_chunks, sherpa_graph, wenet_graphs
 from wenet_uio.search import DecodeOptions
 
-WAYS = [
+WENET = [
     ("transformer", OFFLINE),
-    ("conformer", OFFLINE),
     ("u2pp", OFFLINE),
     ("transformer", Chunks(4, 2)),
     ("u2pp", Chunks(4, 2)),
     ("u2pp", Chunks(4, 0)),
     ("u2pp", Chunks(1, 4)),
+    ("u2pp", Chunks(4, -1)),
+    ("streaming_branchformer", Chunks(4, 2)),
+    ("streaming_e_branchformer", Chunks(4, 2)),
+    ("streaming_squeezeformer", Chunks(4, 2)),
+]
+"""All ways to make a graph, and the encoders with chunks: the graph of sherpa-onnx calls the same method."""
+SHERPA = [
+    ("transformer", OFFLINE),
+    ("conformer", OFFLINE),
+    ("u2pp", OFFLINE),
     ("branchformer", OFFLINE),
     ("e_branchformer", OFFLINE),
     ("squeezeformer", OFFLINE),
     ("efficient", OFFLINE),
     ("firered", OFFLINE),
-    ("streaming_branchformer", Chunks(4, 2)),
-    ("streaming_e_branchformer", Chunks(4, 2)),
-    ("streaming_squeezeformer", Chunks(4, 2)),
+    ("u2pp", Chunks(4, 2)),
+    ("u2pp", Chunks(4, 0)),
 ]
+"""All ways to make a graph, and the encoders of whole utterances: the graph of WeNet calls the same method."""
 LENGTHS = {"conv1d2": [47, 36, 3], "efficient": [11, 9, 0]}
 """Encoder frames of inputs of 93, 71 and 5 frames, where there are others than after conv2d."""
 
@@ -39,32 +48,52 @@ def options_of(chunks):
     return DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
 
 
+model_of = cache(make_case)
+"""Models that no test changes."""
+
+
 @cache
 def wenet_contents(case, chunks):
     """Files of one of CASES, which are exported once for all tests of this process."""
-    return {name: to_onnx(graph) for name, graph in wenet_graphs(make_case(case), 40, chunks).items()}
+    return {"encoder.onnx": to_onnx(wenet_graphs(model_of(case), 40, chunks)["encoder.onnx"]), **decoder_contents(case)}
+
+
+def decoder_contents(case):
+    """ctc.onnx and decoder.onnx, which depend on the kind of the decoder alone."""
+    return contents_of("u2pp" if model_of(case).decoder.bidirectional else "transformer")
 
 
 @cache
-def sherpa_content(case, chunks):
-    return to_onnx(sherpa_graph(make_case(case), 40, chunks))
+def contents_of(case):
+    graphs = wenet_graphs(model_of(case), 40, OFFLINE)
+    return {name: to_onnx(graphs[name]) for name in ("ctc.onnx", "decoder.onnx")}
 
 
-@pytest.mark.parametrize(("case", "chunks"), [*WAYS, ("u2pp", Chunks(4, -1))])
-def test_the_wenet_graphs_decode_as_the_checkpoint(make_model, examples, case, chunks):
-    model, options = make_model(case), options_of(chunks)
-    exported = ExportedModel(WenetOnnx(wenet_contents(case, chunks)), model)
-    agreement = compare(exported, recognise_all(model, examples, 3, options), options)
+@cache
+def wenet_model(case, chunks):
+    return ExportedModel(WenetOnnx(wenet_contents(case, chunks)), model_of(case))
+
+
+@cache
+def sherpa_model(case, chunks):
+    return SherpaOnnx(to_onnx(sherpa_graph(model_of(case), 40, chunks)), model_of(case))
+
+
+@cache
+def references(case, chunks):
+    return recognise_all(model_of(case), make_examples(), 3, options_of(chunks))
+
+
+@pytest.mark.parametrize(("case", "chunks"), WENET)
+def test_the_wenet_graphs_decode_as_the_checkpoint(case, chunks):
+    agreement = compare(wenet_model(case, chunks), references(case, chunks), options_of(chunks))
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
 
 
-@pytest.mark.parametrize(("case", "chunks"), WAYS)
-def test_the_sherpa_graph_gives_the_log_probabilities_of_the_checkpoint(make_model, examples, case, chunks):
-    model, options = make_model(case), options_of(chunks)
-    exported = SherpaOnnx(sherpa_content(case, chunks), model)
-    references = recognise_all(model, examples, 3, options)
-    agreement = compare(exported, references, options, modes=("ctc_greedy_search",))
+@pytest.mark.parametrize(("case", "chunks"), SHERPA)
+def test_the_sherpa_graph_gives_the_log_probabilities_of_the_checkpoint(case, chunks):
+    agreement = compare(sherpa_model(case, chunks), references(case, chunks), options_of(chunks), modes=(GREEDY,))
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
 
@@ -81,26 +110,33 @@ def forget(monkeypatch, *caches):
 
 
 @pytest.mark.parametrize("caches", [(1, 2), (1,), (2,)], ids=["both", "attention", "convolution"])
-@pytest.mark.parametrize("chunks", [Chunks(16, 4), Chunks(16, -1)], ids=["4 left", "all left"])
-def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(
-    make_model, examples, monkeypatch, chunks, caches
-):
-    model, options = make_model("u2pp"), options_of(chunks)
-    short = [(key, feats[:, :30]) for key, feats in examples]  # 6 of the 16 encoder frames of a chunk
-    references = recognise_all(model, short, 3, options)
-    ways = {"wenet": (ExportedModel(WenetOnnx(wenet_contents("u2pp", chunks)), model), MODES)}
+@pytest.mark.parametrize("chunks", [Chunks(4, 2), Chunks(4, -1)], ids=["2 left", "all left"])
+def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(examples, monkeypatch, chunks, caches):
+    options = options_of(chunks)
+    short = [(key, feats[:, :11]) for key, feats in examples]  # 2 of the 4 encoder frames of a chunk
+    expected = recognise_all(model_of("u2pp"), short, 3, options)
+    ways = {"wenet": (wenet_model("u2pp", chunks), MODES)}
     if chunks.left >= 0:
-        ways["sherpa"] = (SherpaOnnx(sherpa_content("u2pp", chunks), model), (GREEDY,))
+        ways["sherpa"] = (sherpa_model("u2pp", chunks), (GREEDY,))
     for exported, modes in ways.values():
-        judge("streaming", compare(exported, references, options, modes), Limits(), str)
+        judge("streaming", compare(exported, expected, options, modes), Limits(), str)
     forget(monkeypatch, *caches)
     for exported, modes in ways.values():
         with pytest.raises(ValueError, match="not written"):
-            judge("streaming", compare(exported, references, options, modes), Limits(), str)
+            judge("streaming", compare(exported, expected, options, modes), Limits(), str)
+
+
+def test_inputs_have_the_names_and_the_order_of_the_runtimes():
+    names = ["offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
+    assert sherpa_model("u2pp", Chunks(4, 2)).graph.inputs == ["x", *names]
+    names = ["offset", "required_cache_size", "att_cache", "cnn_cache", "att_mask"]
+    assert wenet_model("u2pp", Chunks(4, 2)).runtime.encoder.inputs == ["chunk", *names]
+    growing = wenet_model("u2pp", Chunks(4, -1)).runtime.encoder
+    assert growing.inputs == ["chunk", "offset", "att_cache", "cnn_cache"]
 
 
 def test_files_have_the_metadata_that_the_runtimes_read():
-    encoder = OnnxModel(wenet_contents("u2pp", Chunks(4, 2))["encoder.onnx"]).metadata
+    encoder = wenet_model("u2pp", Chunks(4, 2)).runtime.encoder.metadata
     streaming = {"chunk_size": "4", "left_chunks": "2", "head": "2", "num_blocks": "2", "output_size": "16"}
     streaming |= {"cnn_module_kernel": "8", "right_context": "6", "vocab_size": "12"}
     assert encoder == streaming | {
@@ -113,18 +149,18 @@ def test_files_have_the_metadata_that_the_runtimes_read():
         "reverse_weight": "0.3",
     }
     always = {"model_type": "wenet_ctc", "version": "1", "model_author": "wenet_uio", "subsampling_factor": "4"}
-    sherpa = OnnxModel(sherpa_content("u2pp", Chunks(4, 2))).metadata
+    sherpa = sherpa_model("u2pp", Chunks(4, 2)).graph.metadata
     assert sherpa == streaming | always | {"comment": "streaming"}
-    offline = OnnxModel(sherpa_content("u2pp", OFFLINE)).metadata
+    offline = sherpa_model("u2pp", OFFLINE).graph.metadata
     assert offline == always | {"comment": "non-streaming", "vocab_size": "12"}
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("case", ["conv1d2", "conformer", "u2pp", "e_branchformer", "squeezeformer", "efficient"])
-def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(make_model, case):
-    model = make_model(case)
+def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(case):
+    model = model_of(case)
     feats, lengths = torch.randn(3, 93, 40), torch.tensor([93, 71, 5])
-    graph = OnnxModel(sherpa_content(case, OFFLINE))
+    graph = sherpa_model(case, OFFLINE).graph
     found, found_lengths = graph(x=feats, x_lens=lengths)
     encoder_out, expected_lengths = model.encode(feats, lengths)
     assert found_lengths.tolist() == expected_lengths.tolist() == LENGTHS.get(case, [22, 17, 0])
@@ -136,9 +172,9 @@ def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(ma
 
 
 @torch.no_grad()
-def test_streams_continue_beyond_the_table_of_positions(make_model):
-    model = make_model("u2pp")
-    encoder = OnnxModel(wenet_contents("u2pp", Chunks(4, 2))["encoder.onnx"])
+def test_streams_continue_beyond_the_table_of_positions():
+    model = make_case("u2pp")
+    encoder = wenet_model("u2pp", Chunks(4, 2)).runtime.encoder
     frames, _, cnn_cache = encoder.start()
     att_cache, xs, offset = torch.randn(2, 2, frames, 16), torch.randn(1, 19, 40), 6000
     expected = model.encoder.forward_chunk(xs, offset, frames, att_cache, cnn_cache)
@@ -154,24 +190,24 @@ def test_streams_continue_beyond_the_table_of_positions(make_model):
         torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)
 
 
-def test_int8_graphs_stay_near_the_checkpoint(make_model, examples):
-    model, options = make_model("u2pp"), options_of(OFFLINE)
-    contents = wenet_contents("u2pp", OFFLINE)
-    int8 = {name: to_int8(content) for name, content in contents.items()}
-    exported = ExportedModel(WenetOnnx(int8), model)
-    agreement = compare(exported, recognise_all(model, examples, 3, options), options)
+def test_int8_graphs_stay_near_the_checkpoint():
+    int8 = {name: to_int8(content) for name, content in wenet_contents("u2pp", OFFLINE).items()}
+    exported = ExportedModel(WenetOnnx(int8), model_of("u2pp"))
+    agreement = compare(exported, references("u2pp", OFFLINE), options_of(OFFLINE))
     assert 0 < agreement.largest < 0.2
 
 
-def test_an_export_does_not_change_the_model(make_model, examples):
-    model, other = make_model("u2pp"), make_model("u2pp")
-    for graph in (*wenet_graphs(model, 40, Chunks(4, 2)).values(), sherpa_graph(model, 40, OFFLINE)):
-        to_onnx(graph)
+def test_an_export_does_not_change_the_model(examples):
+    model, other = model_of("u2pp"), make_case("u2pp")
+    assert wenet_contents("u2pp", Chunks(4, 2)).keys() == {"encoder.onnx", "ctc.onnx", "decoder.onnx"}
+    assert sherpa_model("u2pp", OFFLINE)
     assert not model.training
     feats = examples[0][1]
     with torch.no_grad():
         results = [each.encode(feats, torch.tensor([feats.size(1)]), 4, 2)[0] for each in (model, other)]
     assert torch.equal(*results)
+    weights = other.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
 def test_chunks_that_a_model_does_not_support_are_refused(make_model):

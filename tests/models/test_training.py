@@ -38,7 +38,7 @@ CASES["firered"] = {
 
 @pytest.fixture(scope="module")
 def units_and_batches(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Tensors]]:
-    data_list, units = write_digits(corpora, tmp_path_factory.mktemp("digits"), 94)
+    data_list, units = write_digits(corpora, tmp_path_factory.mktemp("digits"), 188)
     conf = {"tokenizer_conf": {"symbol_table_path": str(units), "split_with_space": True}, "dataset_conf": FEATURES}
     return units, batches_of(parse_config(conf, "test"), data_list)
 

@@ -79,7 +79,11 @@ def test_streams_are_those_of_icefall(golden: tuple[ASRModel, dict[str, Any]]) -
 
 
 @pytest.mark.parametrize("size", ["S", "M", "L"])
-def test_the_published_sizes_have_the_published_parameters(size: str, golden2: Path) -> None:
+def test_the_published_sizes_have_the_published_parameters(
+    size: str, golden2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for draw in ("uniform_", "normal_"):  # the values do not matter
+        monkeypatch.setattr(torch.Tensor, draw, lambda self, *args, **kwargs: self)
     conf = json.loads((golden2 / "zipformer/sizes.json").read_text())[size]
     numbers = {name: conf.pop(name) for name in ("vocab", "parameters", "parameters_encoder")}
     model = make(conf, numbers["vocab"])
@@ -145,7 +149,7 @@ def test_training_depends_on_seed_and_step_alone_and_reaches_every_weight(conf: 
     assert len({id(module.clock) for module in model.modules() if isinstance(module, Clocked)}) == 1
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad and "decoder" not in name}
     losses = []
-    for seed in range(4):  # the seeds draw chunks, skipped modules and masked channels
+    for seed in range(3):  # the seeds draw chunks, skipped modules and masked channels
         set_clocks(model, 5)
         loss = loss_of(model, seed)
         first = gradients(model)

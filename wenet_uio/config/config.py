@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -203,19 +204,26 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     refuse_other_parts(values, where, KNOWN_NAMES)
     refuse_derived(values, where)
     values = with_own_parts(from_wenet(values, where), where)
-    fields: dict[str, Any] = {}
+    sections_of: dict[str, Any] = {}
     for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
         if name is None and role in ("predictor", "joint"):
             continue
         # The keys of an unknown part cannot be checked: the message is about its name alone.
         section = sections.get(name, Any) if isinstance(name, str) else Any
-        fields[f"{role}_conf"] = (section, ...)
+        sections_of[f"{role}_conf"] = section
         values = {f"{role}_conf": {}, **values}
-    config = parse(create_model("Config", __base__=Config, **fields), values, where)
+    config = parse(_config_class(tuple(sections_of.items())), values, where)
     check_parts(config, where)
     check_ctc_losses(config, where)
     return with_views(with_widths(config, where), where)
+
+
+@lru_cache(maxsize=64)
+def _config_class(sections: tuple[tuple[str, Any], ...]) -> type[Config]:
+    """Config with the sections {key: class} of the chosen parts. Its validator takes 10 ms to make, a config 0.1 ms."""
+    fields: dict[str, Any] = {key: (section, ...) for key, section in sections}
+    return create_model("Config", __base__=Config, **fields)
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False) -> Config:

@@ -54,7 +54,7 @@ def parse_yaml(text: str, where: str) -> Any:
         loader, node = _composed(text)
         if node is None:
             return None
-        if _counts_too_many(node):
+        if _size(node, {}) > MOST_VALUES:
             raise yaml.YAMLError(f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?")
         if twice := _given_twice(node):
             raise yaml.YAMLError(twice)
@@ -80,17 +80,24 @@ def _composed(text: str) -> tuple[Any, yaml.Node | None]:
     return loader, loader.get_single_node()
 
 
-def _counts_too_many(node: yaml.Node) -> bool:
-    """Count values before they are made: aliases of aliases, and merges of them, grow exponentially."""
-    count, left = 0, [node]
-    while left and count <= MOST_VALUES:
-        node = left.pop()
-        count += 1
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Number of values that a node stands for, at most MOST_VALUES + 1.
+
+    Values are counted before they are made: aliases of aliases, and merges of them, grow exponentially.
+
+    Args:
+        node: the node to count.
+        sizes: {id of a node: its size} of the nodes counted so far, so that aliases take no time.
+    """
+    if id(node) not in sizes:
+        sizes[id(node)] = MOST_VALUES + 1  # until its parts are counted: an alias of itself is endless
+        parts: list[yaml.Node] = []
         if isinstance(node, yaml.SequenceNode):
-            left.extend(node.value)
+            parts = node.value
         elif isinstance(node, yaml.MappingNode):
-            left.extend(value for pair in node.value for value in pair)
-    return count > MOST_VALUES
+            parts = [value for pair in node.value for value in pair]
+        sizes[id(node)] = min(1 + sum(_size(part, sizes) for part in parts), MOST_VALUES + 1)
+    return sizes[id(node)]
 
 
 def _given_twice(node: yaml.Node) -> str:

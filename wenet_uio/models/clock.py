@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 
@@ -17,6 +18,7 @@ class Clock:
     """Number of the optimizer step."""
 
 
+@torch.jit.ignore  # pyright: ignore[reportArgumentType] - else it tries in vain to compile this for each module
 class Schedule:
     """Linear between (step, value) points, constant before the first and after the last."""
 
