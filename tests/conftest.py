@@ -15,8 +15,9 @@ import soundfile
 from hypothesis import settings
 
 from tests.support import preloaded
+from tests.support.packing import pack
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.sharding import ShardOptions
 
 # The plan's guarantees are two properties: 200 random cases. For 20,000:
@@ -126,7 +127,7 @@ def make_lists(tmp_path: Path, make_utterances: Callable[..., list[RawLine]]) ->
         lines = make_utterances(count, **options)
         lists = {kind: str(tmp_path / f"{kind}.list") for kind in ("raw", "shard")}
         assert make_raw_list(lines, lists["raw"], per_shard) == []
-        assert make_shard_list(lines, tmp_path / "shards", lists["shard"], ShardOptions(per_shard=per_shard)) == []
+        assert pack(lines, tmp_path / "shards", lists["shard"], ShardOptions(per_shard=per_shard)) == []
         return lists
 
     return make

@@ -1,6 +1,7 @@
 """A folder with an untrained model that can stream, and a recording of three bursts of noise."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -66,10 +67,19 @@ def bursts(seconds=6, starts=(1, 3, 5), seed=1):
     return samples.astype(np.float32)
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A folder with exp/conformer, talk.wav and talk.mp3, which tests do not change."""
+    folder = tmp_path_factory.mktemp("made")
+    for name in ("talk.wav", "talk.mp3"):
+        soundfile.write(folder / name, bursts(), RATE)
+    write_model(folder / "exp/conformer")
+    return folder
+
+
 @pytest.fixture
-def model(tmp_path, monkeypatch):
+def model(made, tmp_path, monkeypatch):
     """The folder exp/conformer; talk.wav and talk.mp3 in the working directory."""
     monkeypatch.chdir(tmp_path)
-    soundfile.write("talk.wav", bursts(), RATE)
-    soundfile.write("talk.mp3", bursts(), RATE)
-    return write_model(tmp_path / "exp/conformer")
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "exp/conformer"

@@ -15,9 +15,15 @@ from tests.dataset.storage.support.servers import serving
 from wenet_uio.audio.read import AudioError
 
 
+@pytest.fixture(scope="module")
+def loaded(made):
+    return wenet_uio.load_model(made / "exp/conformer", device="cpu")
+
+
 @pytest.fixture
-def recogniser(model):
-    return wenet_uio.load_model(model, device="cpu")
+def recogniser(loaded, model):
+    """The recogniser of all tests; the working directory has the files of `model`."""
+    return loaded
 
 
 def test_a_transcript_has_segments_words_and_tokens_with_times_and_confidences(recogniser):

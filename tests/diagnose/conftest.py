@@ -13,9 +13,10 @@ import pytest
 import soundfile
 
 from tests.diagnose.support.checking import write
+from tests.support.packing import pack
 from wenet_uio.dataset.corpus.index import write_index
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.shard_job import Storing, encode_sample
 from wenet_uio.prepare.shard_writer import write_shard
 from wenet_uio.prepare.sharding import ShardOptions
@@ -67,7 +68,7 @@ def faulty_shard_list(planted, tmp_path):
     """(shard list, keys by kind of fault)."""
     lines, expected = planted
     shards = tmp_path / "shards"
-    make_shard_list(lines, shards, str(tmp_path / "shard.list"), ShardOptions(per_shard=20))
+    pack(lines, shards, str(tmp_path / "shard.list"), ShardOptions(per_shard=20))
     names = (tmp_path / "shard.list").read_text().splitlines()
     with tarfile.open(shards / "unpaired.tar", "w") as tar:
         members = {"only_text.txt": b"a", "only_audio.wav": Path(lines[0].wav).read_bytes()}

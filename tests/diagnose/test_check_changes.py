@@ -2,14 +2,14 @@ import shutil
 from pathlib import Path
 
 from tests.diagnose.support.checking import check
+from tests.support.packing import pack
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.diagnose.check_changes import changed_shards
-from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 
 
-def pack(lines, folder, name, per_shard=2):
-    make_shard_list(lines, folder / "s", str(folder / name), ShardOptions(per_shard=per_shard), overwrite=True)
+def packed(lines, folder, name, per_shard=2):
+    pack(lines, folder / "s", str(folder / name), ShardOptions(per_shard=per_shard), overwrite=True)
     return str(folder / name)
 
 
@@ -22,9 +22,9 @@ def found_in(data_list):
 
 def test_a_list_whose_shards_were_packed_over_is_told_which_of_them_changed(make_utterances, tmp_path):
     lines = make_utterances(12)
-    train = pack(lines[:6], tmp_path, "train.list")
+    train = packed(lines[:6], tmp_path, "train.list")
     assert changed_shards(train, DEFAULT_LAYOUT) == []
-    pack([*lines[:2], *lines[8:]], tmp_path, "dev.list")
+    packed([*lines[:2], *lines[8:]], tmp_path, "dev.list")
     (tmp_path / "mix.yaml").write_text(f"- {{type: shard, data_list: {train}}}\n")
     shutil.copy(f"{train}.idx", tmp_path / "kept")
     assert found_in(train) == ([("changed_shard", "1"), ("changed_shard", "2")], 6)
@@ -34,8 +34,8 @@ def test_a_list_whose_shards_were_packed_over_is_told_which_of_them_changed(make
 
 def test_shards_that_a_smaller_run_removed_and_replaced_are_told(make_utterances, tmp_path):
     lines = make_utterances(8)
-    train = pack(lines[:6], tmp_path, "train.list")
-    pack(lines[6:], tmp_path, "dev.list")
+    train = packed(lines[:6], tmp_path, "train.list")
+    packed(lines[6:], tmp_path, "dev.list")
     found, utterances = found_in(train)
     assert sorted(found) == [("broken_shard", "1"), ("broken_shard", "2"), ("changed_shard", "0")]
     assert utterances == 2
@@ -43,6 +43,6 @@ def test_shards_that_a_smaller_run_removed_and_replaced_are_told(make_utterances
 
 def test_a_list_that_was_made_again_has_no_changed_shards(make_utterances, tmp_path):
     lines = make_utterances(6)
-    train = pack(lines, tmp_path, "train.list")
+    train = packed(lines, tmp_path, "train.list")
     Path(train).write_text("".join(Path(train).read_text().splitlines(keepends=True)[1:]))
     assert found_in(train) == ([], 4)

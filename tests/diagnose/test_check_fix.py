@@ -12,13 +12,13 @@ import pytest
 from tests.dataset.support.hostile_lists import RAW, SHARD, as_bytes
 from tests.dataset.support.tars import write_tar
 from tests.diagnose.support.checking import check
+from tests.support.packing import pack
 from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
-from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 
 
@@ -43,7 +43,7 @@ def test_every_hostile_line_of_a_raw_list_is_found_and_left_out(make_utterances,
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_every_hostile_line_of_a_shard_list_is_found_and_left_out(make_utterances, tmp_path, lost):
-    make_shard_list(make_utterances(4), tmp_path / "s", str(tmp_path / "good"), ShardOptions(per_shard=2))
+    pack(make_utterances(4), tmp_path / "s", str(tmp_path / "good"), ShardOptions(per_shard=2))
     shards = (tmp_path / "good").read_bytes().splitlines()
     if lost:
         Path(shards[1].decode()).unlink()
@@ -79,7 +79,7 @@ def test_a_fixed_raw_list_keeps_its_lines_unchanged(faulty_raw_list, tmp_path):
 
 def test_sound_shards_are_kept_and_samples_of_other_shards_are_copied_with_all_members(make_utterances, tmp_path):
     lines = make_utterances(6)
-    make_shard_list(lines, tmp_path / "shards", str(tmp_path / "list"), ShardOptions(per_shard=3))
+    pack(lines, tmp_path / "shards", str(tmp_path / "list"), ShardOptions(per_shard=3))
     (tmp_path / "list.idx").unlink()
     first, second = (tmp_path / "list").read_text().splitlines()
     members = {"x.txt": b"a", "x.wav": Path(lines[0].wav).read_bytes(), "x.json": b"{}", "y.txt": b"b"}

@@ -17,6 +17,11 @@ def test_quantiles_are_exact_to_one_bin():
         assert found.quantile(share) == pytest.approx(np.quantile(values, share), rel=0.012)
 
 
+def test_the_quantiles_0_and_1_are_the_smallest_and_the_largest_value():
+    found = histogram([0.3, 2.0, 7.0])
+    assert [found.quantile(0), found.quantile(1)] == pytest.approx([0.3, 7.0], rel=0.012)
+
+
 def test_merged_histograms_count_the_values_of_both():
     merged = histogram([0.1, 2.0])
     merged.merge(histogram([30.0]))

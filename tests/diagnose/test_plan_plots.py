@@ -87,7 +87,8 @@ def test_any_plan_is_drawn(sizes, tmp_path):
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-def test_markup_in_names_and_figures_stays_text(tmp_path):
+def test_markup_in_names_and_figures_stays_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("wenet_uio.diagnose.plan_plots._plots", lambda series, title: b"")
     script = "<script>alert(1)</script>"
     corpus = IndexOnlyCorpus([3])
     corpus.data_list = script

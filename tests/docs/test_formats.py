@@ -14,6 +14,7 @@ import yaml
 from docs.generator.commands import main_of
 from tests.docs.support.blocks import DOCS, blocks_of
 from tests.docs.test_how_to import COMMANDS, CONFIG
+from tests.support.packing import pack
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import Ledger, LoaderOptions, SampleRef, build_loader, open_corpus
 from wenet_uio.dataset.corpus.columns import MAGIC, read_columns
@@ -21,7 +22,7 @@ from wenet_uio.dataset.corpus.shard_scan import pages_of
 from wenet_uio.dataset.cursor import IN_EARLIER_STATES
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.models.cmvn import load_cmvn
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.text.symbols import read_symbols, write_symbols
 
@@ -48,7 +49,7 @@ def lists(make_utterances, tmp_path):
     lines[6] = RawLine(lines[6].key, lines[6].wav, "ab", 0.05, 0.25)
     raw, shard = (str(tmp_path / f"{kind}.list") for kind in ("raw", "shard"))
     make_raw_list(lines, raw, 4)
-    make_shard_list(lines, tmp_path / "shards", shard, ShardOptions(per_shard=4))
+    pack(lines, tmp_path / "shards", shard, ShardOptions(per_shard=4))
     return {"raw": raw, "shard": shard}
 
 

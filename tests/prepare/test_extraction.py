@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.support.tars import write_tar
+from tests.support.packing import pack
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.prepare.extraction import Sample, extract, read_samples
-from wenet_uio.prepare.list_making import make_shard_list
 
 
 @pytest.fixture
 def shard(make_utterances, tmp_path):
     """A shard of six utterances, and their lines."""
     lines = make_utterances(6)
-    make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"))
+    pack(lines, tmp_path / "s", str(tmp_path / "list"))
     return str(tmp_path / "s" / "shards_000000000.tar"), lines
 
 

@@ -9,12 +9,13 @@ import pytest
 import soundfile
 import yaml
 
+from tests.support.packing import pack
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.pseudo_labels import Limits
 from wenet_uio.prepare.pseudo_lists import write_labelled, write_mixture, write_unlabelled
 from wenet_uio.prepare.sharding import ShardOptions
@@ -30,7 +31,7 @@ def folder(tmp_path, monkeypatch):
         soundfile.write(f"{key}.wav", np.full(8000 * place, 0.1), 8000)
     lines = [RawLine(key, str(tmp_path / f"{key}.wav"), "secret", extra={"speaker": "s"}) for key in KEYS]
     assert make_raw_list(lines, "raw.list") == []
-    assert make_shard_list(lines, "shards", "shard.list", ShardOptions(per_shard=2)) == []
+    assert pack(lines, "shards", "shard.list", ShardOptions(per_shard=2)) == []
     Path("out").mkdir()
     hypotheses = [{"text": f"text {key}", "score": -1.0, "confidence": 0.9} for key in KEYS]
     hypotheses[1]["confidence"] = 0.2

@@ -10,12 +10,13 @@ from tests.dataset.support.tars import everything, wav
 from tests.prepare.support.nemo_sets import convert as tarred
 from tests.prepare.support.nemo_sets import corpus_of as tarred_corpus
 from tests.prepare.support.nemo_sets import entries_of
+from tests.support.packing import pack
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import with_distinct_keys
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.executor import Executor
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.manifests import convert_manifest
 from wenet_uio.prepare.own_corpus import into_parts, read_transcripts
 from wenet_uio.prepare.readers import READERS
@@ -50,7 +51,7 @@ def test_training_conversion_recipes_and_packing_agree_on_equal_file_names(manif
         parts = into_parts(read_transcripts(Path(source)), "keep")
         assert sorted(one.key for of in parts.values() for one in of) == KEYS
     assert make_raw_list(lines, str(tmp_path / "made.list")) == []
-    assert make_shard_list(lines, tmp_path / "s", str(tmp_path / "shard.list")) == []
+    assert pack(lines, tmp_path / "s", str(tmp_path / "shard.list")) == []
     assert keys_in(tmp_path / "made.list", "raw") == keys_in(tmp_path / "shard.list", "shard") == KEYS
     digests = {
         open_list(str(tmp_path / name), kind).digest for name, kind in (("made.list", "raw"), ("shard.list", "shard"))
@@ -79,5 +80,5 @@ def test_segments_at_one_start_have_keys_of_their_own_in_every_tool(tmp_path):
     found = [each["key"] for each in entries_of(tmp_path / "set/tarred_audio_manifest.json")]
     assert found == [each.key for each in everything(tarred_corpus(tmp_path / "set", shards=2))] == expected
     lines = [replace(line, wav=str(tmp_path / "a.wav")) for line in READERS["nemo"](str(manifest))[:3]]
-    assert make_shard_list(with_distinct_keys(lines), tmp_path / "s", str(tmp_path / "shard.list")) == []
+    assert pack(with_distinct_keys(lines), tmp_path / "s", str(tmp_path / "shard.list")) == []
     assert keys_in(tmp_path / "shard.list", "shard") == expected[:3]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.kaldi_features import read_by_kaldi, write_ark
+from tests.support.packing import pack
 from wenet_uio.audio.read import AudioError
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset import open_corpus
@@ -19,7 +20,7 @@ from wenet_uio.executor import Executor
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 from wenet_uio.prepare.extraction import read_samples
 from wenet_uio.prepare.kaldi_tables import read_utterances
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
+from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions, parse_group
 
@@ -42,7 +43,7 @@ def lines_of(folder: Path) -> list[RawLine]:
 
 def test_whole_matrices_keep_their_bytes_and_parts_become_arrays(kaldi):
     lines = [*lines_of(kaldi), RawLine("part", lines_of(kaldi)[9].wav + "[0:49,0:12]", "x", 0.1, 0.3)]
-    assert make_shard_list(lines, kaldi / "s", str(kaldi / "list"), ShardOptions()) == []
+    assert pack(lines, kaldi / "s", str(kaldi / "list"), ShardOptions()) == []
     samples = {sample.key: sample for sample in read_samples(str(kaldi / "s/shards_000000000.tar"))}
     assert list(samples["u3"].members) == ["txt", "ark"]
     assert samples["u3"].as_row() == "u3\t0.500\t100\ttxt,ark\ttext"
@@ -61,7 +62,7 @@ def _file(folder, data):
 
 
 def test_a_tar_that_is_scanned_again_has_the_index_that_was_written_with_it(kaldi):
-    make_shard_list(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(per_shard=4))
+    pack(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(per_shard=4))
     before = open_corpus(str(kaldi / "list"), "shard")
     for index in kaldi.rglob("*.idx"):
         index.unlink()
@@ -73,7 +74,7 @@ def test_a_tar_that_is_scanned_again_has_the_index_that_was_written_with_it(kald
 def test_shards_of_features_keep_the_bound_on_bytes_and_are_kept_by_a_rerun(kaldi, capsys):
     options = ShardOptions(per_shard=None, max_bytes=20_000)
     for _ in range(2):
-        assert make_shard_list(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), options) == []
+        assert pack(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), options) == []
     tars = sorted((kaldi / "s").glob("*.tar"))
     assert 1 < len(tars) < 5
     assert all(tar.stat().st_size <= 20_000 for tar in tars)
@@ -83,7 +84,7 @@ def test_shards_of_features_keep_the_bound_on_bytes_and_are_kept_by_a_rerun(kald
 @pytest.mark.parametrize("storing", [Storing("flac"), Storing("opus"), Storing("keep", 8000)])
 def test_codecs_and_rates_do_not_apply_to_features(storing, kaldi):
     with pytest.raises(ValueError, match="stored features are packed as they are; leave out --audio_format and"):
-        make_shard_list(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(storing=storing))
+        pack(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(storing=storing))
 
 
 def test_bad_features_are_named_and_all_others_are_packed(kaldi):
@@ -92,8 +93,8 @@ def test_bad_features_are_named_and_all_others_are_packed(kaldi):
     lines[4] = RawLine("u4", f"{kaldi}/gone.ark:7", "text")
     for make in (
         lambda: make_raw_list(lines, str(kaldi / "raw")),
-        lambda: make_shard_list(lines, kaldi / "s", str(kaldi / "list"), ShardOptions(groups=[DurationGroup(0, 9)])),
-        lambda: make_shard_list(lines, kaldi / "t", str(kaldi / "other"), ShardOptions()),
+        lambda: pack(lines, kaldi / "s", str(kaldi / "list"), ShardOptions(groups=[DurationGroup(0, 9)])),
+        lambda: pack(lines, kaldi / "t", str(kaldi / "other"), ShardOptions()),
     ):
         bad = dict(make())
         assert list(bad) == ["u3", "u4"]
@@ -132,7 +133,7 @@ def test_groups_of_frames_are_exact_and_become_folders_for_a_pattern(kaldi):
     matrices = {f"f{frames}": np.ones((frames, 23), np.float32) for frames in (28, 29, 30, 59, 60, 109, 110)}
     write_ark(kaldi, matrices)
     (kaldi / "text").write_text("".join(f"{key} text\n" for key in matrices))
-    assert make_shard_list(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(groups=groups)) == []
+    assert pack(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(groups=groups)) == []
     packed = {tar.parent.name: [s.key for s in read_samples(str(tar))] for tar in (kaldi / "s").glob("*/*.tar")}
     assert packed == {"0_29": ["f28"], "30_60": ["f30", "f59"], "60_110": ["f60", "f109"]}
     outside = json.loads((kaldi / "list.json").read_text())["outside"]
@@ -144,7 +145,7 @@ def test_groups_of_frames_are_exact_and_become_folders_for_a_pattern(kaldi):
 def test_groups_of_frames_count_ten_milliseconds_of_audio(make_utterances, tmp_path):
     lines = make_utterances(12)
     groups = [parse_group(text, "frames") for text in ("0:60", "60:")]
-    assert make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(groups=groups)) == []
+    assert pack(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(groups=groups)) == []
     seconds = {tar.parent.name: [float(s.as_row().split("\t")[1]) for s in read_samples(str(tar))]
                for tar in (tmp_path / "s").glob("*/*.tar")}  # fmt: skip
     assert seconds.keys() == {"0_60", "60_inf"}

@@ -69,9 +69,9 @@ def beside(kind, arpa):
 
 
 @pytest.mark.parametrize("kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"])
-def test_results_equal_those_of_the_plain_search_on_200_posteriors(kind, arpa):
+def test_results_equal_those_of_the_plain_search_on_100_posteriors(kind, arpa):
     scorers, bonus = beside(kind, arpa)
-    for beam_size in range(1, 21):
+    for beam_size in (*range(1, 9), 12, 20):
         log_probs, lengths = random_posteriors(beam_size, 10, 12, 7)
         log_probs = (0.6 * log_probs).log_softmax(-1)
         nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size, scorers=scorers)
@@ -90,7 +90,7 @@ def test_results_equal_those_of_the_plain_search_in_longer_utterances(vocabulary
 
 
 def test_a_prefix_that_left_the_beam_and_came_back_is_still_one_prefix():
-    for seed in range(40):
+    for seed in range(10):
         log_probs, lengths = random_posteriors(seed, 4, 40, 4)
         log_probs = (0.3 * log_probs).log_softmax(-1)  # flat: prefixes come and go
         for utterance, nbest in enumerate(ctc_prefix_beam_search(log_probs, lengths, 4)):
@@ -127,7 +127,7 @@ def test_no_frames_give_the_empty_hypothesis():
 def test_a_search_that_advances_in_parts_is_bit_for_bit_that_of_the_whole(kind, arpa):
     scorers, _ = beside(kind, arpa)
     draw = random.Random(kind)
-    log_probs, _ = random_posteriors(1, 3, 50, 7)
+    log_probs, _ = random_posteriors(1, 2, 40, 7)
     for each in log_probs:
         beam = PrefixBeam(1, 6, 0, scorers, log_probs.device)
         at = 0
@@ -135,8 +135,8 @@ def test_a_search_that_advances_in_parts_is_bit_for_bit_that_of_the_whole(kind, 
             size = draw.randint(0, 9)
             beam.advance(each[None, at : at + size])
             at = min(at + size, len(each))
-            expected = ctc_prefix_beam_search(each[None, :at], torch.tensor([at]), 6, scorers=scorers)
-            if at:
+            if at % 2 or at == len(each):  # a check takes longer than the parts
+                expected = ctc_prefix_beam_search(each[None, :at], torch.tensor([at]), 6, scorers=scorers)
                 assert beam.nbests() == expected == beam.nbests()
 
 

@@ -81,7 +81,7 @@ def test_searches_in_two_threads_share_a_table_and_get_the_same_scores(tmp_path)
     assert totals == [alone] * 8
 
 
-def _total(model, state, depth=7):
+def _total(model, state, depth=6):
     """Sum of the scores of all sequences of `depth` tokens."""
     tokens = torch.arange(2, 2 + 3).view(1, 3)
     wanted = torch.ones(1, 1, 3, dtype=torch.bool)

@@ -90,9 +90,9 @@ def test_a_beam_wider_than_all_sequences_equals_enumeration(kind, weight):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("beam", [1, 2, 3, 7])
+@pytest.mark.parametrize("beam", [1, 3, 7])
 def test_a_narrow_beam_equals_a_plain_search(beam):
-    for seed in range(12):
+    for seed in range(5):
         model = make(6, seed)
         encoder_out = 2 * torch.randn(3, 9, DIM)
         lengths = [9, 1, 6]
@@ -116,10 +116,10 @@ def test_a_narrow_beam_equals_a_plain_search(beam):
 @pytest.mark.parametrize("kind", ["rnn", "conv"])
 def test_greedy_search_takes_the_best_of_every_step(kind):
     several = 0
-    for seed in range(12):
+    for seed in range(4):
         model = make(5, seed, kind)
         model.joint.ffn_out.bias[model.blank] += 2.0
-        encoder_out, lengths = 3 * torch.randn(4, 8, DIM), torch.tensor([8, 5, 0, 1])
+        encoder_out, lengths = 3 * torch.randn(4, 6, DIM), torch.tensor([6, 4, 0, 1])
         nbests = rnnt_greedy_search(model, encoder_out, lengths)
         for row, frames in enumerate(lengths.tolist()):
             tokens, times, sure, score = (), (), (), 0.0
@@ -157,13 +157,12 @@ class HostReads(TorchDispatchMode):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed", [1, 3])
-def test_greedy_search_reads_the_device_a_few_times_not_once_a_symbol(seed):
-    model = make(5, seed)
+def test_greedy_search_reads_the_device_a_few_times_not_once_a_symbol():
+    model = make(5, seed=1)
     model.joint.ffn_out.bias[model.blank] += 3.0
     with HostReads() as reads:
-        nbests = rnnt_greedy_search(model, 3 * torch.randn(3, 80, DIM), torch.tensor([80, 41, 7]))
-    assert len(nbests[0][0].tokens) > 100
+        nbests = rnnt_greedy_search(model, 3 * torch.randn(3, 40, DIM), torch.tensor([40, 21, 7]))
+    assert len(nbests[0][0].tokens) > 50
     assert reads.count <= 8
 
 

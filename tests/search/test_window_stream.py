@@ -17,6 +17,8 @@ from wenet_uio.search.voice_activity import is_installed
 from wenet_uio.search.window_stream import WindowStream
 
 WHOLE = {"use_dynamic_chunk": False, "causal": False}
+FAST = {"mode": "ctc_greedy_search"}
+"""Where a test is about windows and not about the search."""
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +51,19 @@ def test_utterances_end_after_what_follows_the_last_token_without_a_detector(hea
 
 def test_a_long_utterance_is_joined_from_windows_and_ends_all_the_same(hears_tones, no_silero):
     text = "abcdabdcab"
-    found = finals(heard(hears_tones.live(window=2.0, overlap=0.8), tones(text + "2" + text + "1")))
+    found = finals(heard(hears_tones.live(window=2.0, overlap=0.8, **FAST), tones(text + "2" + text + "1")))
     assert [each.texts[0] for each in found if each.texts[0]] == [text, text]
     assert found[1].segment.start == pytest.approx(5.5, abs=0.6)
-    once = finals(heard(hears_tones.live(window=2.0, overlap=0.8, endpoints={}), tones(text + "1" + text)))
+    once = finals(heard(hears_tones.live(window=2.0, overlap=0.8, endpoints={}, **FAST), tones(text + "1" + text)))
     assert [each.texts[0] for each in once] == [text + text]
 
 
 def test_windows_of_several_streams_are_decoded_together(hears_tones, no_silero):
     draw = random.Random(2)
     inputs = [tones("1" + "".join(draw.choices("abcd23", k=8)) + "1", seed=number) for number in range(4)]
-    expected = [[each.segment.text for each in finals(heard(hears_tones.live(), samples))] for samples in inputs]
+    expected = [[each.segment.text for each in finals(heard(hears_tones.live(**FAST), samples))] for samples in inputs]
     assert len(set(map(tuple, expected))) == 4
-    events = run([hears_tones.live() for _ in inputs], inputs, draw)
+    events = run([hears_tones.live(**FAST) for _ in inputs], inputs, draw)
     assert [[each.segment.text for each in finals(one)] for one in events] == expected
 
 
@@ -75,7 +77,7 @@ def test_a_stream_may_end_with_a_full_window(hears_tones, no_silero, endpoints):
 def test_samples_that_arrive_at_once_have_the_text_of_those_that_arrive_slowly(hears_tones, no_silero):
     samples = tones("1abc2dcb2a1")
     for endpoints in ({}, WENET_RULES):
-        options = {"endpoints": endpoints, "window": 3.0}
+        options = {"endpoints": endpoints, "window": 3.0, **FAST}
         slow = finals(heard(hears_tones.live(**options), samples))
         fast = finals(heard(hears_tones.live(**options), samples, packet=len(samples)))
         assert [each.texts for each in slow] == [each.texts for each in fast]
@@ -88,7 +90,7 @@ def test_a_voice_detector_finds_the_pauses_of_speech_in_noise(corpora, tmp_path)
     folder = corpora / "fsdd/recordings"
     samples, times, rate = spread([folder / f"{digit}_jackson_0.wav" for digit in range(1, 5)], 2.0)
     samples = (samples + noise(len(samples), -54)).astype(np.float32)
-    stream = recogniser.live(sample_rate=rate)
+    stream = recogniser.live(sample_rate=rate, **FAST)
     assert isinstance(stream, WindowStream)
     found = finals(heard(stream, samples))
     ends = [each.segment.end for each in found if each.rule == "rule2"]

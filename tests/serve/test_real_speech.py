@@ -1,4 +1,4 @@
-"""Fifty real utterances and a trained model: the server's texts are those of recognize.py and transcribe.py."""
+"""Real utterances and a trained model: the server's texts are those of recognize.py and transcribe.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.serve.support.trained_digits import RATE, WORDS, speech
 from wenet_uio.bin import recognize, transcribe
 from wenet_uio.serve.options import ServeOptions
 
-UTTERANCES = 50
+UTTERANCES = 36
+"""More than the server encodes together."""
 FILES = 4
 MODE = "attention_rescoring"
 
@@ -67,7 +68,7 @@ def streamed(url, paths):
     return {path.stem: " ".join(sentences(each)) for path, each in zip(paths, received, strict=True)}
 
 
-def test_texts_of_fifty_streams_at_once_are_those_of_recognize_with_the_same_chunks(
+def test_texts_of_many_streams_at_once_are_those_of_recognize_with_the_same_chunks(
     home, trained, utterances, monkeypatch, tmp_path
 ):
     data_list = next(iter(utterances)).with_name("data.list")

@@ -49,8 +49,10 @@ def test_a_stream_has_the_messages_of_the_protocol_and_the_text_of_the_python_in
 
 
 def test_the_size_of_packets_changes_nothing(server, speech):
-    texts = {sentences(asyncio.run(speak(server.socket_url, speech, packet=packet)))[0] for packet in (7, 801, 96000)}
+    short = speech[:32000]
+    texts = {sentences(asyncio.run(speak(server.socket_url, short, packet=packet)))[0] for packet in (7, 801, 96000)}
     assert len(texts) == 1
+    assert texts != {""}
 
 
 def test_n_best_texts_are_different_and_the_first_is_the_best(server, speech):
@@ -82,13 +84,13 @@ def test_hot_words_of_a_client_change_its_texts_alone(server, recogniser, speech
 
 
 def test_clients_at_once_get_the_texts_that_each_gets_alone(server, speech):
-    others = [speech, speech[::-1].copy(), speech[: len(speech) // 3], (speech * 0.3).astype(np.int16)] * 4
+    others = [speech, speech[::-1].copy(), speech[: len(speech) // 3], (speech * 0.3).astype(np.int16)] * 2
     alone = [sentences(asyncio.run(speak(server.socket_url, samples))) for samples in others[:4]]
 
     async def together():
         return await asyncio.gather(*[speak(server.socket_url, samples, packet=1600) for samples in others])
 
-    assert [sentences(received) for received in asyncio.run(together())] == alone * 4
+    assert [sentences(received) for received in asyncio.run(together())] == alone * 2
 
 
 @pytest.mark.parametrize("samples", [0, 1, 100, 400])
@@ -197,10 +199,11 @@ def test_one_client_too_many_is_refused_and_served_later(strict, speech):
     ],
 )
 def test_malformed_frames_and_vanished_clients_harm_no_other(server, speech, sent):
+    speech = speech[:48000]
     expected = sentences(asyncio.run(speak(server.socket_url, speech)))
 
     async def meanwhile():
-        stream = asyncio.create_task(speak(server.socket_url, speech, packet=3200, pause=0.01))
+        stream = asyncio.create_task(speak(server.socket_url, speech, packet=1600, pause=0.01))
         for _ in range(20):
             raw = await asyncio.to_thread(raw_socket, server.socket_url)
             raw.sendall(sent)
@@ -216,7 +219,7 @@ def test_a_client_that_reads_nothing_is_disconnected_and_delays_nobody(recognise
     with served(recogniser, options, send_buffer=4096) as running:
         raw = raw_socket(running.socket_url, receive_buffer=2048)
         raw.sendall(frame(1, json.dumps(START | {"nbest": 100}).encode()))
-        for _ in range(20):
+        for _ in range(8):
             raw.sendall(frame(2, speech[:30000].astype("<i2").tobytes()))
         assert sentences(asyncio.run(speak(running.socket_url, speech)))
         assert until(lambda: not running.server._sessions)

@@ -11,7 +11,7 @@ from tests.serve.support.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.serve.options import Limits, ServeOptions
 
 PINGS = frame(9, b"x" * 100) * 20_000
-ONE_SAMPLE = frame(2, b"\0\0") * 20_000
+ONE_SAMPLE = frame(2, b"\0\0") * 8_000
 
 
 def left(server):

@@ -32,7 +32,7 @@ class LogHistogram:
         total = int(self.counts.sum())
         if not total:
             return float("nan")
-        place = int(np.searchsorted(np.cumsum(self.counts), share * total))
+        place = int(np.searchsorted(np.cumsum(self.counts), max(1, share * total)))
         return float(self.edges()[place : place + 2].prod() ** 0.5)
 
     def edges(self) -> np.ndarray:

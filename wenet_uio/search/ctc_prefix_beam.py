@@ -99,7 +99,9 @@ class PrefixBeam:
     def nbests(self) -> list[NBest]:
         """The hypotheses of each utterance: at most N, best first; their scores include the bonuses."""
         beam = self._beam
-        totals = beam.score + beam.bonus + _as_one(self._scorers).end(beam.states)
+        totals = beam.score + beam.bonus
+        if scorer := _as_one(self._scorers):
+            totals += scorer.end(beam.states)
         scores, order = totals.sort(dim=1, descending=True, stable=True)
         return [
             [
@@ -152,8 +154,8 @@ def ctc_prefix_beam_search(
     return beam.nbests()
 
 
-def _as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer:
-    return scorers[0] if len(scorers) == 1 else Scorers(scorers)
+def _as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
+    return scorers[0] if len(scorers) == 1 else Scorers(scorers) if scorers else None
 
 
 def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor | None, count: int, blank: int) -> _Frames:
@@ -177,7 +179,7 @@ def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) 
 
 
 def _advance(
-    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, scorer: PrefixScorer
+    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, scorer: PrefixScorer | None
 ) -> tuple[_Beam, torch.Tensor, torch.Tensor]:
     """Advance by one frame, with tokens and scores (B, K) and blank (B,).
 
@@ -207,31 +209,51 @@ def _advance(
     stays_in_blank = total + blank.unsqueeze(1)
     stays_in_token = torch.logaddexp(beam.ends_in_token + repeated, joined)
 
-    staying = torch.logaddexp(stays_in_blank, stays_in_token) + beam.bonus
-    if scorer.state_size:  # skip extensions that stay below all N prefixes even with the largest bonus
-        hopeless = extended + (beam.bonus + scorer.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
-        extended = extended.masked_fill(hopeless, -torch.inf)
-    states, gain = scorer.extend(beam.states, tokens, extended > -torch.inf)
-    bonus = (beam.bonus.unsqueeze(2) + gain).flatten(1)
-    extended = extended.flatten(1)  # (B, N * K)
+    staying = torch.logaddexp(stays_in_blank, stays_in_token)
+    if scorer is None:
+        bonus, states = beam.bonus, beam.states
+        totals = torch.cat((staying, extended.flatten(1)), dim=1)
+    else:
+        staying += beam.bonus
+        extended, bonus, states = _with_bonus(beam, tokens, staying, extended, scorer)
+        totals = torch.cat((staying, extended.flatten(1) + bonus[:, size:]), dim=1)
 
-    choice = torch.cat((staying, extended + bonus), dim=1).topk(size, dim=1).indices
+    choice = totals.topk(size, dim=1).indices
     stays = choice < size
     extension = (choice - size).clamp(min=0)
     parent = torch.where(stays, choice, extension // labels)
     token = tokens.gather(1, extension % labels).masked_fill_(stays, _NOT_A_TOKEN)
     name = beam.name.gather(1, parent)
-    row = choice.unsqueeze(2).expand(-1, -1, scorer.state_size)
+    if scorer is not None:
+        bonus = bonus.gather(1, choice)
+        states = states.gather(1, choice.unsqueeze(2).expand(-1, -1, scorer.state_size))
     beam = _Beam(
         stays_in_blank.gather(1, parent).masked_fill_(~stays, -torch.inf),
-        torch.cat((stays_in_token, extended), dim=1).gather(1, choice),
+        torch.cat((stays_in_token, extended.flatten(1)), dim=1).gather(1, choice),
         torch.where(stays, beam.last.gather(1, parent), token),
         torch.where(stays, name, name * _MULTIPLIER + token),
         torch.where(stays, beam.parent_name.gather(1, parent), name),
-        torch.cat((beam.bonus, bonus), dim=1).gather(1, choice),
-        torch.cat((beam.states, states.flatten(1, 2)), dim=1).gather(1, row),
+        bonus,
+        states,
     )
     return beam, parent, token
+
+
+def _with_bonus(
+    beam: _Beam, tokens: torch.Tensor, staying: torch.Tensor, extended: torch.Tensor, scorer: PrefixScorer
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the scorer makes of a frame; staying (B, N) includes the bonus, extended (B, N, K) does not.
+
+    Returns:
+        `extended` without hopeless extensions. Bonus (B, N + N * K) and states (B, N + N * K, S) of the prefixes that
+        stay as they are and of the extensions.
+    """
+    if scorer.state_size:  # skip extensions that stay below all N prefixes even with the largest bonus
+        hopeless = extended + (beam.bonus + scorer.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
+        extended = extended.masked_fill(hopeless, -torch.inf)
+    states, gain = scorer.extend(beam.states, tokens, extended > -torch.inf)
+    bonus = (beam.bonus.unsqueeze(2) + gain).flatten(1)
+    return extended, torch.cat((beam.bonus, bonus), dim=1), torch.cat((beam.states, states.flatten(1, 2)), dim=1)
 
 
 def _longer(

@@ -44,7 +44,7 @@ class PrefixScorer(Protocol):
 
 
 class Scorers:
-    """Several scorers as one: bonuses are added, states are concatenated."""
+    """One or more scorers as one: bonuses are added, states are concatenated."""
 
     def __init__(self, scorers: Sequence[PrefixScorer]) -> None:
         self._scorers = tuple(scorers)
@@ -61,8 +61,6 @@ class Scorers:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
         extended = [scorer.extend(part, tokens, wanted) for scorer, part in self._parts(states)]
-        if not extended:
-            return states.new_empty(*wanted.shape, 0), torch.zeros_like(wanted, dtype=torch.float64)
         return torch.cat([part for part, _ in extended], dim=3), torch.stack([gain for _, gain in extended]).sum(dim=0)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
@@ -71,4 +69,4 @@ class Scorers:
         return sum(gains, torch.zeros(states.shape[:2], dtype=torch.float64, device=states.device))
 
     def _parts(self, states: torch.Tensor) -> list[tuple[PrefixScorer, torch.Tensor]]:
-        return list(zip(self._scorers, states.split(self._sizes, dim=2), strict=True)) if self._scorers else []
+        return list(zip(self._scorers, states.split(self._sizes, dim=2), strict=True))

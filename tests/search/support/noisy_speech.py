@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from wenet_uio.audio.read import INT16_SCALE, read_audio
@@ -9,12 +11,18 @@ from wenet_uio.audio.read import INT16_SCALE, read_audio
 
 def noise(samples: int, level: float, tilt: float = 0.0, seed: int = 0) -> np.ndarray:
     """Noise (samples,) of `level` dB of full scale; the amplitude falls with frequency to the power of `tilt`."""
+    return _shape(samples, tilt, seed) * 10 ** (level / 20)
+
+
+@lru_cache(maxsize=2)  # tests take the same noise at several levels
+def _shape(samples: int, tilt: float, seed: int) -> np.ndarray:
+    """`noise` with a standard deviation of 1."""
     size = 1 << (samples - 1).bit_length()  # a transform of another length takes up to a second
     spectrum = np.fft.rfft(np.random.default_rng(seed).normal(size=size))
     spectrum[1:] *= np.arange(1, len(spectrum)) ** -tilt
     spectrum[: round(20 * size / 8000)] = 0.0  # no microphone records the lowest frequencies
     made = np.fft.irfft(spectrum, size)[:samples]
-    return made / made.std() * 10 ** (level / 20)
+    return made / made.std()
 
 
 def spread(paths: list, pause: float) -> tuple[np.ndarray, list[tuple[float, float]], int]:
