@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ from tests.dataset.support.loading import loader
 from wenet_uio.dataset.corpus.open_list import open_list
 
 SHARDS = "shards_{000000000..000000003}.tar"
-CONF = {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 2000}, "speed_perturb": True}
+CONF = {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 800}, "speed_perturb": True}
 
 
 def write_list(path, lines):
@@ -45,6 +46,12 @@ def batches_of(data_list, data_type="shard", workers=0):
     finally:
         if one.prefetch:
             one.prefetch.close()
+
+
+@cache
+def batches_of_local(data_list):
+    """The batches of a shard list of local files, which are read once."""
+    return batches_of(data_list)
 
 
 def assert_same_batches(found, expected):
