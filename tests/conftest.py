@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from hypothesis import settings
 
 from tests.support import preloaded
 from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 
@@ -98,20 +101,31 @@ def nemo_examples() -> Path:
     return _folder("WENET_UIO_NEMO_EXAMPLES")
 
 
+@cache
+def _tones(count: int, rate: int, channels: int) -> list[bytes]:
+    """wav files of the utterances of `make_utterances`."""
+    random = np.random.default_rng(0)
+    wavs = []
+    for _ in range(count):
+        samples = int(rate * random.uniform(0.3, 1.2))
+        tone = 0.3 * np.sin(2 * np.pi * random.uniform(100, 1000) / rate * np.arange(samples))
+        noise = random.normal(0, 0.01, (samples, channels))
+        wav = io.BytesIO()
+        soundfile.write(wav, tone[:, None] + noise, rate, subtype="PCM_16", format="WAV")
+        wavs.append(wav.getvalue())
+    return wavs
+
+
 @pytest.fixture
 def make_utterances(tmp_path: Path) -> Callable[..., list[RawLine]]:
     """Write `count` wav files of tones, 0.3 to 1.2 s, and return the lines of their raw list."""
 
     def make(count: int, rate: int = 16000, channels: int = 1) -> list[RawLine]:
-        random = np.random.default_rng(0)
         lines = []
-        for number in range(count):
-            samples = int(rate * random.uniform(0.3, 1.2))
-            tone = 0.3 * np.sin(2 * np.pi * random.uniform(100, 1000) / rate * np.arange(samples))
+        for number, wav in enumerate(_tones(count, rate, channels)):
             path = tmp_path / "wav" / f"utt{number:04d}.wav"
             path.parent.mkdir(exist_ok=True)
-            noise = random.normal(0, 0.01, (samples, channels))
-            soundfile.write(path, tone[:, None] + noise, rate, subtype="PCM_16")
+            path.write_bytes(wav)
             lines.append(RawLine(path.stem, str(path), "abc"[: 1 + number % 3]))
         return lines
 
@@ -126,7 +140,9 @@ def make_lists(tmp_path: Path, make_utterances: Callable[..., list[RawLine]]) ->
         lines = make_utterances(count, **options)
         lists = {kind: str(tmp_path / f"{kind}.list") for kind in ("raw", "shard")}
         assert make_raw_list(lines, lists["raw"], per_shard) == []
-        assert make_shard_list(lines, tmp_path / "shards", lists["shard"], ShardOptions(per_shard=per_shard)) == []
+        options_of_shards = ShardOptions(per_shard=per_shard)
+        in_threads = Executor(kind="threads")  # the same tars sooner: no process is forked
+        assert make_shard_list(lines, tmp_path / "shards", lists["shard"], options_of_shards, in_threads) == []
         return lists
 
     return make
