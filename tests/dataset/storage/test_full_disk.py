@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,12 @@ def lists_of_every_kind(folder: Path, server, utterances):
 @pytest.fixture
 def server(store, tmp_path):
     """A server of the store's files that tests may add to."""
-    folder = tmp_path / "served"
+    with serving_copies(store, tmp_path / "served") as server:
+        yield server
+
+
+@contextmanager
+def serving_copies(store, folder):
     folder.mkdir()
     for path in store.iterdir():
         (folder / path.name).symlink_to(path)
@@ -78,10 +84,18 @@ def indexed(lists):
     return [open_list(*one) for one in lists]
 
 
+@pytest.fixture(scope="module")
+def expected(store, utterances, tmp_path_factory):
+    """The corpora of the lists of every kind, indexed with room in the cache."""
+    folder = tmp_path_factory.mktemp("with_room")
+    with pytest.MonkeyPatch.context() as patch, serving_copies(store, folder / "served") as server:
+        patch.setenv("WENET_UIO_CACHE", str(folder / "cache"))
+        return indexed(lists_of_every_kind(folder / "lists", server, utterances))
+
+
 def test_every_kind_of_list_is_indexed_without_room_in_the_cache(
-    server, utterances, tmp_path, cache_folder, monkeypatch
+    expected, server, utterances, tmp_path, cache_folder, monkeypatch
 ):
-    expected = indexed(lists_of_every_kind(tmp_path / "with_room", server, utterances))
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "small"))
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "100")
     found = indexed(lists_of_every_kind(tmp_path / "without", server, utterances))
@@ -95,7 +109,7 @@ def test_every_kind_of_list_is_indexed_without_room_in_the_cache(
 
 @pytest.mark.parametrize("disk", ["size=40k", "nr_inodes=2"])
 def test_every_kind_of_list_is_indexed_while_the_disk_of_the_cache_is_full(
-    disk, server, utterances, tmp_path, cache_folder
+    disk, expected, server, utterances, tmp_path, cache_folder
 ):
     cache_folder.mkdir()
     namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", disk, str(cache_folder)]
@@ -107,7 +121,6 @@ def test_every_kind_of_list_is_indexed_while_the_disk_of_the_cache_is_full(
     command = [*namespace, sys.executable, "-c", ON_A_FULL_DISK, *(word for one in lists for word in one)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    expected = indexed(lists_of_every_kind(tmp_path / "with_room", server, utterances))
     assert done.stdout.splitlines() == [
         f"{corpus.num_samples} {len(corpus.bad)} {corpus.digest}" for corpus in expected
     ]
