@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,20 +101,31 @@ def nemo_examples() -> Path:
     return _folder("WENET_UIO_NEMO_EXAMPLES")
 
 
+@cache
+def _tones(count: int, rate: int, channels: int) -> list[bytes]:
+    """wav files of the utterances of `make_utterances`."""
+    random = np.random.default_rng(0)
+    wavs = []
+    for _ in range(count):
+        samples = int(rate * random.uniform(0.3, 1.2))
+        tone = 0.3 * np.sin(2 * np.pi * random.uniform(100, 1000) / rate * np.arange(samples))
+        noise = random.normal(0, 0.01, (samples, channels))
+        wav = io.BytesIO()
+        soundfile.write(wav, tone[:, None] + noise, rate, subtype="PCM_16", format="WAV")
+        wavs.append(wav.getvalue())
+    return wavs
+
+
 @pytest.fixture
 def make_utterances(tmp_path: Path) -> Callable[..., list[RawLine]]:
     """Write `count` wav files of tones, 0.3 to 1.2 s, and return the lines of their raw list."""
 
     def make(count: int, rate: int = 16000, channels: int = 1) -> list[RawLine]:
-        random = np.random.default_rng(0)
         lines = []
-        for number in range(count):
-            samples = int(rate * random.uniform(0.3, 1.2))
-            tone = 0.3 * np.sin(2 * np.pi * random.uniform(100, 1000) / rate * np.arange(samples))
+        for number, wav in enumerate(_tones(count, rate, channels)):
             path = tmp_path / "wav" / f"utt{number:04d}.wav"
             path.parent.mkdir(exist_ok=True)
-            noise = random.normal(0, 0.01, (samples, channels))
-            soundfile.write(path, tone[:, None] + noise, rate, subtype="PCM_16")
+            path.write_bytes(wav)
             lines.append(RawLine(path.stem, str(path), "abc"[: 1 + number % 3]))
         return lines
 

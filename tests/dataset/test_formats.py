@@ -27,7 +27,7 @@ from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
-PER_SHARD = 20
+PER_SHARD = 10
 FORMATS = ("raw", "wenet", "webdataset", "nemo", "nemo_sharded", "shar", "cuts", "parquet")
 
 
@@ -42,12 +42,12 @@ class Conf:
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory) -> list[RawLine]:
-    """100 recordings of digits if the corpus is installed, else noise."""
+    """50 recordings of digits if the corpus is installed, else noise."""
     folder = Path(os.environ.get("WENET_UIO_CORPORA", "")) / "fsdd" / "recordings"
-    wavs = sorted(folder.glob("*.wav"))[::30]
+    wavs = sorted(folder.glob("*.wav"))[::60]
     if not wavs:
         made = tmp_path_factory.mktemp("wav")
-        wavs = [made / f"{number % 10}_x_{number}.wav" for number in range(100)]
+        wavs = [made / f"{number % 10}_x_{number}.wav" for number in range(50)]
         for number, path in enumerate(wavs):
             path.write_bytes(wav(0.2 + number / 100, seed=number))
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

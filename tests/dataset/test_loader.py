@@ -4,10 +4,13 @@ import torch
 
 from tests.dataset.support.loading import loader, same
 
+COUNT = 28
+"""Utterances of a list; they make about 7 batches."""
+
 
 @pytest.fixture
 def lists(make_lists):
-    return make_lists(40)
+    return make_lists(COUNT)
 
 
 @pytest.mark.parametrize("kind", ["raw", "shard"])
@@ -20,7 +23,7 @@ def test_a_loader_summarises_the_lengths_of_its_utterances(lists, kind):
 
 def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):
     expected = list(loader(lists["raw"], "raw"))
-    assert len(expected) > 5
+    assert len(expected) > 3
     for kind, workers in (("shard", 0), ("raw", 4), ("shard", 1)):
         batches = list(loader(lists[kind], kind, num_workers=workers))
         assert len(batches) == len(expected)
@@ -126,11 +129,11 @@ def test_evaluation_leaves_features_alone_and_keeps_every_utterance(lists):
     strict = {"filter_conf": {"min_length": 60}, "fbank_conf": {"num_mel_bins": 20, "dither": 1.0}}
     runs = [list(loader(lists["raw"], "raw", training=False, seed=seed, conf=strict)) for seed in (1, 2)]
     feats = [{key: batch.feats[row] for batch in run for row, key in enumerate(batch.keys)} for run in runs]
-    assert len(feats[0]) == 40
+    assert len(feats[0]) == COUNT
     for key, one in feats[0].items():
         size = min(len(one), len(feats[1][key]))
         assert torch.equal(one[:size], feats[1][key][:size])
-    assert sum(len(batch) for batch in loader(lists["raw"], "raw", conf=strict)) < 40
+    assert sum(len(batch) for batch in loader(lists["raw"], "raw", conf=strict)) < COUNT
 
 
 def test_a_changed_policy_is_refused_within_an_epoch_and_taken_between_epochs(lists):
@@ -186,10 +189,10 @@ def test_a_nominal_epoch_resumes_anywhere(lists, stop):
 
 def test_without_partition_every_rank_reads_everything_in_its_own_order(lists):
     ranks = [list(loader(lists["raw"], "raw", rank=r, world_size=3, conf={"partition": False})) for r in range(3)]
-    assert len({len(batches) for batches in ranks}) == 1
+    assert len({sum(batch.closes_step for batch in batches) for batches in ranks}) == 1
     keys = [[key for batch in batches for key in batch.keys] for batches in ranks]
     assert all(sorted(order) == sorted(keys[0]) for order in keys)
-    assert len(set(keys[0])) == len(keys[0]) == 40
+    assert len(set(keys[0])) == len(keys[0]) == COUNT
     assert keys[0] != keys[1]
 
 
@@ -200,4 +203,4 @@ def test_a_change_can_be_allowed_and_starts_the_pass_over(lists):
     other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
     other.load_state_dict(one.state_dict(), allow_changes=True)
     assert (other.epoch, other.cursor.position) == (0, 0)
-    assert sum(len(batch) for batch in other) == 40
+    assert sum(len(batch) for batch in other) == COUNT

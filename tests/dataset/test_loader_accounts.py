@@ -17,10 +17,13 @@ from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
+COUNT = 24
+"""Utterances of a list."""
+
 
 @pytest.fixture
 def lists(make_lists):
-    return make_lists(40)
+    return make_lists(COUNT)
 
 
 def test_bad_samples_shrink_their_batch_and_are_counted(lists):
@@ -35,7 +38,7 @@ def test_bad_samples_shrink_their_batch_and_are_counted(lists):
     skipped = [sample for batch in batches for sample in batch.skipped]
     assert sorted(sample.key for sample in skipped) == ["utt0000", "utt0001", "utt0002"]
     assert {sample.reason for sample in skipped} == {"unreadable"}
-    assert sum(len(batch) for batch in batches) == 37
+    assert sum(len(batch) for batch in batches) == COUNT - 3
 
 
 def test_too_many_bad_samples_stop_the_run(lists):
@@ -62,7 +65,7 @@ def test_a_bug_in_an_operator_is_not_bad_data(lists):
 def test_token_filters_are_counted_as_filtered(lists):
     one = loader(lists["raw"], "raw", conf={"filter_conf": {"token_max_length": 2}})
     kept = sum(len(batch) for batch in one)
-    assert kept == 40 - one.cursor.plan.filtered()["token_max_length"] == 27
+    assert kept == COUNT - one.cursor.plan.filtered()["token_max_length"] == 16
 
 
 def break_wavs(raw_list, numbers):
@@ -95,7 +98,7 @@ def test_read_filtered_and_bad_samples_add_up_to_all(lists, tmp_path, world_size
     break_wavs(lists["raw"], range(4))
     for _ in range(2):
         account = reconciled(accounts(ranks))
-        assert account.all == 42
+        assert account.all == COUNT + 2
         assert account.bad["not_indexed"] == 2
         assert {"min_length"} <= set(account.filtered) <= {"min_length", "max_output_input_ratio"}
     lines = [json.loads(line) for line in open(tmp_path / "bad.jsonl")]
@@ -103,14 +106,14 @@ def test_read_filtered_and_bad_samples_add_up_to_all(lists, tmp_path, world_size
     unread = sorted(line["key"] for line in second)
     assert set(unread) <= {f"utt{number:04d}" for number in range(4)}
     assert len(unread) == account.bad["unreadable"] > 0
-    assert sorted(line["key"] for line in first) == sorted([*unread, "lost", f"{lists['raw']}:41"])
+    assert sorted(line["key"] for line in first) == sorted([*unread, "lost", f"{lists['raw']}:{COUNT + 1}"])
     assert {line["reason"] for line in first} == {"unreadable", "not_indexed"}
     assert all(line["list"] == lists["raw"] and line["detail"] for line in lines)
 
 
 def test_filtered_samples_of_a_list_are_counted_once_a_run_and_of_a_mixture_in_every_pass(lists, tmp_path):
     mixture = tmp_path / "mixture.yaml"
-    mixture.write_text(f"sources: [{{type: raw, data_list: {lists['raw']}}}]\nutterances_per_epoch: 30\n")
+    mixture.write_text(f"sources: [{{type: raw, data_list: {lists['raw']}}}]\nutterances_per_epoch: 20\n")
     for data_list, counted in ((lists["raw"], 1), (str(mixture), 3)):
         one = loader(data_list, "raw", conf={"filter_conf": {"min_length": 50}})
         with patch.object(Measure, "filtered", autospec=True, side_effect=Measure.filtered) as count:
@@ -126,13 +129,13 @@ def test_an_unfinished_epoch_and_a_nominal_epoch_have_no_total(lists):
     nominal = loader(lists["raw"], "raw", epoch_steps=3)
     batches = list(nominal)
     account = reconciled(tally(batches) + nominal.left_out(0))
-    assert account.all == account.read == sum(len(batch) for batch in batches) < 40
+    assert account.all == account.read == sum(len(batch) for batch in batches) < COUNT
 
 
 def test_without_partition_every_rank_accounts_for_all_samples(lists):
     ranks = [loader(lists["raw"], "raw", rank=rank, world_size=3, conf={"partition": False}) for rank in range(3)]
     account = reconciled(accounts(ranks))
-    assert account.all == account.read == 3 * 40
+    assert account.all == account.read == 3 * COUNT
 
 
 def test_samples_read_again_after_a_resume_are_in_the_ledger_once(lists, tmp_path):

@@ -21,8 +21,17 @@ def by_islice(one):
     return list(islice(one, len(one)))
 
 
-@pytest.mark.parametrize("take", [by_zip, by_islice, list])
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"epoch_steps": 3, "num_workers": 1}])
+@pytest.mark.parametrize(
+    ("take", "options"),
+    [
+        (by_zip, {}),
+        (by_islice, {}),
+        (list, {}),
+        (by_islice, {"num_workers": 2}),
+        (by_zip, {"epoch_steps": 3, "num_workers": 1}),
+        (list, {"epoch_steps": 3}),
+    ],
+)
 def test_a_pass_ends_when_its_last_step_was_handed_out(lists, take, options):
     one, whole = loader(lists["raw"], "raw", **options), loader(lists["raw"], "raw")
     expected = iter([*whole, *whole, *whole])

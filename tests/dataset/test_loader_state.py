@@ -29,9 +29,17 @@ def in_three(monkeypatch):
     monkeypatch.setattr(epoch_plan.EpochPlan, "step", in_three)
 
 
-@pytest.mark.parametrize("options", [{}, {"epoch_steps": 100}, {"num_workers": 1}])
-@pytest.mark.parametrize("taken", [1, 2, 3, 4])
-def test_a_state_between_micro_batches_resumes_with_the_next_one(lists, in_three, options, taken):
+@pytest.mark.parametrize(
+    ("taken", "options"),
+    [
+        *((taken, {}) for taken in (1, 2, 3, 4)),
+        (2, {"epoch_steps": 100}),
+        (3, {"epoch_steps": 100}),
+        (1, {"num_workers": 1}),
+        (4, {"num_workers": 1}),
+    ],
+)
+def test_a_state_between_micro_batches_resumes_with_the_next_one(lists, in_three, taken, options):
     expected = list(loader(lists["raw"], "raw"))
     one = loader(lists["raw"], "raw", **options)
     stream = iter(one)

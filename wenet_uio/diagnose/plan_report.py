@@ -106,7 +106,7 @@ def report_plan(
     frame_skew = skew_of_steps(account.padded, rest, world_size, size_of=attrgetter("padded_frames"))
     filtered = plan.filtered()
     planned = int(np.count_nonzero(account.times_planned))
-    order_correlation, mates_again = _next_epoch(plan, seed, epoch)
+    order_correlation, mates_again = _next_epoch(account.places, plan.of_epoch(seed, epoch + 1))
     return PlanReport(
         utterances=planned,
         hours=round(account.stored_seconds() / 3600, 4),
@@ -139,6 +139,8 @@ class _Account:
         self._corpus, self._bound = plan.corpus, plan.measure.policy.bound
         self._starts = first_samples(plan.corpus)
         self.times_planned = np.zeros(plan.corpus.num_samples, np.uint8)
+        self.places = np.zeros(plan.corpus.num_samples, np.int64)
+        """(samples,) number of the batch of each sample, from 1; 0 for one that is not planned."""
         self.costs, self.padded = np.zeros((2, plan.num_batches), np.int64)
         self.same_shard = np.full(plan.num_batches, np.nan)
         """(batches,) probability that two samples come from the same shard; NaN for a batch of one sample."""
@@ -151,7 +153,9 @@ class _Account:
         """Take the next batch of the epoch."""
         keys = []
         for piece in batch.pieces:
-            np.add.at(self.times_planned, self._starts[piece.shards] + piece.rows, 1)
+            samples = self._starts[piece.shards] + piece.rows
+            np.add.at(self.times_planned, samples, 1)
+            self.places[samples] = batch.index + 1
             self.frames += int(piece.frames.sum())
             self.padded[batch.index] += piece.padded_frames
             self.over_bound += piece.cost > self._bound
@@ -188,15 +192,19 @@ def _mean(values: np.ndarray, if_empty: float) -> float:
     return float(values.mean()) if len(values) else if_empty
 
 
-def _next_epoch(plan: EpochPlan, seed: int, epoch: int) -> tuple[float, float]:
-    """How this epoch is like the next one: `order_correlation` and `mates_again` of the report."""
-    following = plan.of_epoch(seed, epoch + 1)
-    starts = first_samples(plan.corpus)
-    places = np.zeros((2, plan.corpus.num_samples), np.int64)
-    for row, each in zip(places, (plan, following), strict=True):
-        for index in range(each.num_batches):
-            for piece in each.batch(index).pieces:
-                row[starts[piece.shards] + piece.rows] = index + 1
+def _next_epoch(here: np.ndarray, following: EpochPlan) -> tuple[float, float]:
+    """How an epoch is like the next one: `order_correlation` and `mates_again` of the report.
+
+    Args:
+        here: `places` of its samples.
+        following: the plan of the next epoch.
+    """
+    starts = first_samples(following.corpus)
+    there = np.zeros_like(here)
+    for index in range(following.num_batches):
+        for piece in following.batch(index).pieces:
+            there[starts[piece.shards] + piece.rows] = index + 1
+    places = np.stack([here, there])
     places = places[:, (places > 0).all(axis=0)]
     mates = _pairs(places[0])
     again = _pairs(places[0] * (following.num_batches + 1) + places[1])

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, indexed_list
+from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, batches_of_local, indexed_list
 from tests.dataset.storage.support.servers import serving
 from wenet_uio.dataset.storage import cache, checksums, objects
 from wenet_uio.dataset.storage.checksums import note_of
@@ -192,4 +192,4 @@ def test_batches_do_not_change_when_copies_are_damaged_between_two_runs(tmp_path
             data[len(data) // 3 : len(data) // 3 + 5000] = bytes(5000)
             copy.write_bytes(data[: -512 * number] if number else data)
         assert_same_batches(batches_of(data_list, workers=1), expected)
-    assert_same_batches(expected, batches_of(local))
+    assert_same_batches(expected, batches_of_local(local))

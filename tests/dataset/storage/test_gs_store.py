@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, write_list
+from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, batches_of_local, write_list
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.transports import transport
@@ -37,7 +37,7 @@ def test_shards_of_gs_give_the_batches_of_local_ones(bucket, store, tmp_path, lo
         bucket.put_file(str(path), f"speech/train/{path.name}")
     for number, name in enumerate(("shards_*.tar", "shards_{000000000..000000003}.tar")):
         data_list = write_list(tmp_path / f"{number}.list", [f"gs://speech/train/{name}"])
-        assert_same_batches(batches_of(data_list, workers=number), batches_of(local))
+        assert_same_batches(batches_of(data_list, workers=number), batches_of_local(local))
 
 
 def test_any_range_is_read_and_a_changed_object_is_refused(bucket):

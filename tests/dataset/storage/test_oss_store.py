@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.storage.support.oss_server import KEY_ID, SECRET, serving_oss
-from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, write_list
+from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, batches_of_local, write_list
 from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.http_store import find_version
@@ -29,7 +29,7 @@ def buckets(tmp_path, store) -> Path:
 
 
 def test_shards_of_oss_give_the_batches_of_local_ones(buckets, tmp_path, local, monkeypatch):
-    expected = batches_of(local)
+    expected = batches_of_local(local)
     with serving_oss(buckets, monkeypatch):
         for number, name in enumerate(("shards_*.tar", "shards_{000000000..000000003}.tar", "shards_*.tar.gz")):
             data_list = write_list(tmp_path / f"{number}.list", [f"oss://speech/train/{name}"])
@@ -93,7 +93,7 @@ def test_shards_are_uploaded_once_and_can_be_read(buckets, tmp_path, local, stor
         monkeypatch.setenv("TZ", "Asia/Shanghai")  # ossfs takes times of the store for local times
         assert put_shards(local, "oss://new/folder", str(remote), Executor(1)) == (4, 0)
         assert len(read_shard_list(remote)) == 4
-        assert_same_batches(batches_of(str(remote)), batches_of(local))
+        assert_same_batches(batches_of(str(remote)), batches_of_local(local))
         assert objects.matches("oss://new/folder/*.tar") == read_shard_list(remote)
         (buckets / "new/folder/extra.tar").write_bytes(b"")  # a listing is never older than its call
         assert len(objects.matches("oss://new/folder/*.tar")) == 5

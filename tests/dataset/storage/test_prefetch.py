@@ -10,7 +10,7 @@ import pytest
 
 from tests.dataset.storage.support.remote_corpus import (
     assert_nothing_is_left,
-    batches_of,
+    batches_of_local,
     environment,
     indexed_list,
     keys_read,
@@ -104,7 +104,7 @@ def test_killing_the_prefetch_process_loses_no_samples(tmp_path, store, local, c
         batches_again = list(one)
         assert one.prefetch.process_id != first
         one.prefetch.close()
-    assert keys_read(batches) == keys_read(batches_again) == keys_read(batches_of(local))
+    assert keys_read(batches) == keys_read(batches_again) == keys_read(batches_of_local(local))
     assert ledger(batches) == {}
     assert_nothing_is_left(cache_folder)
 

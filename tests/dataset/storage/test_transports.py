@@ -44,12 +44,12 @@ def url(request, folder, monkeypatch):
         yield getattr(server, "url", server)
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, None), (5, None), (5, 300), (0, len(DATA)), (len(DATA) - 1, None)])
-def test_a_transport_reads_any_range(url, start, end):
+def test_a_transport_reads_any_range(url):
     uri = f"{url}/x.bin"
     version = transport(uri).version(uri)
     assert version.size == len(DATA)
-    assert b"".join(transport(uri).chunks(uri, start, end, version)) == DATA[start:end]
+    for start, end in [(0, None), (5, None), (5, 300), (0, len(DATA)), (len(DATA) - 1, None)]:
+        assert b"".join(transport(uri).chunks(uri, start, end, version)) == DATA[start:end]
 
 
 def test_a_transport_reads_an_object_of_unknown_version_to_its_end(url):

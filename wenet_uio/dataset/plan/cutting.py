@@ -74,7 +74,8 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] 
             return None
         # Bisect for the first run that costs too much: cost(last) = (last - first) * values[last - 1] rises with last.
         reach = min(end, first + cap // values[first])
-        last = bisect_left(range(first + 1, reach + 1), True, key=lambda n: (n - first) * values[n - 1] > cap) + first
+        sure = min(reach, first + cap // values[reach - 1]) if reach > first else first
+        last = bisect_left(range(sure + 1, reach + 1), True, key=lambda n: (n - first) * values[n - 1] > cap) + sure
         last = max(last, first + 1)
         runs.append((first, last))
         first = last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -27,7 +28,15 @@ class Piece:
         return len(self.rows)
 
     def __getitem__(self, chosen: slice | np.ndarray) -> Piece:
-        return Piece(*(getattr(self, column.name)[chosen] for column in fields(self)))
+        return Piece(  # by name: a plan cuts thousands of pieces, and `fields` takes longer than the slices
+            self.shards[chosen],
+            self.rows[chosen],
+            self.speeds[chosen],
+            self.frames[chosen],
+            self.units[chosen],
+            self.buckets[chosen],
+            self.seeds[chosen],
+        )
 
     @property
     def cost(self) -> int:
@@ -93,12 +102,29 @@ def without_empty(pieces: Sequence[Piece]) -> Pieces:
 def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
     """Make exactly `count` batches of the pieces: merge the cheapest batches, or halve the largest pieces."""
     batches: list[Pieces] = [(piece,) for piece in pieces]
-    while len(batches) > count:
-        batches.sort(key=lambda batch: sum(piece.cost for piece in batch), reverse=True)
-        batches[-2:] = [batches[-2] + batches[-1]]
-    while len(batches) < count:
-        batches.sort(key=lambda batch: len(batch[0]))
+    changed: list[Pieces] = []
+    """The last batches that were made; they stay last unless others are made after them."""
+    if len(batches) > count:
+        batches.sort(key=_cheapness)
+    while len(batches) + len(changed) > count:
+        for batch in changed:
+            insort(batches, batch, key=_cheapness)
+        changed = [batches[-2] + batches[-1]]
+        del batches[-2:]
+    if len(batches) + len(changed) < count:
+        batches.sort(key=_size)
+    while len(batches) + len(changed) < count:
+        for batch in changed:
+            insort(batches, batch, key=_size)
         (largest,) = batches.pop()
         middle = (len(largest) + 1) // 2
-        batches += [(largest[:middle],), (largest[middle:],)]
-    return batches
+        changed = [(largest[:middle],), (largest[middle:],)]
+    return batches + changed
+
+
+def _cheapness(batch: Pieces) -> int:
+    return -sum(piece.cost for piece in batch)
+
+
+def _size(batch: Pieces) -> int:
+    return len(batch[0])

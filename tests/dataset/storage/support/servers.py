@@ -121,8 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         if fault == "cut":
             part = part[:length]
-        for at in range(0, len(part), 1 << 16):
-            self.wfile.write(part[at : at + (1 << 16)])
+        for at in range(0, len(part), 1 << 14):
+            self.wfile.write(part[at : at + (1 << 14)])
             if fault == "slow":
                 time.sleep(0.05)
         if fault == "stall":
