@@ -14,13 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 BUILD = "from setuptools import setup; setup()"
-COMMAND = "import sys; from importlib.metadata import entry_points as all; sys.argv[0] = 'wenet-uio'; " + (
-    "(found,) = [each for each in all(group='console_scripts', name='wenet-uio') if 'lib' in str(each.dist._path)]; "
-    "found.load()()"
-)
+COMMAND = """\
+import sys
+from importlib.metadata import entry_points as all
+import wenet_uio
+print(wenet_uio.__file__, flush=True)
+sys.argv[0] = 'wenet-uio'
+(found,) = [each for each in all(group='console_scripts', name='wenet-uio') if 'lib' in str(each.dist._path)]
+found.load()()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +66,17 @@ def test_the_built_package_has_the_command_and_the_requirements(lib: Path) -> No
 
 def test_the_command_runs_outside_of_the_repository(lib: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(lib), "OMP_NUM_THREADS": "1"}
+    (tmp_path / "command.py").write_text(COMMAND)
     cases = (
-        (("--help",), 0, "transcribe "),
-        (("transcribe", "--model", "none", "a.wav"), 1, "error: none: no such file"),
+        (sys.executable, ("--help",), 0, "transcribe "),
+        (preloaded.python(), ("transcribe", "--model", "none", "a.wav"), 1, "error: none: no such file"),
     )
-    for arguments, status, text in cases:
-        command = [sys.executable, "-c", COMMAND, *arguments]
+    for python, arguments, status, text in cases:
+        command = [python, "command.py", *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == status, done.stderr
         assert text in done.stdout + done.stderr
-    where = subprocess.run(
-        [sys.executable, "-c", "import wenet_uio; print(wenet_uio.__file__)"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert where.stdout == f"{lib}/wenet_uio/__init__.py\n"
+        assert done.stdout.splitlines()[0] == f"{lib}/wenet_uio/__init__.py"
 
 
 def imported_at_once(tree: ast.Module) -> Iterator[str]:

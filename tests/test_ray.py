@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.examples.test_corpora import call, recipe
-from tests.examples.test_large import TINY, large, make_sources
+from tests.examples.test_large import SOURCES, large, make_sources
 from tests.support.ray_cluster import ray_cluster
 from tests.test_executor import crash_at_3
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.executor import Executor
+from wenet_uio.prepare import cmvn_stats
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions, parse_size
@@ -76,8 +77,9 @@ def test_packing_on_ray_gives_the_same_bytes(make_utterances, tmp_path):
     assert len(packed[0]) == 6
 
 
-def test_statistics_on_ray_are_the_same(make_utterances):
-    lines = make_utterances(70)
+def test_statistics_on_ray_are_the_same(make_utterances, monkeypatch):
+    monkeypatch.setattr(cmvn_stats, "UTTERANCES_PER_JOB", 4)
+    lines = make_utterances(10)
     conf = DatasetConf()
     assert cmvn_statistics(lines, conf, Executor(kind="ray")) == cmvn_statistics(lines, conf, Executor(2))
 
@@ -125,9 +127,11 @@ def test_relative_paths_are_relative_to_the_folder_of_the_caller(elsewhere, make
 
 
 def test_a_recipe_packs_into_a_store(elsewhere, large, bucket, tmp_path):
-    run = ("bash", large / "run.sh", "--sources", make_sources(tmp_path / "corpora"), "--storage", "s3://corpora/toy")
-    options = ("--override", TINY, "--num_utts_per_shard", "4", "--executor", "ray", "--stop_stage", "3")
+    sources = make_sources(tmp_path / "corpora", SOURCES[:1])
+    run = ("bash", large / "run.sh", "--sources", sources, "--storage", "s3://corpora/toy")
+    assert call(*run, "--stop_stage", "0", cwd=tmp_path).returncode == 0
+    options = ("--num_utts_per_shard", "4", "--executor", "ray", "--stage", "3", "--stop_stage", "3")
     pack = call(*run, *options, cwd=tmp_path)
     assert pack.returncode == 0, pack.stderr
     assert list(elsewhere.iterdir()) == []
-    assert len(bucket.glob("corpora/toy/**/*.tar")) == 5
+    assert len(bucket.glob("corpora/toy/**/*.tar")) == 3

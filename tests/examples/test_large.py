@@ -34,10 +34,13 @@ def large(recipe, tmp_path, monkeypatch) -> Path:
     return recipe("large")
 
 
-def make_sources(root) -> str:
+SOURCES = (("one", "one", 12, 0.25), ("two", "二号", 6, 0.75))
+
+
+def make_sources(root, made=SOURCES) -> str:
     """Write a yaml of two sources with 12 and 6 training utterances and common keys; the second is Mandarin."""
     sources = []
-    for name, said, count, weight in (("one", "one", 12, 0.25), ("two", "二号", 6, 0.75)):
+    for name, said, count, weight in made:
         for part, size in (("train", count), ("dev", 2), ("test", 2)):
             folder = root / name / part
             keys = [f"utt{number}" for number in range(size)]

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from wenet_uio.scoring import bootstrap
 from wenet_uio.scoring.bootstrap import compare, interval
 from wenet_uio.scoring.wer import Counts
 
@@ -45,3 +46,11 @@ def test_both_systems_are_resampled_together():
 
 def test_resamples_are_the_same_every_time():
     assert interval(drawn(0.2, 50), 100) == interval(drawn(0.2, 50), 100)
+
+
+def test_resamples_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
+    first, second = drawn(0.1, 30), drawn(0.2, 30, seed=1)
+    together = compare(first, second, 100)
+    for number in (1, 70, 1 << 30):
+        monkeypatch.setattr(bootstrap, "DRAWN_AT_ONCE", number)
+        assert compare(first, second, 100) == together

@@ -41,7 +41,11 @@ if [ "$1 $2" != "-m venv" ]; then exec {PYTHON} "$@"; fi
 
 
 @pytest.fixture
-def root(tmp_path, quick_python) -> Path:
+def root(tmp_path: Path, quick_python: str) -> Path:
+    return make_project(tmp_path, quick_python)
+
+
+def make_project(tmp_path: Path, quick_python: str) -> Path:
     """A project whose requirements are satisfied by the folder `wheels` beside it, with `bin/python3` beside it.
 
     The name of its folder has characters that a shell treats specially.
@@ -58,6 +62,22 @@ def root(tmp_path, quick_python) -> Path:
     (root / "more.txt").write_text("extra>=2\n")
     make_wheel(tmp_path / "wheels", "toy", "1.0.3")
     make_wheel(tmp_path / "wheels", "extra", "2.1")
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, quick_python: str) -> Path:
+    """The environment that the first run creates."""
+    root = make_project(tmp_path_factory.mktemp("made"), quick_python)
+    status, _, errors = finish(start(root))
+    assert status == 0, errors
+    return root / ".venv"
+
+
+@pytest.fixture
+def installed(root: Path, made: Path) -> Path:
+    """`root` after its first run."""
+    shutil.copytree(made, root / ".venv", symlinks=True)
     return root
 
 
@@ -98,28 +118,26 @@ def test_the_first_run_creates_the_environment_and_later_runs_are_silent(root):
     assert (status, output.strip(), errors) == (0, f"{root}/.venv/bin/python", "")
 
 
-def test_changed_requirements_are_installed(root):
-    finish(start(root))
-    (root / "requirements.txt").write_text("toy\nextra\n")
-    status, _, errors = finish(start(root, "python -c 'import extra'"))
+def test_changed_requirements_are_installed(installed):
+    (installed / "requirements.txt").write_text("toy\nextra\n")
+    status, _, errors = finish(start(installed, "python -c 'import extra'"))
     assert status == 0, errors
     assert "installing" in errors
     assert "creating" not in errors
 
 
-def test_a_recipe_can_need_more_packages(root):
-    status, _, errors = finish(start(root, "need_packages more.txt; python -c 'import extra'", PWD=str(root)))
+def test_a_recipe_can_need_more_packages(installed):
+    status, _, errors = finish(start(installed, "need_packages more.txt; python -c 'import extra'", PWD=str(installed)))
     assert status != 0  # more.txt is relative to the working directory
-    status, _, errors = finish(start(root, "cd \"$0\"; need_packages more.txt; python -c 'import extra'"))
+    status, _, errors = finish(start(installed, "cd \"$0\"; need_packages more.txt; python -c 'import extra'"))
     assert status == 0, errors
 
 
-def test_an_interrupted_installation_is_repeated(root):
-    finish(start(root))
-    made = root / ".venv" / ".wenet_uio"
+def test_an_interrupted_installation_is_repeated(installed):
+    made = installed / ".venv" / ".wenet_uio"
     (made / "installing").touch()
-    (made / hashlib.sha256((root / "requirements.txt").read_bytes()).hexdigest()).unlink()
-    status, _, errors = finish(start(root, "python -c 'import toy'"))
+    (made / hashlib.sha256((installed / "requirements.txt").read_bytes()).hexdigest()).unlink()
+    status, _, errors = finish(start(installed, "python -c 'import toy'"))
     assert status == 0, errors
     assert "creating" in errors
     assert not (made / "installing").exists()
@@ -141,8 +159,8 @@ def test_two_simultaneous_runs_create_one_environment(root):
     assert sum("creating" in errors for _, _, errors in results) == 1
 
 
-def test_an_active_environment_with_all_packages_is_used(root, tmp_path):
-    finish(start(root, WENET_UIO_VENV=str(tmp_path / "my own")))
+def test_an_active_environment_with_all_packages_is_used(root, made, tmp_path):
+    shutil.copytree(made, tmp_path / "my own", symlinks=True)
     shutil.rmtree(tmp_path / "my own" / ".wenet_uio")  # now the script does not know it as its own
     active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin"}
     status, output, errors = finish(start(root, "command -v python", **active))

@@ -30,8 +30,8 @@ from wenet_uio.files import read_lines
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 
-UTTERANCES, PER_SHARD, SCALE = 960, 40, 0.125
-"""A shard has about 1.4 MB."""
+UTTERANCES, PER_SHARD, SCALE = 480, 20, 0.125
+"""A shard has about 0.7 MB."""
 CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 1000}}
 POLL_SECONDS = 0.01
 CALIBRATION_BATCHES = 30

@@ -14,6 +14,8 @@ from wenet_uio.scoring.wer import Counts
 
 LEVEL = 95
 """Percent of the resamples that lie inside an interval."""
+DRAWN_AT_ONCE = 1 << 16
+"""Utterances drawn at once, for which memory is needed."""
 
 
 class Comparison(NamedTuple):
@@ -50,9 +52,10 @@ def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np
     words = np.array([each.words for each in systems[0]], np.int64)
     draw = np.random.default_rng(seed)
     rates = np.zeros((len(systems), resamples))
-    for number in range(resamples):
-        chosen = draw.integers(len(words), size=len(words))
-        rates[:, number] = 100.0 * errors[:, chosen].sum(axis=1) / max(1, words[chosen].sum())
+    at_once = max(1, DRAWN_AT_ONCE // max(1, len(words)))
+    for first in range(0, resamples, at_once):
+        chosen = draw.integers(len(words), size=(min(at_once, resamples - first), len(words)))
+        rates[:, first : first + at_once] = 100.0 * errors[:, chosen].sum(axis=2) / words[chosen].sum(axis=1).clip(1)
     return rates
 
 

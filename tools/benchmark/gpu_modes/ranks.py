@@ -11,7 +11,7 @@ from gpu_modes.runs import completed, corpus_folder, data_options, train
 from wenet_uio.train.checkpoint import RunFolder
 
 RANKS = 2
-KILLED, STOPPED = 5, 9
+KILLED, STOPPED = 5, 7
 """Steps at which rank 0 is killed, and after which the runs end."""
 SAVED = 2
 """Steps between two states."""
