@@ -32,12 +32,12 @@ def collated(examples):
     return [(example.key, len(example.feats), example.labels) for example in examples]
 
 
-def examples_of_the_readme():
-    return re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+def examples_of(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def test_the_examples_of_the_readme_run(data, capsys):
-    examples = examples_of_the_readme()
+    examples = examples_of(README)
     assert len(examples) == 3
     assert all(len([line for line in example.splitlines() if line]) <= 15 for example in examples)
     names = {}
@@ -66,7 +66,7 @@ def test_every_utterance_is_read_in_each_of_three_epochs(data, training, by_len)
 
 def test_lightning_reads_every_utterance_in_each_of_three_epochs(data):
     pytest.importorskip("pytorch_lightning")
-    model, loop = re.split(r"^(?=trainer = )", examples_of_the_readme()[2], flags=re.MULTILINE)
+    model, loop = re.split(r"^(?=trainer = )", examples_of(README)[2], flags=re.MULTILINE)
     batches = {"batch_type": "dynamic", "max_frames_in_batch": 200}  # 7, 8 and 7 steps
     config = parse_config({"dataset_conf": {"batch_conf": batches, "speed_perturb": True}}, "test")
     train, validation = (build_loader(data, "raw", config, None, training=training) for training in (True, False))
@@ -100,7 +100,7 @@ def test_lightning_reads_every_utterance_in_each_of_three_epochs(data):
 
 def test_lightning_resumes_after_any_step_of_epochs_of_different_lengths(data):
     pytest.importorskip("pytorch_lightning")
-    blocks = re.findall(r"^```python\n(.*?)^```", LIGHTNING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = examples_of(LIGHTNING)
     batches = {"batch_type": "dynamic", "max_frames_in_batch": 200}  # 7, 8 and 7 steps: a longer and a shorter epoch
     names = {}
     exec(compile(blocks[0] + blocks[1].partition("first = ")[0], str(LIGHTNING), "exec"), names)

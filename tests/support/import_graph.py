@@ -33,16 +33,14 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def statements(path: Path, *, typing: bool = True, functions: bool = True) -> Iterator[ast.AST]:
-    """All statements of a file; `typing` includes TYPE_CHECKING blocks, `functions` what is inside functions."""
+def statements(path: Path, *, typing: bool = True) -> Iterator[ast.AST]:
+    """All statements of a file, also inside functions; `typing` includes TYPE_CHECKING blocks."""
     todo: list[ast.AST] = [tree_of(path)]
     while todo:
         node = todo.pop()
         if not typing and _is_typing(node):
             continue
         yield node
-        if not functions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
         for name in BLOCKS:
             todo += getattr(node, name, ())
 
@@ -53,27 +51,16 @@ def room_of(name: str, path: Path) -> str:
     return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
 
 
-def imports_of(path: Path, names: dict[str, Path], *, typing: bool = True, functions: bool = True) -> set[str]:
-    """The modules of the package that a file imports; for `typing` and `functions` see `statements`."""
+def imports_of(path: Path, names: dict[str, Path], *, typing: bool = True) -> set[str]:
+    """The modules of the package that a file imports, also inside functions; `typing` includes TYPE_CHECKING blocks."""
     found = set()
-    for node in statements(path, typing=typing, functions=functions):
+    for node in statements(path, typing=typing):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             members = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {member if member in names else node.module for member in members}
     return found & names.keys()
-
-
-def loaded_with(name: str) -> set[str]:
-    """The modules of the package that are loaded when one of them is imported."""
-    names, found, todo = modules(), set(), {name}
-    while todo:
-        name = todo.pop()
-        found.add(name)
-        todo |= imports_of(names[name], names, typing=False, functions=False) | {name.rpartition(".")[0]} - {""}
-        todo -= found
-    return found
 
 
 def _is_typing(node: ast.AST) -> bool:

@@ -102,24 +102,23 @@ def without_empty(pieces: Sequence[Piece]) -> Pieces:
 def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
     """Make exactly `count` batches of the pieces: merge the cheapest batches, or halve the largest pieces."""
     batches: list[Pieces] = [(piece,) for piece in pieces]
-    changed: list[Pieces] = []
-    """The last batches that were made; they stay last unless others are made after them."""
+    # Sorted but for the batches that were made last, which stay last in the result.
     if len(batches) > count:
         batches.sort(key=_cheapness)
-    while len(batches) + len(changed) > count:
-        for batch in changed:
-            insort(batches, batch, key=_cheapness)
-        changed = [batches[-2] + batches[-1]]
-        del batches[-2:]
-    if len(batches) + len(changed) < count:
+    while len(batches) > count:
+        insort(batches, batches.pop(), key=_cheapness)
+        batches[-2:] = [batches[-2] + batches[-1]]
+    if len(batches) < count:
         batches.sort(key=_size)
-    while len(batches) + len(changed) < count:
-        for batch in changed:
-            insort(batches, batch, key=_size)
+    while len(batches) < count:
+        halves = batches[-2:]
+        del batches[-2:]
+        for half in halves:
+            insort(batches, half, key=_size)
         (largest,) = batches.pop()
         middle = (len(largest) + 1) // 2
-        changed = [(largest[:middle],), (largest[middle:],)]
-    return batches + changed
+        batches += [(largest[:middle],), (largest[middle:],)]
+    return batches
 
 
 def _cheapness(batch: Pieces) -> int:
