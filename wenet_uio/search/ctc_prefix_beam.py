@@ -100,7 +100,7 @@ class PrefixBeam:
         """The hypotheses of each utterance: at most N, best first; their scores include the bonuses."""
         beam = self._beam
         totals = beam.score + beam.bonus
-        if scorer := _as_one(self._scorers):
+        if (scorer := _as_one(self._scorers)) is not None:
             totals += scorer.end(beam.states)
         scores, order = totals.sort(dim=1, descending=True, stable=True)
         return [
