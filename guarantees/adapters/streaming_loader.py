@@ -8,6 +8,7 @@ a weight are read once). `batch_size` is given to both classes, as the FAQ asks.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,13 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
-import transformers.feature_extraction_utils  # noqa: F401 - looks for torchvision before the next lines hide it
 from protocol import NO_LENGTHS, Batch, Run, StatefulAdapter, Step
 from samples import Sample, shards
 
 # `import streaming` loads torchvision for image datasets, which the trials do not use. A torchvision that fits the
-# installed torch is not in every registry, so an empty one takes its place.
+# installed torch is not in every registry, so an empty one takes its place. transformers looks for torchvision, so it
+# is loaded before. Its name is a string because the type checker would read its 2200 files.
+importlib.import_module("transformers.feature_extraction_utils")
 for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
     sys.modules[name] = ModuleType(name)
 sys.modules["torchvision.datasets"].__dict__["VisionDataset"] = object
