@@ -18,6 +18,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 LOADING = 600.0
 """Seconds that the packages of an adapter may take to load, which is no part of a trial."""
+WRITING = 3600.0
+"""Seconds that an adapter may take to write a source, which is no part of a trial."""
 NAMES_OF_RANKS = ("RANK", "LOCAL_RANK")
 NAMES_OF_SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -99,17 +101,18 @@ class Rank:
         with suppress(BrokenPipeError):  # `receive` then reports that the process has ended
             self._connection.sendall(json.dumps({"do": do, **values}).encode() + b"\n")
 
-    def receive(self) -> dict[str, Any]:
-        """The answer to the command that was sent last.
+    def receive(self, within: float | None = None) -> dict[str, Any]:
+        """The answer to the command that was sent last; it may take `within` seconds, by default those of the server.
 
         Raises:
             LoaderError: the answer is an error, or there is none.
         """
-        until = time.monotonic() + self._server.timeout
+        within = self._server.timeout if within is None else within
+        until = time.monotonic() + within
         while b"\n" not in self._read:
             ready, _, _ = select.select([self._connection], [], [], max(0.0, until - time.monotonic()))
             if not ready:
-                raise LoaderError(f"rank {self._rank}: no answer in {self._server.timeout:g} s")
+                raise LoaderError(f"rank {self._rank}: no answer in {within:g} s")
             read = self._connection.recv(1 << 20)
             if not read:
                 raise LoaderError(f"rank {self._rank}: the process ended: {last_line(self._log)}")
@@ -120,10 +123,10 @@ class Rank:
             raise LoaderError(f"rank {self._rank}: {answer['error']}")
         return answer
 
-    def ask(self, do: str, **values: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer."""
+    def ask(self, do: str, within: float | None = None, **values: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer, as `receive` does."""
         self.send(do, **values)
-        return self.receive()
+        return self.receive(within)
 
     def memory_mb(self) -> float:
         """Memory of this process, its workers and the libraries they share, in MB. Shared pages count once."""
@@ -164,7 +167,7 @@ class Ranks:
 
     def write(self, **source: Any) -> None:
         """Write one source."""
-        self._ranks[0].ask("write", **source)
+        self._ranks[0].ask("write", WRITING, **source)
 
     def open(self, states: list[str] | None, **run: Any) -> None:
         """Open the loaders of all ranks at the same time, because some loaders wait for one another."""

@@ -18,7 +18,7 @@ from protocol import Adapter, Run, Step
 from samples import Sample, shards
 
 from wenet_uio.config import parse_config
-from wenet_uio.dataset import LoaderOptions, build_loader
+from wenet_uio.dataset import LoaderOptions, build_loader, open_corpus
 
 RATE = 1000
 """Hz. 10 samples are a frame of 10 ms."""
@@ -30,7 +30,7 @@ class Loader(Adapter):
     DISTRIBUTIONS = ("torch", "numpy")
 
     def write(self, folder: Path, samples: list[Sample]) -> None:
-        """Write tars of wav and txt, and their list."""
+        """Write tars of wav and txt, their list and its index, as packing does."""
         paths = []
         for number, group in enumerate(shards(samples)):
             paths.append(folder / f"{number:06d}.tar")
@@ -38,7 +38,9 @@ class Loader(Adapter):
                 for sample in group:
                     _add(tar, f"{sample.key}.wav", _wav(sample))
                     _add(tar, f"{sample.key}.txt", b"a")
-        (folder / "data.list").write_text("".join(f"{path}\n" for path in paths))
+        data_list = folder / "data.list"
+        data_list.write_text("".join(f"{path}\n" for path in paths))
+        open_corpus(str(data_list), "shard")
 
     def open(self, run: Run) -> Iterator[Step]:
         """Batches of at most `run.batch_frames` padded frames."""
