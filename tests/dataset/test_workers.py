@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections import namedtuple
 from itertools import islice
@@ -161,3 +163,18 @@ def test_full_shared_memory_is_an_error_that_says_how_to_make_it_larger(make_lis
 
 def children():
     return {int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()}
+
+
+UNFINISHED = """
+import sys
+from tests.dataset.support.loading import loader
+unfinished = [iter(loader(sys.argv[1], "raw", num_workers=workers)) for workers in (0, 1)]
+for batches in unfinished:
+    next(batches)
+"""
+
+
+def test_iterators_that_are_unfinished_when_the_interpreter_ends_say_nothing(make_lists):
+    command = [sys.executable, "-c", UNFINISHED, make_lists(COUNT)["raw"]]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

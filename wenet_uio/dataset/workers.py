@@ -56,12 +56,16 @@ class Workers:
             try:
                 yield from _batches(self._loader)
                 return
+            except GeneratorExit:  # also when the interpreter ends, and the module has lost the name below
+                raise
             except _WorkerEndedError as ended:
                 log.warning("a data worker crashed (%s): reading the batches in progress again, with care", ended)
             self._loader = self._start()  # the other workers of the former loader end
             careful = self._data_loader(sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful)
             try:
                 yield from _batches(careful)
+            except GeneratorExit:
+                raise
             except _WorkerEndedError as ended:
                 raise ChildProcessError(
                     f"a data worker crashed ({ended}), and not in a decoder of audio: look at operators of dataset_conf"
@@ -124,6 +128,8 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
             if batch is None:
                 return
             yield batch
+    except GeneratorExit:
+        raise
     except SharedMemoryError:  # its message contains the stack of the worker
         raise SharedMemoryError(NO_SHARED_MEMORY) from None
     except (RuntimeError, ConnectionError, EOFError):  # torch raises one of these after the death of a worker
