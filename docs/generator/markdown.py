@@ -17,7 +17,7 @@ def escaped(text: str) -> str:
     parts = CODE.split(" ".join(text.split()))
     shown = [re.sub(r"([\\*_\[\]<|#])", r"\\\1", part).replace("\\<", "&lt;") for part in parts[::2]]
     shown += [""]
-    code = [part.replace("|", "&#124;") if part[0] == "`" else f"<{part}>" for part in parts[1::2]] + [""]
+    code = [part if part[0] == "`" else f"<{part}>" for part in parts[1::2]] + [""]
     return "".join(each for pair in zip(shown, code, strict=False) for each in pair)
 
 
@@ -34,9 +34,8 @@ def paragraphs(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """The text as code in a cell of a table; nothing of an empty text."""
-    shown = str(text).replace("|", "\\|")
-    return f"`{shown}`" if shown else ""
+    """The text as code in a cell of a table, where a | in code is no border; nothing of an empty text."""
+    return f"`{text}`" if str(text) else ""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -58,6 +58,7 @@ def test_the_site_is_built_without_a_warning_and_needs_no_other_host(tmp_path):
         text = page.read_text(encoding="utf-8")
         assert re.findall(r'<(?:script|img|iframe)[^>]*src="?https?:', text) == []
         assert re.findall(r'<link[^>]*rel="?(?:stylesheet|icon|preconnect)[^>]*https?:', text) == []
+        assert re.findall(r"<code>[^<]*(?:\\\||&amp;#124;)[^<]*</code>", text) == [], "an escape in code is shown"
     assert "make_shard_list" in Path(tmp_path, "search", "search_index.js").read_text(encoding="utf-8")
 
 

@@ -130,7 +130,7 @@ def test_no_page_names_a_folder_of_this_machine(made):
 
 
 def test_texts_keep_their_meaning_in_markdown():
-    assert escaped("a_b <sos> [x]|y\n  `a|b_c` #1") == r"a\_b &lt;sos> \[x\]\|y `a&#124;b_c` \#1"
+    assert escaped("a_b <sos> [x]|y\n  `a|b_c` #1") == r"a\_b &lt;sos> \[x\]\|y `a|b_c` \#1"
     assert escaped("see https://arxiv.org/abs/1 (b)") == "see <https://arxiv.org/abs/1> (b)"
     assert paragraphs("One.\n\n    two *\n    three\n\nfour *") == "One.\n\n```text\ntwo *\nthree\n```\n\nfour \\*"
     assert table(("a", "b"), [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
