@@ -40,6 +40,14 @@ from wenet_uio.search.recognition import recognize
 
 MODE = "ctc_prefix_beam_search"
 BATCH_SIZE = 32
+TOOL = """
+import atexit, runpy, sys
+from pathlib import Path
+peak = Path(sys.argv.pop(1))
+atexit.register(lambda: peak.write_text(Path("/proc/self/status").read_text()))
+runpy.run_module("wenet_uio.bin.transcribe", run_name="__main__", alter_sys=True)
+"""
+"""Runs transcribe.py, which notes its peak memory: `ru_maxrss` of a child begins with the memory of its parent."""
 
 
 class Joined(NamedTuple):
@@ -113,19 +121,21 @@ def transcribe(path: Path, model_dir: str, options: list[str]) -> Run:
     Raises:
         ValueError: the process failed.
     """
-    tool = [sys.executable, "-m", "wenet_uio.bin.transcribe", "--model", model_dir, "--device", "cpu", "--mode", MODE]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [*tool, "--format", "json", *options, path], stdout=subprocess.PIPE, env=environment
-    ) as child:
-        assert child.stdout is not None  # it is a pipe
-        printed = child.stdout.read()
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise ValueError(f"{' '.join(tool)}: exit status {child.returncode}")
+    with tempfile.NamedTemporaryFile("r") as peak:
+        tool = [sys.executable, "-c", TOOL, peak.name, "--model", model_dir, "--device", "cpu", "--mode", MODE]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with subprocess.Popen(
+            [*tool, "--format", "json", *options, path], stdout=subprocess.PIPE, env=environment
+        ) as child:
+            assert child.stdout is not None  # it is a pipe
+            printed = child.stdout.read()
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise ValueError(f"transcribe.py of {model_dir}: exit status {child.returncode}")
+        kilobytes = next(int(line.split()[1]) for line in peak if line.startswith("VmHWM"))
     passages = json.loads(printed)["passages"]
-    return Run(passages, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Run(passages, usage.ru_utime + usage.ru_stime, kilobytes / 1024)
 
 
 def run_tool(joined: Joined, model_dir: str, options: list[str]) -> tuple[Run, Run]:
