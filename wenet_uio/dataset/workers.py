@@ -56,7 +56,7 @@ class Workers:
             try:
                 yield from _batches(self._loader)
                 return
-            except GeneratorExit:  # also when the interpreter ends, and the module has lost the name below
+            except GeneratorExit:  # also when the interpreter ends, and the module has lost its names
                 raise
             except _WorkerEndedError as ended:
                 log.warning("a data worker crashed (%s): reading the batches in progress again, with care", ended)
@@ -128,7 +128,7 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
             if batch is None:
                 return
             yield batch
-    except GeneratorExit:
+    except GeneratorExit:  # as in Workers.__iter__
         raise
     except SharedMemoryError:  # its message contains the stack of the worker
         raise SharedMemoryError(NO_SHARED_MEMORY) from None
