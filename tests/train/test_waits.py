@@ -60,6 +60,8 @@ KINDS = {
     "ctl_model": CTL,
     "zipformer": {"encoder": "zipformer", "encoder_conf": ZIPFORMER},
     "paraformer": PARAFORMER,
+    "paraformer that finds times": {**PARAFORMER, "predictor": "paraformer_predictor"},
+    "conformer whose decoder sees no blanks": {"model_conf": {"ctc_weight": 0.3, "apply_non_blank_embedding": True}},
     "conformer in fp16": {"dtype": "fp16"},
     "conformer with ScaledAdam": SCALED,
 }

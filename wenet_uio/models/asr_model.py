@@ -18,7 +18,7 @@ from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, r
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.lengths import encoded
-from wenet_uio.models.masks import length_mask
+from wenet_uio.models.masks import length_mask, selected_frames
 
 Losses = dict[str, torch.Tensor | None]
 """{name: 0-d tensor, or None for a loss whose weight is 0}."""
@@ -284,10 +284,10 @@ class ASRModel(nn.Module):
         with torch.no_grad():
             labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)
         kept = (labels != self.blank) & length_mask(lengths.to(labels.device), encoder_out.size(1))
-        counts = kept.sum(dim=1)
-        places = (~kept).int().argsort(dim=1, stable=True)[:, : max(1, int(counts.max()))]
-        frames = encoder_out.gather(1, places.unsqueeze(2).expand(-1, -1, encoder_out.size(2)))
-        return frames * length_mask(counts, frames.size(1)).unsqueeze(2), counts.clamp(min=1)
+        # In training, an accelerator computes on padding rather than let the host wait for the largest count.
+        in_full_length = self.training and encoder_out.device.type != "cpu"
+        frames, counts = selected_frames(encoder_out, kept, in_full_length)
+        return frames, counts.clamp(min=1)
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """CTC log-probabilities (B, T', V) of encoder frames (B, T', D); see CTC.log_softmax."""

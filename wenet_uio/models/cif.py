@@ -165,9 +165,12 @@ class ParaformerPredictor(CifPredictor):
         """Weights (B, 3 T') of the time steps."""
         steps = self.tp_upsample_cnn(frames.transpose(1, 2)).transpose(1, 2)
         if self.masks_padding:
-            counts = (lengths * self.steps).clamp(min=1).cpu()
-            packed, _ = self.tp_blstm(pack_padded_sequence(steps, counts, batch_first=True, enforce_sorted=False))
-            seen, _ = pad_packed_sequence(packed, batch_first=True, total_length=steps.size(1))
+            # The order is made here: with its own, pad_packed_sequence copies it back to the host, which waits for it.
+            counts, order = (lengths * self.steps).clamp(min=1).cpu().sort(descending=True)
+            restored = order.argsort().to(steps.device, non_blocking=True)
+            sorted_steps = steps[order.to(steps.device, non_blocking=True)]
+            packed, _ = self.tp_blstm(pack_padded_sequence(sorted_steps, counts, batch_first=True))
+            seen = pad_packed_sequence(packed, batch_first=True, total_length=steps.size(1))[0][restored]
         else:
             seen, _ = self.tp_blstm(steps)
         score = self.tp_output(seen).squeeze(2).float().sigmoid()

@@ -15,6 +15,26 @@ def length_mask(lengths: torch.Tensor, max_length: int) -> torch.Tensor:
     return torch.arange(max_length, device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
 
 
+def selected_frames(
+    frames: torch.Tensor, selected: torch.Tensor, in_full_length: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keep only the selected frames of each utterance.
+
+    Args:
+        frames: (B, T, D).
+        selected: (B, T), True for a frame that is kept.
+        in_full_length: pad to T instead of the largest number of kept frames, for which the host waits.
+
+    Returns:
+        Frames (B, T', D), zeros beyond their numbers, and these numbers (B,). T' is at least 1.
+    """
+    counts = selected.sum(dim=1)
+    length = frames.size(1) if in_full_length else max(1, int(counts.max()))
+    places = (~selected).int().argsort(dim=1, stable=True)[:, :length]
+    kept = frames.gather(1, places.unsqueeze(2).expand(-1, -1, frames.size(2)))
+    return kept * length_mask(counts, kept.size(1)).unsqueeze(2), counts
+
+
 def causal_mask(size: int, device: torch.device) -> torch.Tensor:
     """Mask (size, size): position i sees positions 0 .. i."""
     place = torch.arange(size, device=device)

@@ -23,6 +23,8 @@ DEVICE = torch.device("meta")
 """Autograd runs the operations of this device in the thread of the CPU."""
 TAKES_LENGTHS = {"aten::_ctc_loss": 2, "aten::_ctc_loss_backward": 0}
 """Operations with lengths on the host, and how many of them are copied there by the operation if they are not."""
+PACKS = "aten::_pack_padded_sequence"
+"""An operation whose lengths, and whose second result, are on the host for every device."""
 COPIES = ("aten::copy_", "aten::_foreach_copy_", "aten::_to_copy")
 
 
@@ -75,7 +77,7 @@ def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> An
         waits[name] += 1
     elif name in TAKES_LENGTHS:
         waits[name] += sum(isinstance(each, OnDevice) for each in tensors[2 : 2 + TAKES_LENGTHS[name]])
-    elif known and name not in COPIES:
+    elif known and name not in (*COPIES, PACKS):
         strangers = [each.shape for each in tensors if not isinstance(each, OnDevice) and each.dim()]
         assert not strangers, f"{name} has tensors of the host beside tensors of the device: {strangers}"
     on_host, options = each_tensor(lambda each: each.host if isinstance(each, OnDevice) else each, (args, kwargs))
@@ -84,7 +86,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> An
     results = func(*on_host, **options)
     if name == "aten::_to_copy" and asked is not None and asked != DEVICE:
         return results
-
+    if name == PACKS:
+        return OnDevice(results[0]), results[1]
     return each_tensor(lambda each: known[id(each)] if id(each) in known else OnDevice(each), results)
 
 
