@@ -15,6 +15,7 @@ import time
 import torch
 from tqdm import tqdm
 
+from wenet_uio.allocator import keep_freed_memory
 from wenet_uio.cli import run
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
@@ -101,6 +102,8 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     config = parse_config({**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py")
     engine = make_engine(config)
+    if engine.world.device.type == "cpu":
+        keep_freed_memory()  # as train.py does
     batches = make_batches(args.steps, args.batch_size, args.seconds, args.tokens_per_second)
     speeds = measure(engine, batches, args.repeats)
     report = {

@@ -14,6 +14,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from wenet_uio.allocator import keep_freed_memory
 from wenet_uio.cli import run
 from wenet_uio.config import Config
 from wenet_uio.config.command_line import (
@@ -274,6 +275,8 @@ def main() -> int:
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
     )
+    if world.device.type == "cpu":
+        keep_freed_memory()
     use_cpu_threads(world, args.num_workers)
     # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported once.
     trainer = build_trainer(args, world, stop) if world.rank == 0 else None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,22 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wenet_uio.allocator import return_freed_memory
 from wenet_uio.search.live import Event, Failed, LiveStream, advance
 from wenet_uio.serve.metrics import Metrics
 
 QUIET = 1.0
 """Seconds without work after which freed memory is returned."""
-
-
-def return_memory() -> None:
-    """Return freed memory to the operating system.
-
-    Broken connections leave cycles of objects, and glibc keeps freed memory. With other C libraries, only cycles go.
-    """
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class Heard(NamedTuple):
@@ -74,7 +62,7 @@ class Engine(threading.Thread):
         self._numbers = count()
         self._stopped = False
         self._worked = False
-        """Whether there was work since the last call of `return_memory`."""
+        """Whether there was work since the last call of `return_freed_memory`."""
 
     def open(self, stream: LiveStream, deliver: Callable[[Heard], None]) -> Seat:
         """Take a stream; its first news says that it is open."""
@@ -120,7 +108,7 @@ class Engine(threading.Thread):
                 jobs, self._jobs = self._jobs, []
             self._worked = not is_quiet
             if is_quiet:
-                return_memory()
+                return_freed_memory()
                 continue
             for seat, job in jobs:
                 self._guarded(seat, job)

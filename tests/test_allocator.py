@@ -1,0 +1,57 @@
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wenet_uio.allocator import return_freed_memory
+
+pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
+FEW = 10
+THIRD_TURN = """
+import resource, sys
+from wenet_uio.allocator import keep_freed_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for turn in range(3):
+    before = faults()
+    bytearray(100_000_000)
+print(faults() - before)
+"""
+
+
+def pages_cleared(argument, variables=()):
+    """Pages that the system clears for 100 MB of memory of which the process has freed as much."""
+    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), **dict(variables)}
+    ran = subprocess.run([sys.executable, "-c", THIRD_TURN, argument], env=environment, stdout=-1, check=True)
+    return int(ran.stdout)
+
+
+def test_kept_memory_is_not_cleared_again():
+    assert pages_cleared("keep") < FEW < pages_cleared("default")
+
+
+@pytest.mark.parametrize(
+    "variables", [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=1000000"}]
+)
+def test_the_variables_of_glibc_come_first(variables):
+    assert pages_cleared("keep", variables) > FEW
+
+
+def test_freed_memory_goes_back_to_the_system():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    pieces = [bytearray(50_000) for _ in range(2000)]
+    kept = pieces[-1]  # above all others, so that freeing them alone returns nothing
+    before = resident()
+    del pieces
+    return_freed_memory()
+    assert before - resident() > 50_000_000
+    assert len(kept) == 50_000

@@ -1,0 +1,38 @@
+"""What the C allocator does with freed memory. With another C library than glibc, both functions leave it as it is."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Mapping
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's mallopt."""
+NEVER = -1
+LARGEST_KEPT = 1 << 30
+"""Bytes of the largest block that `keep_freed_memory` keeps."""
+
+
+def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
+    """Let this process keep the memory that it frees, for its next training step.
+
+    Without this, glibc returns the memory of a step to the system, which clears every page of it for the next step.
+    The variables of glibc come first: if one of them (MALLOC_…, GLIBC_TUNABLES) sets the allocator, nothing changes.
+    """
+    chosen = any(name.startswith("MALLOC_") for name in environment) or "malloc" in environment.get("GLIBC_TUNABLES", "")
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and not chosen:
+        mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
+        mallopt(M_TRIM_THRESHOLD, NEVER)
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the operating system.
+
+    Cycles of objects are freed first: broken connections leave them.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
