@@ -20,7 +20,8 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
     Without this, glibc returns the memory of a step to the system, which clears every page of it for the next step.
     The variables of glibc come first: if one of them (MALLOC_…, GLIBC_TUNABLES) sets the allocator, nothing changes.
     """
-    chosen = any(name.startswith("MALLOC_") for name in environment) or "malloc" in environment.get("GLIBC_TUNABLES", "")
+    tunables = environment.get("GLIBC_TUNABLES", "")
+    chosen = "malloc" in tunables or any(name.startswith("MALLOC_") for name in environment)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not chosen:
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
