@@ -29,8 +29,7 @@ print(faults() - before)
 def pages_cleared(argument, variables=()):
     """Pages that the system clears for 100 MB of memory of which the process has freed as much."""
     environment = {"PYTHONPATH": str(Path(__file__).parents[1]), **dict(variables)}
-    ran = subprocess.run([sys.executable, "-c", THIRD_TURN, argument], env=environment, stdout=-1, check=True)
-    return int(ran.stdout)
+    return int(subprocess.check_output([sys.executable, "-c", THIRD_TURN, argument], env=environment))
 
 
 def test_kept_memory_is_not_cleared_again():

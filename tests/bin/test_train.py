@@ -16,6 +16,18 @@ from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 
 ROOT = Path(__file__).parents[2]
+TRAIN_AND_COUNT = """
+import resource, runpy, sys
+del sys.argv[0]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    for turn in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        bytearray(100_000_000)
+    print("cleared", resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""Prints how many pages the system clears for memory that the process had before."""
 TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}
 
 
@@ -71,6 +83,13 @@ def test_training_writes_a_run_that_other_tools_can_use_and_logs_that_it_is_comp
     status, said = train(corpus, "exp")
     assert status == 0
     assert "complete, max_epoch 2 is reached" in said
+
+
+def test_training_on_a_cpu_keeps_the_memory_that_it_frees(corpus: Path) -> None:
+    (corpus / "count.py").write_text(TRAIN_AND_COUNT)
+    done = preloaded.run(["count.py", *command("exp", "--override_config", "max_steps=1")], cwd=corpus)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split("cleared")[1]) < 100
 
 
 def test_features_computed_on_the_training_device_give_the_same_weights(corpus: Path) -> None:
