@@ -22,17 +22,13 @@ unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every m
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # small models in several parallel processes
 if [[ ${1:-} == --quick ]]; then
   shift
-  (
-    status=0
-    lint --extended-analysis=false || status=1 # without the flow of values: half the time
-    basedpyright || status=1
-    exit "$status"
-  ) &
-  checks=$!
+  basedpyright &
+  typing=$!
   status=0
+  lint --extended-analysis=false || status=1 # without the flow of values: half the time
   mapfile -t files <tests/quick.txt
   python -m pytest -q --hypothesis-profile quick "${files[@]}" "$@" || status=1
-  wait "$checks" || status=1
+  wait "$typing" || status=1
   exit "$status"
 fi
 lint &
