@@ -121,8 +121,8 @@ def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
     find_spec("webdataset") is None or find_spec("lhotse") is None, reason="webdataset or lhotse is not installed"
 )
 def test_loader_gives_every_loader_the_same_audio():
-    kinds = ["shard", "raw", "shard_cold", "raw_cold", "waveform", "flac", "decoding", "parquet", "parquet_unpacked"]
-    kinds += ["nemo", "tensors", "ark", "webdataset", "lhotse"]
+    kinds = ["shard", "raw", "shard_cold", "raw_cold", "shard_noise", "raw_noise", "waveform", "flac"]
+    kinds += ["decoding", "parquet", "parquet_unpacked", "nemo", "tensors", "ark", "webdataset", "lhotse"]
     options = ("--hours", 0.08, "--repeats", 1, "--workers", 0, "--json")
     done = benchmark("loader.py", *options, "--kinds", *kinds)
     assert done.returncode == 0, done.stderr
@@ -130,7 +130,7 @@ def test_loader_gives_every_loader_the_same_audio():
     assert report["ratio_to_best_peer"] > 0
     results = {result["kind"]: result for result in report["results"]}
     assert list(results) == kinds
-    for name in ("raw_to_shard", "raw_to_shard_cold", "flac_to_decoding"):
+    for name in ("raw_to_shard", "raw_to_shard_cold", "noise_to_shard", "noise_to_raw", "flac_to_decoding"):
         assert report[name]["0"] > 0
     assert min(result[name] for result in results.values() for name in ("speed", "first_batch_s", "memory_mb")) > 0
     seconds = [result["audio_seconds"] for result in results.values()]

@@ -6,6 +6,8 @@ without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
 
     shard, raw             ours, from shards and from separate files
     shard_cold, raw_cold   the same, with an empty page cache
+    shard_noise, raw_noise shard and raw, with a changed level, and with noise from a list of files for half of the
+                           utterances: the defaults of `gain_conf` and `noise_conf`
     waveform, flac         ours, batches of waveforms (the accelerator would compute the features) from wav shards and
                            from flac shards
     decoding               libsndfile decodes those flac shards and does nothing else: the upper limit of `flac`
@@ -69,11 +71,14 @@ from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import ShardOptions
 
 COLD = "_cold"
+NOISE = "_noise"
 FOLDERS = {
     "shard": "shards",
     "raw": "wav",
     "shard_cold": "shards",
     "raw_cold": "wav",
+    "shard_noise": "shards",
+    "raw_noise": "wav",
     "waveform": "shards",
     "flac": "flac",
     "decoding": "flac",
@@ -132,8 +137,10 @@ def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, 
     """Yield for each batch: seconds, frames (samples for waveforms) without padding, and with padding."""
     waveforms = kind in ("waveform", "flac")
     use_cache(folder, empty=kind == "parquet_unpacked")
+    noise: dict[str, Any] = {"noise_conf": {"data_list": str(folder / "wav.list")}, "gain_conf": {}}
+    conf = noise if kind.endswith(NOISE) else None
     loader = open_loader(
-        list_of(folder, FOLDERS[kind]), type_of(FOLDERS[kind]), num_workers=workers, defer_features=waveforms
+        list_of(folder, FOLDERS[kind]), type_of(FOLDERS[kind]), conf, num_workers=workers, defer_features=waveforms
     )
     for batch in loader:
         if batch.skipped:
@@ -234,6 +241,8 @@ def compare(results: list[dict[str, Any]]) -> dict[str, Any]:
         "ratio_to_best_peer": min(to_peers, default=None),
         "raw_to_shard": ratios("raw", "shard"),
         "raw_to_shard_cold": ratios("raw_cold", "shard_cold"),
+        "noise_to_shard": ratios("shard_noise", "shard"),
+        "noise_to_raw": ratios("raw_noise", "raw"),
         "flac_to_decoding": ratios("flac", "decoding"),
         "flac_to_decoding_by_cpu": ratios("flac", "decoding", "cpu_speed"),
     }
