@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
+from wenet_uio.models.conv2d import Conv2d
 from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.embedding import PositionEncoding
 from wenet_uio.models.masks import length_mask
@@ -107,7 +108,7 @@ def _convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.S
     layers: list[nn.Module] = []
     channels = 1
     for kernel, stride in shapes:
-        layers += [nn.Conv2d(channels, output_size, kernel, stride), nn.ReLU(inplace=True)]
+        layers += [Conv2d(channels, output_size, kernel, stride), nn.ReLU(inplace=True)]
         channels = output_size
     return channels_last(nn.Sequential(*layers))
 
