@@ -12,7 +12,9 @@ from wenet_uio.models.subsampling import channels_last
 def gradients(layer: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     x = x.clone().requires_grad_()
     out = layer(x).relu_()  # in place, as the input layers do
-    out.backward(torch.linspace(-1, 1, out.numel()).view(out.shape[0], out.shape[2], out.shape[3], -1).permute(0, 3, 1, 2))
+    batch, channels, frames, bins = out.shape
+    grad = torch.linspace(-1, 1, out.numel()).view(batch, frames, bins, channels).permute(0, 3, 1, 2)
+    out.backward(grad.contiguous() if x.is_contiguous() else grad)
     return [out.detach(), x.grad, *(weight.grad for weight in layer.parameters())]
 
 
@@ -27,7 +29,8 @@ def layers(kernel: int, stride: int | tuple[int, int]) -> tuple[Conv2d, nn.Conv2
 
 @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
 @pytest.mark.parametrize(
-    ("kernel", "stride", "frames", "bins"), [(3, 2, 20, 9), (3, 2, 3, 3), (5, 3, 21, 10), (3, (1, 2), 7, 8), (3, 1, 5, 4)]
+    ("kernel", "stride", "frames", "bins"),
+    [(3, 2, 20, 9), (3, 2, 3, 3), (5, 3, 21, 10), (3, (1, 2), 7, 8), (3, 1, 5, 4)],
 )
 def test_values_and_gradients_are_those_of_torch(kernel, stride, frames, bins, layout):
     ours, torchs = layers(kernel, stride)

@@ -1,13 +1,15 @@
 """Conv2d, whose weights get their gradient faster on CPUs.
 
-In fp32 with channels last, oneDNN 3.10 takes longer for this gradient than matrix products over the windows of the input.
-Both passes of a layer of 144 channels took 1.09 times as long with AVX-512 and 1.37 times with AVX2, of 512 channels 1.76
-times. Narrow layers and bf16 gain nothing.
+In fp32 with channels last, oneDNN 3.10 takes longer for this gradient than matrix products over the windows of the
+input. Both passes of a layer of 144 channels took 1.09 times as long with AVX-512 and 1.37 times with AVX2, of 512
+channels 1.76 times. Narrow layers and bf16 gain nothing.
 """
+
+from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d
 from torch.nn.grad import conv2d_input
 
@@ -24,7 +26,7 @@ class Conv2d(nn.Conv2d):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """(B, C, T, F) -> (B, C', T', F')."""
         if self.training:
-            return convolved(input, self.weight, self.bias, self.stride)
+            return convolved(input, self.weight, self.bias, (self.stride[0], self.stride[1]))
         return self._conv_forward(input, self.weight, self.bias)
 
 
@@ -42,7 +44,7 @@ def convolved(
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: tuple[int, int]
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: tuple[int, int]
     ) -> torch.Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
         ctx.save_for_backward(x, weight)
@@ -51,7 +53,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN001: torch adds attributes
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last)
         to_x, to_weight, to_bias, _ = ctx.needs_input_grad
