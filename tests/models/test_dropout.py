@@ -2,6 +2,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from wenet_uio.config.encoder import AttentionConf
+from wenet_uio.models import dropout
+from wenet_uio.models.attention import RelPositionMultiHeadedAttention
 from wenet_uio.models.dropout import Dropout, attended, dropped
 
 
@@ -74,3 +77,33 @@ def test_the_mean_of_attention_with_dropout_is_that_without():
     query, key, value = (torch.randn(1, 2, frames, 4) for frames in (3, 6, 6))
     many = attended(*(x.expand(20000, -1, -1, -1) for x in (query, key, value)), None, 0.3)
     torch.testing.assert_close(many.mean(0, keepdim=True), attended(query, key, value, None, 0.0), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("queries", [1, 7])
+def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradient(queries, monkeypatch):
+    torch.manual_seed(0)
+    layer = RelPositionMultiHeadedAttention(12, 0.0, AttentionConf(attention_heads=3))
+    x, positions, biases = torch.randn(2, 7, 12), torch.randn(1, 7, 12), []
+    bias = torch.zeros(2, 1, queries, 7).masked_fill(torch.rand(2, 1, queries, 7) < 0.3, -1e9)
+
+    def recorded(*args, attn_mask, **options):
+        biases.append(attn_mask)
+        return scaled_dot_product_attention(*args, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(dropout, "scaled_dot_product_attention", recorded)
+    found = []
+    for on_accelerator in (False, True):
+        monkeypatch.setattr(layer, "needs_bias_without_gradient", lambda x, on=on_accelerator: on)
+        out, _ = layer(x, bias, positions)
+        found.append((out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))))
+    assert [each.requires_grad for each in biases] == [True, False]
+    for ours, other in zip(*found, strict=True):
+        torch.testing.assert_close(ours, other, atol=1e-5, rtol=1e-5)
+
+
+def test_only_training_on_an_accelerator_needs_a_bias_without_gradient():
+    layer = RelPositionMultiHeadedAttention(12, 0.0, AttentionConf(attention_heads=3))
+    on_device = torch.empty(1, device="meta")
+    assert layer.needs_bias_without_gradient(on_device)
+    assert not layer.needs_bias_without_gradient(torch.empty(1))
+    assert not layer.eval().needs_bias_without_gradient(on_device)

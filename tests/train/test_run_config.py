@@ -77,6 +77,23 @@ def test_dtype_auto_is_bf16_on_a_processor_that_has_it(caplog: pytest.LogCapture
     assert with_dtype(auto, torch.device("meta")).dtype == "fp32"
 
 
+def test_on_a_gpu_dtype_auto_takes_tf32_for_what_stays_fp32(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    request.addfinalizer(lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", False))
+    gpu = torch.device("cuda")
+    for dtype, tf32 in (("fp32", False), ("auto", True)):
+        with_dtype(parse_config({**CONFIG, "dtype": dtype}, "train.yaml"), gpu)
+        assert torch.backends.cuda.matmul.allow_tf32 == tf32
+
+
+def test_cudnns_attention_is_off_unless_the_config_has_it() -> None:
+    for values in ({"cudnn_attention": True}, {}):
+        with_dtype(parse_config({**CONFIG, **values}, "train.yaml"), torch.device("cpu"))
+        assert torch.backends.cuda.cudnn_sdp_enabled() == bool(values)
+
+
 def test_a_dtype_that_is_named_stays_and_bf16_without_instructions_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -215,7 +215,7 @@ class TrainKeys(RegularisationKeys):
     """Consecutive steps that may be skipped because of an infinite or NaN gradient; one more stops the run."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
     """Precision of the forward pass (automatic mixed precision); weights stay fp32. auto: bf16 if the device computes
-    with it, else fp32."""
+    with it, else fp32; a GPU computes products that stay fp32 in TF32."""
     use_amp: bool = False
     """WeNet's switch for mixed precision: bf16, or fp16 with `dtype: fp16`."""
     train_engine: str = "torch_ddp"
@@ -223,6 +223,8 @@ class TrainKeys(RegularisationKeys):
     DeepSpeed's own config defines."""
     torch_compile: bool = False
     """Compile the layers of encoder and decoder (needs a C++ compiler on CPUs)."""
+    cudnn_attention: bool = False
+    """Let a GPU use cuDNN's attention, which may make a plan for each new shape of batch."""
     freeze_modules: tuple[str, ...] = ()
     """Modules that are not trained, such as `encoder.embed`."""
     use_lora: bool = False

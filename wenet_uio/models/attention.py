@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import AttentionConf, LimitedContextConf
-from wenet_uio.models.dropout import attended
+from wenet_uio.models.dropout import attended, attended_with_term
 from wenet_uio.models.limited_context import attended_nearby, in_blocks
 
 
@@ -54,6 +54,10 @@ class MultiHeadedAttention(nn.Module):
             heads = attended_nearby(query, key, value, bias, self.context, dropout_rate)
         else:
             heads = attended(query, key, value, bias, dropout_rate)
+        return self.join_heads(heads)
+
+    def join_heads(self, heads: torch.Tensor) -> torch.Tensor:
+        """(B, H, Q, d) -> (B, Q, D)."""
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
     def attend_memory(
@@ -105,7 +109,7 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
 
     The score of query i and key j is (q_i + u) k_j + (q_i + v) p_j. Because p depends only on the key, this equals
     (q_i + u) (k_j + p_j) + (v - u) p_j. So positions are added to the keys, and the second term is one number per head
-    and key.
+    and key. It is a bias, or a feature of the keys (see `attended_with_term`).
     """
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
@@ -127,12 +131,19 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         """See MultiHeadedAttention.forward; `padded` is used by ShiftedRelPositionMultiHeadedAttention only."""
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
-        shift = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)) * self.head_dim**-0.5
-        position_bias = shift.transpose(2, 3)  # (1, H, 1, K)
+        term = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2))  # (1, H, K, 1)
+        query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
+        key, value = self.spread(key) + position, self.spread(value)
+        if self.needs_bias_without_gradient(x):
+            return self.join_heads(attended_with_term(query, key, value, term, bias, self.dropout_rate)), present
+        position_bias = term.transpose(2, 3) * self.head_dim**-0.5
         if bias is not None:
             position_bias = position_bias + bias
-        query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
-        return self.attend(query, self.spread(key) + position, self.spread(value), position_bias), present
+        return self.attend(query, key, value, position_bias), present
+
+    def needs_bias_without_gradient(self, x: torch.Tensor) -> bool:
+        """Whether an accelerator trains: a bias with a gradient keeps it from its fast kernels."""
+        return self.training and not self.limited and x.device.type != "cpu"
 
 
 class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):

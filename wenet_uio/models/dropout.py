@@ -7,8 +7,10 @@ four elements.
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
+ALIGNED = 8
+"""The widths of heads that the kernels of accelerators take are multiples of this."""
 STEPS = 1 << 16
 """A rate of dropout is rounded to a multiple of 1 / STEPS on a CPU."""
 
@@ -56,3 +58,25 @@ def _attended_with_dropout(
     scores = torch.matmul(query * query.size(3) ** -0.5, key.transpose(2, 3))
     weights = (scores if bias is None else scores + bias).softmax(dim=3)
     return torch.matmul(dropped(weights, rate), value)
+
+
+@torch.jit.unused
+def attended_with_term(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    term: torch.Tensor,
+    bias: torch.Tensor | None,
+    rate: float,
+) -> torch.Tensor:
+    """`attended`, where the product of each key with any query has a further term, of shape (1, H, K, 1).
+
+    The term becomes a feature of the keys, so that the bias needs no gradient: the gradient of a bias has the size of
+    all scores.
+    """
+    width = query.size(3)
+    ones = query.new_zeros(*query.shape[:3], ALIGNED)
+    ones[..., 0] = 1.0
+    terms = pad(term.to(key.dtype), (0, ALIGNED - 1)).expand(key.size(0), -1, -1, -1)
+    query, key = torch.cat((query, ones), dim=3), torch.cat((key, terms), dim=3)
+    return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate, scale=width**-0.5)

@@ -54,13 +54,20 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
 
 def with_dtype(config: Config, device: torch.device) -> Config:
-    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it; warn of emulated bf16."""
+    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it; warn of emulated bf16.
+
+    With `auto`, a GPU computes products that stay in fp32 in TF32. `cudnn_attention` takes effect here, too.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(config.cudnn_attention)
     if config.dtype == "bf16" and not _computes_bf16(device):
         log.warning("dtype bf16: this %s has no instructions for bf16; dtype: auto trains faster, in fp32", device.type)
     if config.dtype != "auto":
         return config
     dtype = "bf16" if _computes_bf16(device) else "fp32"
-    log.info("dtype auto: %s on this %s", dtype, device.type)
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True
+    tf32 = ", TF32 for what stays fp32" if device.type == "cuda" else ""
+    log.info("dtype auto: %s on this %s%s", dtype, device.type, tf32)
     return config.model_copy(update={"dtype": dtype})
 
 

@@ -3,6 +3,7 @@ import torch
 from torchaudio.compliance import kaldi
 
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
+from wenet_uio.dataset.chain import fbank as module
 from wenet_uio.dataset.chain.fbank import fbank, log_mel_spectrogram, mfcc
 
 
@@ -112,3 +113,33 @@ def test_whisper_features_equal_those_of_wenet(golden2, name, samples, conf):
     waveform = golden["wav"][0, :samples] * 32768
     found = log_mel_spectrogram(waveform, golden["sample_rate"], LogMelSpectrogramConf(**conf))
     torch.testing.assert_close(found, golden[name], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("compute", "conf"), [(fbank, FbankConf()), (log_mel_spectrogram, LogMelSpectrogramConf())])
+def test_an_accelerator_transforms_powers_of_two_of_frames(compute, conf, monkeypatch):
+    waveforms = [1000 * torch.randn(samples) for samples in (16000, 16400, 23000, 48000)]
+    expected = [compute(waveform, 16000, conf) for waveform in waveforms]
+    sizes, transform = set(), torch.fft.rfft
+    monkeypatch.setattr(torch.fft, "rfft", lambda frames: sizes.add(len(frames)) or transform(frames))
+    monkeypatch.setattr(module, "_on_accelerator", lambda _: True)
+    for waveform, features in zip(waveforms, expected, strict=True):
+        torch.testing.assert_close(compute(waveform, 16000, conf), features, atol=1e-4, rtol=1e-4)
+    assert sizes <= {128, 256, 512}
+
+
+@pytest.mark.parametrize(
+    ("compute", "conf"), [(fbank, FbankConf()), (mfcc, MfccConf()), (log_mel_spectrogram, LogMelSpectrogramConf())]
+)
+def test_features_are_computed_without_tf32(compute, conf, monkeypatch, request):
+    flags = []
+    request.addfinalizer(lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", False))
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+    def recorded(product):
+        return lambda *args, **options: flags.append(torch.backends.cuda.matmul.allow_tf32) or product(*args, **options)
+
+    for name in ("mm", "matmul"):
+        monkeypatch.setattr(torch, name, recorded(getattr(torch, name)))
+    compute(torch.randn(8000), 16000, conf)
+    assert set(flags) == {False}
+    assert torch.backends.cuda.matmul.allow_tf32

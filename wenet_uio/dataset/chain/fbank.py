@@ -19,7 +19,7 @@ import torch
 
 from wenet_uio.audio.read import INT16_SCALE
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
-from wenet_uio.dataset.chain.mel import MelBand, mel_bands, mel_energies, mel_matrix
+from wenet_uio.dataset.chain.mel import MelBand, exact_products, mel_bands, mel_energies, mel_matrix
 
 CHUNK_FRAMES = 512
 """Frames per chunk on a CPU: 1 MB of float32 at 16 kHz."""
@@ -97,7 +97,7 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
         torch.mul(frames[chunk], tables.window, out=windowed[:, :size])
         # The first sample of a frame has no left neighbour inside the frame: Kaldi uses the sample itself.
         torch.mul(raw[chunk, 0], (1 - emphasis) * tables.window[0], out=windowed[:, 0])
-        spectrum = torch.view_as_real(torch.fft.rfft(windowed)).flatten(1)
+        spectrum = _spectrum(windowed)
         if conf.remove_dc_offset:
             spectrum.addr_(raw[chunk].mean(1), tables.mean_spectrum, alpha=-1)
         mel_energies(spectrum, tables.mel, energies[chunk])
@@ -115,7 +115,8 @@ def batch_mfcc(waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int,
 
 
 def _liftered_cepstra(energies: torch.Tensor, conf: MfccConf) -> torch.Tensor:
-    return energies @ _cepstra(conf, energies.device)  # pyright: ignore[reportArgumentType] - frozen, so hashable
+    with exact_products():
+        return energies @ _cepstra(conf, energies.device)  # pyright: ignore[reportArgumentType] - frozen, so hashable
 
 
 def log_mel_spectrogram(waveform: torch.Tensor, sample_rate: int, conf: LogMelSpectrogramConf) -> torch.Tensor:
@@ -152,7 +153,7 @@ def batch_log_mel_spectrogram(
     step = _chunk_frames(waveforms)
     for first in range(0, len(frames), step):
         chunk = slice(first, first + step)
-        spectrum = torch.view_as_real(torch.fft.rfft(frames[chunk] * window)).flatten(1)
+        spectrum = _spectrum(frames[chunk] * window)
         mel_energies(spectrum, mel, energies[chunk])
     energies = energies.clamp_(min=1e-10).log10_().view(rows, -1, conf.num_mel_bins)
     frame = torch.arange(energies.size(1), device=energies.device)
@@ -175,8 +176,23 @@ def _joined(waveforms: torch.Tensor, size: int, shift: int) -> torch.Tensor:
     return joined
 
 
+def _on_accelerator(x: torch.Tensor) -> bool:
+    return x.device.type != "cpu"
+
+
 def _chunk_frames(waveforms: torch.Tensor) -> int:
-    return CHUNK_FRAMES if waveforms.device.type == "cpu" else DEVICE_CHUNK_FRAMES
+    return DEVICE_CHUNK_FRAMES if _on_accelerator(waveforms) else CHUNK_FRAMES
+
+
+def _spectrum(windowed: torch.Tensor) -> torch.Tensor:
+    """Fourier transform of frames (frames, samples) -> (frames, 2 * fft bins), real and imaginary parts alternating.
+
+    An accelerator makes a plan for each number of frames that it has not seen. So it gets powers of two.
+    """
+    frames = len(windowed)
+    if _on_accelerator(windowed):
+        windowed = torch.nn.functional.pad(windowed, (0, 0, 0, (1 << (frames - 1).bit_length()) - frames))
+    return torch.view_as_real(torch.fft.rfft(windowed)).flatten(1)[:frames]
 
 
 @lru_cache(maxsize=16)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -26,8 +28,20 @@ class MelBand(NamedTuple):
 def mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: torch.Tensor) -> None:
     """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies` (frames, mel bins)."""
     spectrum.square_()
-    for band in mel:
-        torch.mm(spectrum[:, band.spectrum], band.weights, out=energies[:, band.bins])
+    with exact_products():
+        for band in mel:
+            torch.mm(spectrum[:, band.spectrum], band.weights, out=energies[:, band.bins])
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Compute products of float32 on a GPU without TF32, whose ten bits are too few for features."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor:
