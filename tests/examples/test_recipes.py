@@ -67,8 +67,8 @@ class TestRecipe:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=name_of)
-def test_every_config_loads(config):
-    load_config(config)
+def test_every_config_loads_and_leaves_the_arithmetic_to_the_device(config):
+    assert load_config(config).dtype == "auto"
 
 
 @pytest.mark.parametrize("config", [path for path in CONFIGS if path.parts[-4] in ("fisher", "hub5")], ids=name_of)
