@@ -115,7 +115,7 @@ def batch_mfcc(waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int,
 
 
 def _liftered_cepstra(energies: torch.Tensor, conf: MfccConf) -> torch.Tensor:
-    with exact_products():
+    with exact_products(energies):
         return energies @ _cepstra(conf, energies.device)  # pyright: ignore[reportArgumentType] - frozen, so hashable
 
 

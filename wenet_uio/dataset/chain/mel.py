@@ -28,14 +28,17 @@ class MelBand(NamedTuple):
 def mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: torch.Tensor) -> None:
     """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies` (frames, mel bins)."""
     spectrum.square_()
-    with exact_products():
+    with exact_products(spectrum):
         for band in mel:
             torch.mm(spectrum[:, band.spectrum], band.weights, out=energies[:, band.bins])
 
 
 @contextmanager
-def exact_products() -> Iterator[None]:
-    """Compute products of float32 on a GPU without TF32, whose ten bits are too few for features."""
+def exact_products(x: torch.Tensor) -> Iterator[None]:
+    """Compute products of x on an accelerator without TF32, whose ten bits are too few for features."""
+    if x.device.type == "cpu":
+        yield
+        return
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:

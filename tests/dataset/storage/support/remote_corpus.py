@@ -1,6 +1,7 @@
 """Write lists of remote objects, read all their batches, and check what is left afterwards."""
 
 import gc
+import multiprocessing
 import os
 import time
 from functools import cache
@@ -74,6 +75,7 @@ def assert_nothing_is_left(cache_folder):
     if not psutil.Process().children():
         return
     gc.collect()  # ends the workers of loaders that are no longer used
+    multiprocessing.active_children()  # reaps those workers of earlier tests that torch ended without waiting for them
     wait_until(lambda: psutil.STATUS_ZOMBIE not in [child.status() for child in psutil.Process().children()])
 
 
