@@ -64,10 +64,10 @@ def with_dtype(config: Config, device: torch.device) -> Config:
     if config.dtype != "auto":
         return config
     dtype = "bf16" if _computes_bf16(device) else "fp32"
+    log.info("dtype auto: %s on this %s", dtype, device.type)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
-    tf32 = ", TF32 for what stays fp32" if device.type == "cuda" else ""
-    log.info("dtype auto: %s on this %s%s", dtype, device.type, tf32)
+        log.info("dtype auto: TF32 for what stays fp32")
     return config.model_copy(update={"dtype": dtype})
 
 
