@@ -59,6 +59,8 @@ def test_a_torchscript_export_gives_the_transcript_of_its_run(model):
         assert [word.start for word in found.words] == [word.start for word in expected.words]
     with pytest.raises(ValueError, match="mode attention: exported models support attention_rescoring, ctc_greedy"):
         exported.transcribe("talk.wav", mode="attention")
+    with pytest.raises(ValueError, match="dtype bf16: an exported model has the arithmetic of its export"):
+        exported.transcribe("talk.wav", decoding={"dtype": "bf16"})
     with pytest.raises(ValueError, match="exported models cannot stream here; load the checkpoint"):
         exported.stream()
     (model / "final.pt").unlink()

@@ -35,6 +35,15 @@ def test_every_mode_gets_a_text_in_the_order_of_the_list(folder, monkeypatch):
     assert (folder / "out" / "skipped").read_text() == ""
 
 
+def test_16_bits_are_named_and_used_in_every_mode(folder, monkeypatch, capsys):
+    call(monkeypatch)
+    assert "dtype" not in capsys.readouterr().err  # the model was trained in fp32
+    texts = call(monkeypatch, "--dtype", "bf16")
+    assert "dtype bf16 on this cpu\n" in capsys.readouterr().err
+    for text in texts.values():
+        assert [line.split()[0] for line in text.splitlines()] == KEYS
+
+
 def test_raw_and_shard_lists_give_the_same_text(folder, monkeypatch):
     expected = call(monkeypatch)
     assert all(len(line.split()) == 2 for line in expected["ctc_prefix_beam_search"].splitlines())

@@ -22,7 +22,7 @@ from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream
 from wenet_uio.search.modes import check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
-from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.search.recogniser import Recogniser, with_dtype
 from wenet_uio.search.results import Transcript, TranscriptSegment
 from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
@@ -239,7 +239,14 @@ class SpeechRecogniser:
         given["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
         scorers = self._build_scorers(ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names)
-        return Search([mode], DecodeOptions(**decoding), scorers)
+        return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)
+
+    def _with_dtype(self, options: DecodeOptions, device: torch.device) -> DecodeOptions:
+        if not self._exported:
+            return with_dtype(options, self.recogniser.config, device)
+        if options.dtype not in (None, "fp32"):
+            raise ValueError(f"dtype {options.dtype}: an exported model has the arithmetic of its export")
+        return options
 
 
 def device_of(name: str) -> torch.device:

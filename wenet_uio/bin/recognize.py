@@ -44,13 +44,12 @@ from wenet_uio.models import build_trained
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.decode import Search
 from wenet_uio.search.options import add_decode_options, build_scorers, decode_options, scorer_options
-from wenet_uio.search.recogniser import Recogniser, add_trust_code, load_model_config, with_static_batches
+from wenet_uio.search.recogniser import Recogniser, add_trust_code, load_model_config, with_dtype, with_static_batches
 from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_recognition
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 OF_WENET = {
-    "--dtype": "recognition computes in float32",
     "--connect_symbol": "texts are joined as their tokenizer says",
     "--context_bias_mode": "hot words count if --context_list_path is given",
     **dict.fromkeys(("--hlg", "--word", "--lm_scale", "--decoder_scale", "--r_decoder_scale"), "no mode uses an HLG"),
@@ -172,6 +171,9 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     config, tokenizer, loader = open_test_set(args)
     scorers = build_scorers(scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0)
     model = build_trained(config, args.checkpoint)
+    options = with_dtype(options, config, world.device)
+    if rank == 0 and options.dtype != "fp32":
+        print(f"dtype {options.dtype} on this {world.device.type}", file=sys.stderr)
     return recognize(
         Recogniser(config, tokenizer, model),
         loader if args.nproc == 1 else loader.share(rank, args.nproc),

@@ -72,7 +72,7 @@ class CTC(nn.Module):
         logits = self.ctc_lo(encoder_out)
         if blank_penalty > 0.0:
             logits[:, :, self.blank] -= blank_penalty
-        return logits.log_softmax(dim=2)
+        return logits.float().log_softmax(dim=2)
 
 
 def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -77,7 +77,7 @@ class Decoder(nn.Module):
         memory_mask = torch.ones(hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device)
         backward = reversed_hypotheses(hyps, hyps_lens, eos)
         left, right = self.forward(memory, memory_mask, hyps, hyps_lens, backward, reverse_weight)
-        return left.log_softmax(dim=-1), right.log_softmax(dim=-1)
+        return left.float().log_softmax(dim=-1), right.float().log_softmax(dim=-1)
 
 
 class TransformerDecoder(Decoder):
@@ -178,7 +178,7 @@ class TransformerDecoder(Decoder):
         for layer, past, source in zip(self._layers(), state.past, state.source, strict=True):
             x, past = layer.forward_one_step(x, past, source, state.memory_bias)
             pasts.append(past)
-        return self._output(x).log_softmax(dim=-1), state._replace(past=pasts)
+        return self._output(x).float().log_softmax(dim=-1), state._replace(past=pasts)
 
     @torch.jit.unused
     def _layers(self) -> Iterator[DecoderLayer]:

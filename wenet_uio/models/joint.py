@@ -50,6 +50,8 @@ class TransducerJoint(nn.Module):
         x = self.post_ffn(self.enc_ffn(encoder_out) + self.pred_ffn(predictor_out))
         if not self.hat_joint:
             return self.ffn_out(self.activation(x))
-        blank = self.blank_pred(x)
-        tokens = self.token_pred(x).log_softmax(dim=-1) + nn.functional.logsigmoid(-blank)
+        blank, tokens = self.blank_pred(x), self.token_pred(x)
+        if tokens.dtype in (torch.float16, torch.bfloat16):
+            blank, tokens = blank.float(), tokens.float()  # log-probabilities need more than 16 bits
+        tokens = tokens.log_softmax(dim=-1) + nn.functional.logsigmoid(-blank)
         return torch.cat((nn.functional.logsigmoid(blank), tokens), dim=-1)

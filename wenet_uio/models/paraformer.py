@@ -150,7 +150,7 @@ class Paraformer(ASRModel):
         """
         predicted = self.predictor(encoder_out, lengths)
         logits = self.decoder(encoder_out, lengths, predicted.embeds, predicted.counts)
-        return logits.log_softmax(dim=2), predicted
+        return logits.float().log_softmax(dim=2), predicted
 
     def token_frames(self, predicted: Prediction) -> torch.Tensor:
         """Encoder frames (B, N) in which the tokens end; in thirds of a frame if the predictor has a branch for it."""

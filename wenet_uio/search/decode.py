@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from wenet_uio.models.arithmetic import autocast
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sensevoice import SenseVoice
@@ -203,17 +204,20 @@ def decode(
     Returns:
         {mode: n-best hypotheses of each utterance}, modes in the order given.
 
+    The arithmetic is `options.dtype`; None is fp32 here, and `auto` must have been replaced (`with_dtype`).
+
     Raises:
         ValueError: before any work, for an unknown mode or for a transducer mode with another model.
     """
     _check(model, modes, options)
-    if isinstance(model, SenseVoice):
-        languages = options.language if isinstance(options.language, tuple) else (options.language,) * len(feats)
-        encoded = model.encode_asked(feats, feats_lengths, languages, itn=options.itn)
-    else:
-        chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
-        encoded = model.encode(feats, feats_lengths, *chunks)
-    return decode_encoded(model, encoded, Search(modes, options, scorers))
+    with autocast(feats.device, options.dtype or "fp32"):
+        if isinstance(model, SenseVoice):
+            languages = options.language if isinstance(options.language, tuple) else (options.language,) * len(feats)
+            encoded = model.encode_asked(feats, feats_lengths, languages, itn=options.itn)
+        else:
+            chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
+            encoded = model.encode(feats, feats_lengths, *chunks)
+        return decode_encoded(model, encoded, Search(modes, options, scorers))
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ from wenet_uio.cli import listed
 from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.types import DecodeOptions
+from wenet_uio.search.types import DTYPES, DecodeOptions
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
 from wenet_uio.text.whisper_tokens import TASKS
@@ -78,6 +78,12 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         default=defaults.num_decoding_left_chunks,
         help="chunks seen to the left (-1: all)",
     )
+    group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="arithmetic of the model; auto: bf16 if the device computes with it (default: auto for a model that was "
+        "trained in 16 bits or with auto, else fp32)",
+    )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
     _add_whisper_options(parser.add_argument_group("whisper and sensevoice"))
     _add_scorer_options(parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}"))
@@ -132,6 +138,7 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
         "task",
         "timestamps",
         "itn",
+        "dtype",
     )
     values = {name: getattr(args, name) for name in names} | others
     if args.search_ctc_weight is not None or args.search_transducer_weight is not None:

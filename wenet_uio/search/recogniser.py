@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
 
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.dataset import BatchConf
 from wenet_uio.models import ASRModel, build_trained
+from wenet_uio.models.arithmetic import dtype_for
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.timing import FrameClock
+from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
 CHECKPOINTS = ("avg.pt", FINAL_WEIGHTS)
@@ -90,6 +94,16 @@ def load_recogniser(
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     tokenizer = build_tokenizer(config)
     return Recogniser(config, tokenizer, build_trained(config, checkpoint))
+
+
+def with_dtype(options: DecodeOptions, config: Config, device: torch.device) -> DecodeOptions:
+    """Replace `dtype` None or `auto` by the arithmetic of a model with this train.yaml on this device.
+
+    `cudnn_attention` of the train.yaml takes effect here, too.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(config.cudnn_attention)
+    wanted = options.dtype or ("fp32" if config.dtype == "fp32" else "auto")
+    return replace(options, dtype=dtype_for(wanted, device))
 
 
 def with_static_batches(config: Config, batch_size: int) -> Config:

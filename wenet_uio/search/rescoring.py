@@ -83,5 +83,5 @@ def _decoder_scores(
 def _sum_of_next(logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> torch.Tensor:
     """Sum of the log-probabilities of the next tokens in each sequence; logits (N, U, V), hyps (N, U) with sos."""
     following = torch.nn.functional.pad(hyps[:, 1:], (0, 1), value=eos)  # next token of each token
-    values = logits.log_softmax(dim=-1).gather(2, following.unsqueeze(2)).squeeze(2)
+    values = logits.float().log_softmax(dim=-1).gather(2, following.unsqueeze(2)).squeeze(2)
     return values.masked_fill(~length_mask(lengths, hyps.size(1)), 0.0).sum(dim=1)

@@ -68,7 +68,7 @@ def rnnt_beam_search(
     predicted, state = model.predictor(start, model.predictor.start(batch * beam_size))
     for frame in range(size):
         log_probs = model.joint(encoder_out[:, frame : frame + 1], predicted.view(batch, beam_size, -1))
-        log_probs = log_probs.log_softmax(dim=2)
+        log_probs = log_probs.float().log_softmax(dim=2)
         if transducer_weight < 1.0:
             assert ctc_log_probs is not None, "a transducer_weight below 1 needs ctc_log_probs"
             log_probs = torch.logaddexp(

@@ -25,7 +25,7 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
     batch = len(lengths)
     rows = torch.arange(batch, device=lengths.device)
     frame, in_frame = torch.zeros_like(lengths), torch.zeros_like(lengths)
-    scores = encoder_out.new_zeros(batch)
+    scores = torch.zeros(batch, device=lengths.device)
     state = model.predictor.start(batch)
     predicted, state = model.predictor(torch.full((batch, 1), model.blank, device=lengths.device), state)
     steps: list[torch.Tensor] = []
@@ -35,7 +35,7 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
         for _ in range(rest):
             active = frame < lengths
             here = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
-            best, token = model.joint(here, predicted[:, 0]).log_softmax(dim=1).max(dim=1)
+            best, token = model.joint(here, predicted[:, 0]).float().log_softmax(dim=1).max(dim=1)
             scores += best.masked_fill(~active, 0.0)
             grows = active & (token != model.blank)
             steps.append(

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+DTYPES = ("fp32", "bf16", "fp16", "auto")
+"""Arithmetic of a model that decodes."""
+
 
 class TimeSpan(NamedTuple):
     """A part of the tokens of a hypothesis between two timestamps."""
@@ -54,7 +57,7 @@ class DecodeOptions:
     """Options of all searches.
 
     Raises:
-        ValueError: a beam or `nbest` is below 1, or a weight is outside of 0 to 1.
+        ValueError: a beam or `nbest` is below 1, a weight is outside of 0 to 1, or `dtype` is unknown.
     """
 
     beam_size: int = 10
@@ -84,6 +87,9 @@ class DecodeOptions:
     """Whisper in mode attention: the decoder says where its text starts and ends."""
     itn: bool = False
     """SenseVoice: ask for text with inverse normalisation, which has digits and punctuation."""
+    dtype: str | None = None
+    """Arithmetic of the model: one of DTYPES; log-probabilities are fp32. auto: bf16 if the device computes with it, else fp32. None:
+    auto for a model that was trained in 16 bits or with auto, else fp32; see `with_dtype`."""
     nbest: int | None = None
     """Most hypotheses of an utterance in the result; None: all."""
 
@@ -96,5 +102,7 @@ class DecodeOptions:
             weight = getattr(self, name)
             if weight is not None and not 0 <= weight <= 1:
                 raise ValueError(f"{name}: expected 0 to 1, found {weight}")
+        if self.dtype not in (None, *DTYPES):
+            raise ValueError(f"dtype: expected {', '.join(DTYPES)}, found {self.dtype}")
         if not 0 < self.transducer_weight <= 1:
             raise ValueError(f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}")

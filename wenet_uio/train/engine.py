@@ -34,7 +34,7 @@ from wenet_uio.train.layers import layers_of
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import emptied, on_device
-from wenet_uio.train.objective import AUTOCAST, Objective, cr_weight
+from wenet_uio.train.objective import Objective, cr_weight
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, on_rank_0, optimizer_state
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.update import Read, clip_and_apply
@@ -72,7 +72,7 @@ class Engine:
         self.of_tokens = {"th_accuracy", *(["loss_att"] if config.model_conf.length_normalized_loss else [])}
         """Names of the losses that are means over tokens."""
         self.schedule = build_schedule(config)
-        self.objective = Objective(self.model, world.device, AUTOCAST[config.dtype])
+        self.objective = Objective(self.model, world.device, config.dtype)
         self.synced: Any = self.objective
         """The objective as `wrap` connects it to the other ranks."""
         self.saved: Mapping[str, Any] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -12,15 +11,14 @@ from torch import nn
 from wenet_uio.config.regularisation import RegularisationKeys
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel
+from wenet_uio.models.arithmetic import autocast
 from wenet_uio.train.freezing import train_mode
-
-AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Objective(nn.Module):
-    """Computes the mean losses of a batch with automatic mixed precision; `dtype` None is fp32."""
+    """Computes the mean losses of a batch in the arithmetic `dtype`, a name of DTYPES."""
 
-    def __init__(self, model: ASRModel, device: torch.device, dtype: torch.dtype | None) -> None:
+    def __init__(self, model: ASRModel, device: torch.device, dtype: str) -> None:
         super().__init__()
         self.model = model
         self.device = device
@@ -47,7 +45,7 @@ class Objective(nn.Module):
         return losses["loss"] * 0.0
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        with nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype):
+        with autocast(self.device, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
             tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
             if batch.other_feats is not None:

@@ -11,6 +11,7 @@ import torch
 
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.model import CtcConf
+from wenet_uio.models.arithmetic import dtype_for
 from wenet_uio.text.special_ids import blank_id, special_ids
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer, files_of
 
@@ -54,29 +55,14 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
 
 def with_dtype(config: Config, device: torch.device) -> Config:
-    """Replace `dtype: auto` by the type of the arithmetic for this device, and log it; warn of emulated bf16.
-
-    With `auto`, a GPU computes products that stay in fp32 in TF32. `cudnn_attention` takes effect here, too.
-    """
+    """Replace `dtype: auto` by the type of the arithmetic for this device; `cudnn_attention` takes effect here, too."""
     torch.backends.cuda.enable_cudnn_sdp(config.cudnn_attention)
-    if config.dtype == "bf16" and not _computes_bf16(device):
-        log.warning("dtype bf16: this %s has no instructions for bf16; dtype: auto trains faster, in fp32", device.type)
-    if config.dtype != "auto":
+    dtype = dtype_for(config.dtype, device)
+    if dtype == config.dtype:
         return config
-    dtype = "bf16" if _computes_bf16(device) else "fp32"
-    log.info("dtype auto: %s on this %s", dtype, device.type)
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = True
-        log.info("dtype auto: TF32 for what stays fp32")
+    tf32 = ", TF32 for what stays fp32" if device.type == "cuda" else ""
+    log.info("dtype auto: %s on this %s%s", dtype, device.type, tf32)
     return config.model_copy(update={"dtype": dtype})
-
-
-def _computes_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bf16; others emulate it slowly."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    # The public functions of torch name the vector width only.
-    return device.type == "cpu" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
 
 
 def check_text_is_trainable(data_list: str, config: Config) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import torch
 
-from gpu_modes.recipes import STREAMING, batch_of, config_of, recipe, use_tf32
+from gpu_modes.recipes import STREAMING, batch_of, config_of, dtype_of, recipe, use_tf32
 from gpu_modes.report import Report, synchronise
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import ASRModel, build_model
-from wenet_uio.search.decode import DecodeOptions, decode
+from wenet_uio.search.decode import DecodeOptions, Search, decode
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "attention")
 PRECISIONS = ("bf16", "fp32", "tf32")
@@ -33,19 +33,19 @@ def run(report: Report) -> None:
         with report.result(**case) as found:
             batches = [batch_of(report, case["utterances"], report.sized(6.0, 1.0) + number) for number in range(2)]
             use_tf32(case["arithmetic"])
-            with torch.autocast(report.device.type, torch.bfloat16, enabled=case["arithmetic"] == "bf16"):
-                if not report.options.toy:
-                    _seconds(report, model, batches, case["decode_mode"])  # warms up
-                passed = _seconds(report, model, batches, case["decode_mode"])
+            search = Search([case["decode_mode"]], DecodeOptions(dtype=dtype_of(case["arithmetic"])))
+            if not report.options.toy:
+                _seconds(report, model, batches, search)  # warms up
+            passed = _seconds(report, model, batches, search)
             seconds = sum(batch.seconds for batch in batches)
             found |= {"audio_seconds": seconds, "audio_seconds_per_second": seconds / passed}
 
 
-def _seconds(report: Report, model: ASRModel, batches: Sequence[Batch], mode: str) -> float:
+def _seconds(report: Report, model: ASRModel, batches: Sequence[Batch], search: Search) -> float:
     synchronise(report.device)
     began = time.perf_counter()
     for batch in batches:
         moved = batch.to(report.device)
-        decode(model, moved.feats, moved.feats_lengths, [mode], DecodeOptions())
+        decode(model, moved.feats, moved.feats_lengths, *search)
     synchronise(report.device)
     return time.perf_counter() - began
