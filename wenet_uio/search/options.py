@@ -66,6 +66,13 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         default=defaults.length_penalty,
         help="attention, joint: above 0: longer hypotheses (%(default)s)",
     )
+    _add_model_options(group)
+    _add_whisper_options(parser.add_argument_group("whisper and sensevoice"))
+    _add_scorer_options(parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}"))
+
+
+def _add_model_options(group: argparse._ArgumentGroup) -> None:
+    defaults = DecodeOptions()
     group.add_argument(
         "--decoding_chunk_size",
         type=int,
@@ -85,8 +92,6 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         "trained in 16 bits or with auto, else fp32)",
     )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
-    _add_whisper_options(parser.add_argument_group("whisper and sensevoice"))
-    _add_scorer_options(parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}"))
 
 
 def _add_whisper_options(group: argparse._ArgumentGroup) -> None:
