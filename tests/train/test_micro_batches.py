@@ -1,7 +1,13 @@
 from __future__ import annotations
 
-from tests.train.support.tiny import ListLoader, tiny_batch
-from wenet_uio.train.micro_batches import steps
+from dataclasses import replace
+
+import torch
+
+from tests.train.support.stand_in import DEVICE, standing_in
+from tests.train.support.tiny import ListLoader, tiny_batch, two_views
+from wenet_uio.dataset.types import Batch
+from wenet_uio.train.micro_batches import emptied, joined, steps
 
 
 def test_a_step_has_accum_grad_loader_steps_and_the_last_step_has_the_rest() -> None:
@@ -21,3 +27,46 @@ def test_steps_take_a_batch_from_the_loader_only_when_it_is_needed() -> None:
             {"epoch": 0, "position": 2 * number} if number < 3 else {"epoch": 1, "position": 0}
         )
     assert loader.state_dict() == {"epoch": 1, "position": 0}
+
+
+def utterances(batch: Batch) -> dict[str, tuple[list, list, list]]:
+    """{key: (features, features of the second view, labels)}, without padding."""
+    assert batch.other_feats is not None
+    sizes = zip(batch.keys, batch.feats_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
+    return {
+        key: (
+            batch.feats[row, :frames].tolist(),
+            batch.other_feats[row, :frames].tolist(),
+            batch.target[row, :tokens].tolist(),
+        )
+        for row, (key, frames, tokens) in enumerate(sizes)
+    }
+
+
+def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound() -> None:
+    lengths = ([9, 4], [12, 9, 2], [7], [30])
+    batches = [two_views(tiny_batch(each, seed, tokens=seed + 1)) for seed, each in enumerate(lengths)]
+    batches = [replace(batch, texts=tuple(f"text of {key}" for key in batch.keys)) for batch in batches]
+    assert joined(batches, torch.device("cpu"), 1000) == batches
+    with standing_in():
+        assert [batch.keys for batch in joined(batches, DEVICE, 0)] == [batch.keys for batch in batches]
+        large, alone = joined(batches, DEVICE, 6 * 12)
+        assert large.feats.device == DEVICE
+        large, alone = large.to("cpu"), alone.to("cpu")
+        assert [len(batch) for batch in joined(batches, DEVICE, 6 * 12 - 1)] == [5, 2]
+        assert len(joined(batches, DEVICE, 7 * 30)) == 1
+    assert large.keys == ("1-0", "0-0", "1-1", "2-0", "0-1", "1-2")
+    assert large.feats.shape[:2] == (6, 12)
+    assert large.texts == tuple(f"text of {key}" for key in large.keys)
+    assert (large.seconds, large.planned) == (sum(batch.seconds for batch in batches[:3]), 6)
+    assert utterances(large) == {key: each for batch in batches[:3] for key, each in utterances(batch).items()}
+    assert large.feats[4, 4:].abs().sum() == 0
+    assert (large.target[4, 1:] == -1).all()
+    assert utterances(alone) == utterances(batches[3])
+
+
+def test_texts_without_audio_stay_apart_and_an_empty_batch_costs_no_pass() -> None:
+    audio, text = tiny_batch([9, 4], 1), tiny_batch([0, 0], 2)
+    with standing_in():
+        found = joined([audio, text, audio, emptied(audio), audio, audio], DEVICE, 1000)
+    assert [len(batch) for batch in found] == [2, 2, 6]

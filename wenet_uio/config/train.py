@@ -221,6 +221,9 @@ class TrainKeys(RegularisationKeys):
     train_engine: str = "torch_ddp"
     """torch_ddp: every rank holds the whole model; torch_fsdp: every rank holds a shard of the model; deepspeed: as
     DeepSpeed's own config defines."""
+    join_micro_batches: NotNegative = 40_000
+    """On a GPU, the micro-batches of a step are joined up to this many frames, padding included; 0: never. If the
+    joined batch does not fit in memory, it is split again."""
     torch_compile: bool = False
     """Compile the layers of encoder and decoder (needs a C++ compiler on CPUs)."""
     cudnn_attention: bool = False

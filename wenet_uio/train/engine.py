@@ -30,10 +30,10 @@ from wenet_uio.models.weights import fill
 from wenet_uio.train.batch_norms import Statistics
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
-from wenet_uio.train.layers import layers_of
+from wenet_uio.train.layers import compile_layers
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
-from wenet_uio.train.micro_batches import emptied, on_device
+from wenet_uio.train.micro_batches import emptied, joined, on_device
 from wenet_uio.train.objective import Objective, cr_weight
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, on_rank_0, optimizer_state
 from wenet_uio.train.seeding import seed_everything
@@ -87,8 +87,7 @@ class Engine:
     def connect(self) -> None:
         """Connect the model of this rank to the other ranks, and load the state that `load_state_dict` received."""
         if self.config.torch_compile:
-            for layer in layers_of(self.model):
-                layer.compile(dynamic=True)
+            compile_layers(self.model)
         train_mode(self.model)
         self.wrap()
         self.optimizer = build_optimizer(self.model, self.config)
@@ -176,6 +175,7 @@ class Engine:
         seed_everything(self.seed, number, self.world.rank)
         set_clocks(self.model, number)
         self.model.cr_weight = cr_weight(self.config, number)
+        micro_batches = joined(micro_batches, self.world.device, self.config.join_micro_batches)
         parts = [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]
         micro_batches = self._filled_up(parts)
         losses, too_large = torch.zeros(len(self.names), dtype=torch.float64, device=self.world.device), None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -66,6 +66,62 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
     """The batch on `device`; its lengths stay on the CPU, where the losses of CTC and transducer need them."""
     moved = batch.to(device)
     return replace(moved, feats_lengths=batch.feats_lengths, target_lengths=batch.target_lengths)
+
+
+def joined(batches: Sequence[Batch], device: torch.device, most_frames: int) -> list[Batch]:
+    """Join the micro-batches of a step on an accelerator, which computes few large batches faster than many small ones.
+
+    Neighbours are joined while they have at most `most_frames` frames with their padding. Texts without audio,
+    conversations and pairs of texts stay apart. On a CPU all stay as they are.
+    """
+    if device.type == "cpu" or most_frames == 0 or len(batches) < 2:
+        return list(batches)
+    groups: list[list[Batch]] = []
+    for batch in (on_device(each, device) for each in batches):
+        if groups and _joins([*groups[-1], batch], most_frames):
+            groups[-1].append(batch)
+        else:
+            groups.append([batch])
+    return [_join(group) if len(group) > 1 else group[0] for group in groups]
+
+
+def _joins(batches: Sequence[Batch], most_frames: int) -> bool:
+    padded = sum(map(len, batches)) * max(batch.feats.size(1) for batch in batches)
+    return padded <= most_frames and all(
+        len(batch) == len(batch.feats) and batch.feats.size(1) and batch.source is None for batch in batches
+    )
+
+
+def _join(batches: Sequence[Batch]) -> Batch:
+    """One batch, longest utterance first."""
+    lengths = torch.cat([batch.feats_lengths for batch in batches])
+    order = lengths.argsort(descending=True, stable=True)
+    on_device = order.to(batches[0].feats.device, non_blocking=True)
+    others = [batch.other_feats for batch in batches if batch.other_feats is not None]
+    rows = {name: [each for batch in batches for each in getattr(batch, name)] for name in ("keys", "texts", "extra")}
+    return replace(
+        batches[-1],
+        feats=_padded([batch.feats for batch in batches], 0.0)[on_device],
+        other_feats=_padded(others, 0.0)[on_device] if others else None,
+        target=_padded([batch.target for batch in batches], -1)[on_device],
+        feats_lengths=lengths[order],
+        target_lengths=torch.cat([batch.target_lengths for batch in batches])[order],
+        seconds=sum(batch.seconds for batch in batches),
+        planned=sum(batch.planned for batch in batches),
+        skipped=tuple(each for batch in batches for each in batch.skipped),
+        **{name: tuple(each[row] for row in order.tolist()) if each else () for name, each in rows.items()},
+    )
+
+
+def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
+    """Tensors (B, L, ...) one after the other, padded to the longest."""
+    longest = max(tensor.size(1) for tensor in tensors)
+    result = tensors[0].new_full((sum(map(len, tensors)), longest, *tensors[0].shape[2:]), value)
+    first = 0
+    for tensor in tensors:
+        result[first : first + len(tensor), : tensor.size(1)] = tensor
+        first += len(tensor)
+    return result
 
 
 def emptied(batch: Batch) -> Batch:
