@@ -206,13 +206,25 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch on `device`, copied without blocking from pinned memory; deferred features are computed there."""
-        moved = self._map(lambda tensor: tensor.to(device, non_blocking=True))
-        if moved.deferred is None:
-            return moved
-        feats, others = moved.feats.new_zeros(0, 0, moved.deferred.dim), ()
-        if len(moved):  # else all utterances were removed after padding
-            feats, *others = moved.deferred.compute(moved.feats_lengths, moved.feats.size(1))
-        return replace(moved, feats=feats, other_feats=others[0] if others else None, deferred=None)
+        return self.copied_to(device).with_features()
+
+    def copied_to(self, device: torch.device | str) -> Batch:
+        """The batch on `device`, copied without blocking from pinned memory."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def used_on(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory of the tensors until `stream` has used them, which is not the stream that made them."""
+        for tensor in self._tensors().values():
+            tensor.record_stream(stream)
+
+    def with_features(self) -> Batch:
+        """The batch with features in place of deferred ones, computed where the batch is."""
+        if self.deferred is None:
+            return self
+        feats, others = self.feats.new_zeros(0, 0, self.deferred.dim), ()
+        if len(self):  # else all utterances were removed after padding
+            feats, *others = self.deferred.compute(self.feats_lengths, self.feats.size(1))
+        return replace(self, feats=feats, other_feats=others[0] if others else None, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
         """A batch of some of the utterances, padded to the longest of them."""

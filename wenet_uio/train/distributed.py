@@ -78,6 +78,8 @@ class World:
             # DDP imports this module. If it is imported after the group is made, it keeps the group alive until exit.
             importlib.import_module("torch._dynamo")
             backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
+            if backend == "nccl":  # hosts exchange numbers that an accelerator need not know
+                backend = "cpu:gloo,cuda:nccl"
             limit = timedelta(seconds=timeout)
             hosts_store = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
             store = self._store("group", limit, is_master=hosts_store)

@@ -4,8 +4,8 @@
     each micro-batch           ->  losses, weighted by its share of the step  ->  gradients
     the last micro-batch       ->  gradients, summed over the ranks  ->  clipped  ->  weights
 
-The device decides what depends on its results, such as clipping. The host reads them once in a step: after the update,
-or before it with fp16 and with ScaledAdam, where the host decides whether the weights change.
+The device decides what depends on its results, such as clipping. The host reads them once in a step: after it has
+launched the next one, or before the update with fp16 and with ScaledAdam, where it decides whether weights change.
 
 The loss of a step is the mean over all its utterances, on all ranks and in all micro-batches. With
 length_normalized_loss, the attention loss is the mean over all tokens of the step.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,22 +35,9 @@ from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import emptied, joined, on_device
 from wenet_uio.train.objective import Objective, cr_weight
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, on_rank_0, optimizer_state
+from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.update import Read, clip_and_apply
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """Result of one optimizer step; equal on every rank."""
-
-    sums: dict[str, float]
-    """Sums over all ranks: the counts of metrics.count, losses times utterances, and the numbers of the caller."""
-    grad_norm: float
-    """Norm of the gradient before clipping."""
-    lrs: list[float]
-    """Learning rate of each group of weights; the last group has all weights without a rate of their own."""
-    applied: bool
-    """False if the gradient was not finite; the weights are then unchanged."""
 
 
 class Engine:
@@ -114,7 +100,11 @@ class Engine:
         return [group["base_lr"] * self.schedule(number, self.epoch) for group in self.optimizer.param_groups]
 
     def step(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> StepOutcome:
-        """Run optimizer step `number` (from 1).
+        """Run optimizer step `number` (from 1), and wait for its result; see `launch`."""
+        return self.launch(micro_batches, number, also).outcome()
+
+    def launch(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> LaunchedStep:
+        """Start optimizer step `number` (from 1). An accelerator still computes it when this returns.
 
         Args:
             micro_batches: those of this rank.
@@ -131,17 +121,15 @@ class Engine:
             group["lr"] = lr
         self.statistics.keep()
         totals = dict(zip(counts, reduced, strict=True))
-        while (results := self._attempt(micro_batches, number, totals)) is None:
+        while (reading := self._attempt(micro_batches, number, totals)) is None:
             self.start_over()
             self.statistics.restore()
-        *sums, grad_norm = results
-        sums = dict(zip((*counts, *self.names), sums, strict=True))
-        return StepOutcome(self.per_utterance(sums), grad_norm, lrs, applied=abs(grad_norm) < float("inf"))
+        return LaunchedStep(number, reading, (*counts, *self.names), lrs, self.per_utterance)
 
     def _attempt(
         self, micro_batches: Sequence[Batch], number: int, totals: Mapping[str, torch.Tensor]
-    ) -> list[float] | None:
-        """Compute the gradients, change the weights, and read the results; `totals` are the counts of all ranks.
+    ) -> Reading | None:
+        """Compute the gradients and change the weights; `totals` are the counts of all ranks.
 
         Returns:
             `totals`, the sums of the losses over the ranks, and the norm of the gradient. None if a rank ran out of
@@ -149,20 +137,19 @@ class Engine:
         """
         of_all = {name: totals[name].clamp(min=1) for name in ("utterances", "tokens")}
         losses, too_large = self._gradients(micro_batches, number, of_all)
-        if too_large is not None and self.world.size == 1:
+        if self._refused(too_large):
             return None
-        refused = losses.new_full((1,), float(too_large is not None))
-        sums = self.world.sum(torch.cat([losses, refused]))
+        sums = [torch.stack([*totals.values()]), self.world.sum(losses)]
+        return self._update(number, lambda norm: Reading(torch.cat([*sums, norm.to(losses).reshape(1)])))
 
-        def read(norm: torch.Tensor) -> list[float]:
-            return torch.cat([torch.stack([*totals.values()]), sums, norm.to(sums).reshape(1)]).tolist()
-
-        results = read(sums[-1]) if too_large is not None else self._update(sums[-1], number, read)
-        *results, refusals, grad_norm = results
-        if refusals:
-            self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
-            return None
-        return [*results, grad_norm]
+    def _refused(self, too_large: TooLarge | None) -> bool:
+        """Whether a rank ran out of memory. The hosts tell one another, so that none waits for its accelerator."""
+        if self.world.size == 1 or self.in_step:
+            return too_large is not None
+        if not self.world.largest(torch.tensor([float(too_large is not None)])):
+            return False
+        self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
+        return True
 
     def _gradients(
         self, micro_batches: Sequence[Batch], number: int, of_all: Mapping[str, torch.Tensor]
@@ -242,9 +229,9 @@ class Engine:
         """Add to the gradients; after the `last` micro-batch of a step they are averaged over the ranks."""
         self.scaler.scale(loss).backward()
 
-    def _update(self, refused: torch.Tensor, number: int, read: Read) -> list[float]:
+    def _update(self, number: int, read: Read) -> Reading:
         try:
-            return self.update(refused, read)
+            return self.update(read)
         except (RuntimeError, MemoryError) as error:
             raise ValueError(
                 f"step {number}: out of memory in the update of the weights ({Failure.of(error).said}). Weights, "
@@ -252,12 +239,12 @@ class Engine:
                 "several ranks (train_engine torch_fsdp), or train a smaller model"
             ) from None
 
-    def update(self, refused: torch.Tensor, read: Read) -> list[float]:
-        """Clip and apply the gradient if it is finite and `refused` () is 0; returns what `read` says of its norm."""
+    def update(self, read: Read) -> Reading:
+        """Clip and apply the gradient if it is finite; returns what `read` makes of its norm."""
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
-        results = clip_and_apply(self.optimizer, self.scaler, weights, self.config.grad_clip, refused, read)
+        reading = clip_and_apply(self.optimizer, self.scaler, weights, self.config.grad_clip, read)
         self.optimizer.zero_grad(set_to_none=True)
-        return results
+        return reading
 
     def per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
         """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the other losses."""

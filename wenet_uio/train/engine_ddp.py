@@ -22,8 +22,8 @@ class DdpEngine(Engine):
     """Averages gradients over the ranks while they are computed.
 
     If a rank runs out of memory, all ranks repeat the step, and that rank splits its batch. The rank completes the
-    exchange with zeros. A flag in the sum of the losses tells the other ranks, so that successful steps need no further
-    exchange. The first two steps exchange gradients after their backward passes, because the buckets change until then.
+    exchange with zeros. In each step the hosts exchange one number, which tells the other ranks. The first two steps
+    exchange gradients after their backward passes, because the buckets change until then.
     """
 
     def wrap(self) -> None:

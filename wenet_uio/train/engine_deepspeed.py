@@ -18,6 +18,7 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import contiguous
 from wenet_uio.train.optimizer import on_rank_0
+from wenet_uio.train.outcome import Reading
 from wenet_uio.train.update import Read
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ class DeepspeedEngine(Engine):
         saved, self.saved = self.saved, None
         super().connect()
         self.deepspeed.utils.logger.setLevel(logging.WARNING)
-        self.deepspeed.init_distributed(dist.get_backend(), auto_mpi_discovery=False)
+        backend = "nccl" if self.world.device.type == "cuda" else "gloo"
+        self.deepspeed.init_distributed(backend, auto_mpi_discovery=False)
         self.synced, self.zero, _, _ = self.deepspeed.initialize(
             model=self.objective, optimizer=self.optimizer, config=self.settings, dist_init_required=False
         )
@@ -70,7 +72,7 @@ class DeepspeedEngine(Engine):
         self.synced.set_gradient_accumulation_boundary(last)
         self.synced.backward(loss)
 
-    def update(self, refused: torch.Tensor, read: Read) -> list[float]:
+    def update(self, read: Read) -> Reading:
         """As Engine.update."""
         self.synced.step()  # skips a gradient that is not finite
         norm = float("inf") if self.zero.overflow else float(self.synced.get_global_grad_norm())

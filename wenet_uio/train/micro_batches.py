@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -63,9 +65,26 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on `device`; its lengths stay on the CPU, where the losses of CTC and transducer need them."""
-    moved = batch.to(device)
+    """The batch on `device`; its lengths stay on the CPU, where the losses of CTC and transducer need them.
+
+    A GPU copies it from pinned memory while it computes.
+    """
+    moved = batch.to(device) if device.type != "cuda" else _on_gpu(batch, device)
     return replace(moved, feats_lengths=batch.feats_lengths, target_lengths=batch.target_lengths)
+
+
+def _on_gpu(batch: Batch, device: torch.device) -> Batch:
+    copying, computing = _copy_stream(device), torch.cuda.current_stream(device)
+    with torch.cuda.stream(copying):
+        moved = batch.copied_to(device)
+    computing.wait_stream(copying)
+    moved.used_on(computing)
+    return moved.with_features()
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def joined(batches: Sequence[Batch], device: torch.device, most_frames: int) -> list[Batch]:
@@ -94,23 +113,31 @@ def _joins(batches: Sequence[Batch], most_frames: int) -> bool:
 
 def _join(batches: Sequence[Batch]) -> Batch:
     """One batch, longest utterance first."""
-    lengths = torch.cat([batch.feats_lengths for batch in batches])
+
+    def each(name: str) -> list[Any]:
+        return [getattr(batch, name) for batch in batches]
+
+    lengths = torch.cat(each("feats_lengths"))
     order = lengths.argsort(descending=True, stable=True)
-    on_device = order.to(batches[0].feats.device, non_blocking=True)
-    others = [batch.other_feats for batch in batches if batch.other_feats is not None]
-    rows = {name: [each for batch in batches for each in getattr(batch, name)] for name in ("keys", "texts", "extra")}
+    rows = order.to(batches[0].feats.device, non_blocking=True)
+    tensors = {name: _padded(each(name), -1 if name == "target" else 0)[rows] for name in ("feats", "target")}
+    if batches[0].other_feats is not None:
+        tensors["other_feats"] = _padded(each("other_feats"), 0)[rows]
     return replace(
         batches[-1],
-        feats=_padded([batch.feats for batch in batches], 0.0)[on_device],
-        other_feats=_padded(others, 0.0)[on_device] if others else None,
-        target=_padded([batch.target for batch in batches], -1)[on_device],
         feats_lengths=lengths[order],
-        target_lengths=torch.cat([batch.target_lengths for batch in batches])[order],
-        seconds=sum(batch.seconds for batch in batches),
-        planned=sum(batch.planned for batch in batches),
-        skipped=tuple(each for batch in batches for each in batch.skipped),
-        **{name: tuple(each[row] for row in order.tolist()) if each else () for name, each in rows.items()},
+        target_lengths=torch.cat(each("target_lengths"))[order],
+        seconds=sum(each("seconds")),
+        planned=sum(each("planned")),
+        skipped=tuple(chain.from_iterable(each("skipped"))),
+        **{name: _in_order(chain.from_iterable(each(name)), order.tolist()) for name in ("keys", "texts", "extra")},
+        **tensors,
     )
+
+
+def _in_order(values: Iterable[Any], order: Sequence[int]) -> tuple[Any, ...]:
+    found = list(values)
+    return tuple(found[row] for row in order) if found else ()
 
 
 def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:

@@ -7,7 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from wenet_uio.train.metrics import Totals
+from wenet_uio.config import Config
+from wenet_uio.dataset.ledger import tally
+from wenet_uio.dataset.types import Batch
+from wenet_uio.train.metrics import Totals, cost_bin
 
 
 @dataclass
@@ -45,6 +48,25 @@ class Progress:
     def newest_weights(self) -> int:
         """Number of the last epoch that has a validation and weights, complete or not."""
         return self.epoch if self.inside_pass else self.epoch - 1
+
+    def count(self, micro_batches: list[Batch]) -> None:
+        """Count a step, with the samples and costs of its micro-batches on this rank."""
+        self.step += 1
+        self.epoch_step += 1
+        self.samples += tally(micro_batches)
+        self.costs.update(cost_bin(batch) for batch in micro_batches if len(batch))
+
+    def end(self, config: Config) -> str:
+        """The reason why the run is complete; empty if it is not."""
+        if self.trained:
+            return ""
+        if self.epoch >= config.max_epoch:
+            return f"max_epoch {config.max_epoch} is reached"
+        if config.max_steps is not None and self.step >= config.max_steps:
+            return f"max_steps {config.max_steps} is reached"
+        if config.patience is not None and self.epochs_since_best >= config.patience:
+            return f"no lower validation loss in {config.patience} epochs (patience)"
+        return ""
 
     def end_epoch(self, loss: float) -> None:
         """Go to the next epoch; `loss` is the validation loss of the current one.

@@ -6,22 +6,23 @@ import logging
 import math
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from wenet_uio.config import Config
-from wenet_uio.dataset.ledger import reconciled, tally
+from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
 from wenet_uio.run_files import TOO_LARGE
 from wenet_uio.train.checkpoint import RunFolder, changes_since
-from wenet_uio.train.engine import Engine, StepOutcome
+from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
-from wenet_uio.train.metrics import Totals, cost_bin
+from wenet_uio.train.metrics import Totals
 from wenet_uio.train.micro_batches import Loader, steps, timed
 from wenet_uio.train.model_card import write_model_card
 from wenet_uio.train.observation import FirstUtterance, observe
+from wenet_uio.train.outcome import LaunchedStep, StepOutcome
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
@@ -66,12 +67,16 @@ class Trainer:
         self.reporter, self.watchdog, self.stop = monitoring.reporter, monitoring.watchdog, monitoring.stop
         self.progress = Progress()
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
+        self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
+        """Steps that are not accounted for, with their micro-batches."""
+        self.late = int(self.world.device.type != "cpu")
+        """How many of them there may be: an accelerator still computes a step when the next one is launched."""
         self.written: dict[str, Any] | None = None
         """Mark of the TensorBoard files in the loaded state; None in a new run."""
 
     def run(self) -> bool:
         """Train to the end of the run; False if a SIGTERM ended training early, with the state saved."""
-        if not (complete := self._end_reached()) and not self._train():
+        if not (complete := self.progress.end(self.config)) and not self._train():
             return False
         if complete:
             log.info("%s: complete, %s", self.folder.path, complete)
@@ -127,23 +132,10 @@ class Trainer:
         self.written = state["tensorboard"]
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
-    def _end_reached(self) -> str:
-        """The reason why the run is complete; empty if it is not."""
-        config, progress = self.config, self.progress
-        if progress.trained:
-            return ""
-        if progress.epoch >= config.max_epoch:
-            return f"max_epoch {config.max_epoch} is reached"
-        if config.max_steps is not None and progress.step >= config.max_steps:
-            return f"max_steps {config.max_steps} is reached"
-        if config.patience is not None and progress.epochs_since_best >= config.patience:
-            return f"no lower validation loss in {config.patience} epochs (patience)"
-        return ""
-
     def _train(self) -> bool:
         try:
             self._begin()
-            while not (reason := self._end_reached()):
+            while not (reason := self.progress.end(self.config)):
                 done, self.engine.epoch = self.progress.epoch_step, self.progress.epoch
                 self.reporter.begin_epoch(self.progress.epoch, self.progress.step, done, done + self._steps_to_do())
                 if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
@@ -193,21 +185,19 @@ class Trainer:
     def _train_epoch(self) -> bool:
         """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
         progress, config = self.progress, self.config
-        began, left = time.perf_counter(), self._steps_to_do()
+        self.read_at, left = time.perf_counter(), self._steps_to_do()
         ends_inside, progress.inside_pass = left < math.ceil(len(self.train) / config.accum_grad), False
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
-            also = {"wait": wait, "stop": float(self.stop.asked)}
-            outcome = self.engine.step(micro_batches, progress.step + 1, also)
-            stop = outcome.sums.pop("stop") > 0
-            now = time.perf_counter()
-            began, outcome.sums["elapsed"] = now, (now - began) * self.world.size
-            self._account(outcome, micro_batches)
-            self._average_weights()
+            self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
             left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
             progress.inside_pass = progress.trained and ends_inside
-            if stop or (config.save_interval and progress.step % config.save_interval == 0):
+            save = config.save_interval and progress.step % config.save_interval == 0
+            stop = self._read_results(0 if save or progress.trained else self.late)
+            self._average_weights()
+            if stop or save:
+                self._read_results(0)
                 self.save(meanwhile=not stop)
             if stop:
                 return False
@@ -217,22 +207,34 @@ class Trainer:
         progress.trained = True
         return True
 
+    def _launch(self, micro_batches: list[Batch], also: dict[str, float]) -> None:
+        self.launched.append((self.engine.launch(micro_batches, self.progress.step + 1, also), micro_batches))
+        self.progress.count(micro_batches)
+
+    def _read_results(self, most: int) -> bool:
+        """Account for the oldest steps until at most `most` are not read; True if a rank received a SIGTERM by then."""
+        stop = False
+        while len(self.launched) > most:
+            launched, micro_batches = self.launched.popleft()
+            outcome = launched.outcome()
+            stop |= outcome.sums.pop("stop") > 0
+            now = time.perf_counter()
+            self.read_at, outcome.sums["elapsed"] = now, (now - self.read_at) * self.world.size
+            self._account(outcome, micro_batches)
+        return stop
+
     def _account(self, outcome: StepOutcome, micro_batches: list[Batch]) -> None:
-        progress = self.progress
-        progress.step += 1
-        progress.epoch_step += 1
-        progress.samples += tally(micro_batches)
-        progress.costs.update(cost_bin(batch) for batch in micro_batches if len(batch))
+        progress, number = self.progress, outcome.number
         self.reporter.step()
         if outcome.applied:
             progress.nonfinite = 0
             progress.interval.add(outcome.sums)
             progress.total.add(outcome.sums)
         else:
-            self._skip(micro_batches)
-        if progress.step % self.config.log_interval == 0:
+            self._skip(number, micro_batches)
+        if number % self.config.log_interval == 0:
             scalars = {**self._means(progress.interval), "lr": outcome.lrs[-1], "grad_norm": outcome.grad_norm}
-            self.reporter.interval(progress.step, scalars)
+            self.reporter.interval(number, scalars)
             progress.interval = Totals()
 
     def _average_weights(self) -> None:
@@ -242,14 +244,14 @@ class Trainer:
             if self.world.rank == 0:
                 self.average.add(weights)
 
-    def _skip(self, micro_batches: list[Batch]) -> None:
+    def _skip(self, number: int, micro_batches: list[Batch]) -> None:
         self.progress.nonfinite += 1
         self.progress.nonfinite_in_epoch += 1
         keys = " ".join(key for batch in micro_batches for key in batch.keys[:3])
-        log.warning("step %d skipped: its gradient is not finite (utterances: %s …)", self.progress.step, keys)
+        log.warning("step %d skipped: its gradient is not finite (utterances: %s …)", number, keys)
         if self.progress.nonfinite > self.config.max_nonfinite_steps:
             raise ValueError(
-                f"step {self.progress.step}: {self.progress.nonfinite} steps in a row without a finite gradient, "
+                f"step {number}: {self.progress.nonfinite} steps in a row without a finite gradient, "
                 f"max_nonfinite_steps is {self.config.max_nonfinite_steps}; lower optim_conf.lr, or check the "
                 "utterances named above"
             )

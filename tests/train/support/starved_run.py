@@ -22,23 +22,23 @@ from tests.train.support.starved import starve
 from wenet_uio.train import engine_fsdp  # noqa: F401
 from wenet_uio.train.engine import Engine
 
-STEP = Engine.step
+LAUNCH = Engine.launch
 
 
 def disturb(what: str, rank: int) -> None:
-    def step(engine: Engine, micro_batches: Any, number: int, also: Any) -> Any:
+    def launch(engine: Engine, micro_batches: Any, number: int, also: Any) -> Any:
         if number == 3 and what == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if number != 2:
-            return STEP(engine, micro_batches, number, also)
+            return LAUNCH(engine, micro_batches, number, also)
         short = starve(engine, "backward")
         try:
-            return STEP(engine, micro_batches, number, also)
+            return LAUNCH(engine, micro_batches, number, also)
         finally:
             short.remove()
 
     if rank == 1 and what != "nothing":
-        Engine.step = step
+        Engine.launch = launch
 
 
 def starts(model_dir: str, engine: str, what: str) -> list[list[int]]:
