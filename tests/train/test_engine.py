@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from tests.train.support.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
+from tests.train.test_waits import U2PP
 from wenet_uio.models import build_model
 from wenet_uio.train.engine_ddp import DdpEngine
 
 BLOCK = {"num_blocks": 1}
+COMPILE = torch.nn.Module.compile
 
 
 def make_engine(**keys: Any) -> DdpEngine:
@@ -98,20 +101,47 @@ def test_modules_may_have_learning_rates_of_their_own() -> None:
     assert [len(group["params"]) for group in engine.optimizer.param_groups] == [2, 1, 1]
 
 
-def test_compiled_layers_give_the_same_loss_and_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_module = torch.nn.Module.compile
-    # Without the C++ compiler, which takes a minute.
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **keys: compile_module(self, backend="eager", **keys))
+def compiled_engine(monkeypatch: pytest.MonkeyPatch, compiled: bool, **keys: Any) -> tuple[DdpEngine, CompileCounter]:
+    """An engine, whose layers are compiled as on a GPU, but without the compiler of their kernels; counts variants."""
+    counter = CompileCounter()
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **keys: COMPILE(self, backend=counter, **keys))
+    torch.compiler.reset()
+    config = small_config(**keys)
+    parts = {name: getattr(config, name) for name in ("encoder_conf", "decoder_conf")}
+    config = config.model_copy(update={name: part.model_copy(update=BLOCK) for name, part in parts.items()})
+    torch.manual_seed(1)
+    engine = DdpEngine(build_model(config), config, CPU, seed=5)
+    engine.cold = compiled
+    engine.connect()
+    return engine, counter
 
-    def first_step(compiled: bool) -> tuple[float, set[str]]:
-        config = small_config(torch_compile=compiled)
-        parts = {name: getattr(config, name) for name in ("encoder_conf", "decoder_conf")}
-        config = config.model_copy(update={name: part.model_copy(update=BLOCK) for name, part in parts.items()})
-        torch.manual_seed(1)
-        engine = DdpEngine(build_model(config), config, CPU, seed=5)
-        engine.connect()
-        return engine.step([tiny_batch([90, 50], 1)], 1, {}).sums["loss"], set(engine.weights())
 
-    (loss, names), (compiled_loss, compiled_names) = first_step(False), first_step(True)
-    assert compiled_loss == pytest.approx(loss, rel=1e-4)
-    assert compiled_names == names
+def test_compiled_layers_give_the_same_losses_and_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for compiled in (False, True):
+        engine, _ = compiled_engine(monkeypatch, compiled)
+        sums = [engine.step([tiny_batch([90, 50], number)], number, {}).sums["loss"] for number in (1, 2)]
+        found.append((sums, set(engine.weights())))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-4)
+    assert found[1][1] == found[0][1]
+
+
+def test_layers_are_compiled_before_the_first_step_and_never_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, counter = compiled_engine(monkeypatch, True, **U2PP)
+    texts, first = tiny_batch([0, 0], 1, tokens=3), tiny_batch([90, 70, 50], 2, tokens=3)
+    engine.step([texts], 1, {})
+    assert engine.cold
+    engine.step([first], 2, {})
+    assert not engine.cold
+    variants = counter.frame_count
+    assert 2 <= variants <= 10  # of three kinds of layers
+    for number, (utterances, frames, tokens) in enumerate(
+        [(1, 64, 1), (5, 133, 9), (12, 100, 2), (1, 120, 7), (2, 80, 3)], 3
+    ):
+        engine.step([tiny_batch([frames] * utterances, number, tokens=tokens)], number, {})
+    assert counter.frame_count == variants
+
+
+def test_a_cpu_ignores_torch_compile_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert not make_engine(torch_compile=True).cold
+    assert "torch_compile: ignored on a CPU" in caplog.text

@@ -225,7 +225,7 @@ class TrainKeys(RegularisationKeys):
     """On a GPU, the micro-batches of a step are joined up to this many frames, padding included; 0: never. If the
     joined batch does not fit in memory, it is split again."""
     torch_compile: bool = False
-    """Compile the layers of encoder and decoder (needs a C++ compiler on CPUs)."""
+    """Compile the layers of encoder and decoder on a GPU; ignored on a CPU, where compiled layers are slower."""
     cudnn_attention: bool = False
     """Let a GPU use cuDNN's attention, which may make a plan for each new shape of batch."""
     freeze_modules: tuple[str, ...] = ()

@@ -27,9 +27,9 @@ from wenet_uio.models import ASRModel
 from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.weights import fill
 from wenet_uio.train.batch_norms import Statistics
+from wenet_uio.train.compiled import compile_layers, compiles, warm_up
 from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
-from wenet_uio.train.layers import compile_layers
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import emptied, joined, on_device
@@ -64,6 +64,8 @@ class Engine:
         self.saved: Mapping[str, Any] | None = None
         self.size_limit = SizeLimit(config.dataset_conf)
         self.statistics = Statistics(self.model)
+        self.cold = compiles(config, world.device)
+        """True until the layers are compiled, if they are to be."""
 
     @property
     def exchanges_meanwhile(self) -> bool:
@@ -72,7 +74,7 @@ class Engine:
 
     def connect(self) -> None:
         """Connect the model of this rank to the other ranks, and load the state that `load_state_dict` received."""
-        if self.config.torch_compile:
+        if self.cold:
             compile_layers(self.model)
         train_mode(self.model)
         self.wrap()
@@ -114,6 +116,8 @@ class Engine:
             StartAgainError: a rank ran out of memory and the engine cannot repeat the step.
             ValueError: a single utterance does not fit in memory.
         """
+        if self.cold and not self.in_step:
+            self._warm_up(micro_batches)
         counts = {**count(micro_batches), **also}
         reduced = self.world.sum(self.vector(list(counts.values())))
         lrs = self.lrs(number)
@@ -125,6 +129,16 @@ class Engine:
             self.start_over()
             self.statistics.restore()
         return LaunchedStep(number, reading, (*counts, *self.names), lrs, self.per_utterance)
+
+    def _warm_up(self, micro_batches: Sequence[Batch]) -> None:
+        self.statistics.keep()
+        with self.apart():
+            self.cold = not warm_up(self._try, micro_batches, self.world.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.statistics.restore()
+
+    def _try(self, batch: Batch) -> None:
+        self.backward(self.synced(batch)["loss"], last=False)
 
     def _attempt(
         self, micro_batches: Sequence[Batch], number: int, totals: Mapping[str, torch.Tensor]

@@ -14,12 +14,6 @@ def layers_of(model: nn.Module) -> Iterator[nn.Module]:
             yield from module
 
 
-def compile_layers(model: nn.Module) -> None:
-    """Compile the layers. Layers of a kind share their code, which is compiled for one utterance and for several."""
-    for layer in layers_of(model):
-        layer.compile(dynamic=True)
-
-
 def contiguous(model: nn.Module) -> None:
     """Make all weights contiguous, for engines that share them by rows; some kernels are stored channels last."""
     for weight in model.parameters():

@@ -101,7 +101,7 @@ def joined(batches: Sequence[Batch], device: torch.device, most_frames: int) -> 
             groups[-1].append(batch)
         else:
             groups.append([batch])
-    return [_join(group) if len(group) > 1 else group[0] for group in groups]
+    return [join(group) if len(group) > 1 else group[0] for group in groups]
 
 
 def _joins(batches: Sequence[Batch], most_frames: int) -> bool:
@@ -111,8 +111,8 @@ def _joins(batches: Sequence[Batch], most_frames: int) -> bool:
     )
 
 
-def _join(batches: Sequence[Batch]) -> Batch:
-    """One batch, longest utterance first."""
+def join(batches: Sequence[Batch]) -> Batch:
+    """One batch, longest utterance first, of batches on a device; see `joined`."""
 
     def each(name: str) -> list[Any]:
         return [getattr(batch, name) for batch in batches]

@@ -1,0 +1,52 @@
+"""Compiled layers (`torch_compile`): which variants of their code exist, and when they are made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from wenet_uio.config import Config
+from wenet_uio.dataset.types import Batch
+from wenet_uio.train.layers import layers_of
+from wenet_uio.train.micro_batches import join, on_device
+from wenet_uio.train.seeding import seed_everything
+
+DRAWS = 4
+"""Sizes of chunks that are drawn to have masks with and without chunks."""
+
+log = logging.getLogger(__name__)
+
+
+def compiles(config: Config, device: torch.device) -> bool:
+    """Whether `torch_compile` takes effect on a device: the compiler's code for CPUs is slower, and fails in bf16."""
+    if config.torch_compile and device.type == "cpu":
+        log.warning("torch_compile: ignored on a CPU, where compiled layers are slower")
+    return config.torch_compile and device.type != "cpu"
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Let the layers be compiled when they first run. Layers of a kind share their code, which fits every length."""
+    for layer in layers_of(model):
+        layer.compile(dynamic=True)
+
+
+def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device: torch.device) -> bool:
+    """Run the layers on one utterance and on two, which have code of their own, each with several sizes of chunks.
+
+    So no step in the middle of a training waits for the compiler.
+
+    Returns:
+        False if no micro-batch has audio; nothing is compiled then.
+    """
+    heard = next((batch for batch in micro_batches if len(batch) and not batch.text_only), None)
+    if heard is None:
+        return False
+    one = on_device(heard.rows(slice(1)), device)
+    for batch in (one, join([one, one])):
+        for draw in range(DRAWS):
+            seed_everything(0, draw, 0)
+            run(batch)
+    return True
