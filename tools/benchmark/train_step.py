@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 
 import torch
 from tqdm import tqdm
@@ -63,14 +64,25 @@ def make_engine(config: Config, device: str = "auto") -> Engine:
     return engine
 
 
+def run_steps(engine: Engine, batches: Sequence[Batch], first: int) -> None:
+    """A step on each batch, numbered from `first`; as in training, a result is read when the next step is launched."""
+    before = None
+    for number, batch in enumerate(batches, first):
+        launched = engine.launch([batch], number, {})
+        if before is not None:
+            before.outcome()
+        before = launched
+    if before is not None:
+        before.outcome()
+
+
 def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[tuple[float, float]]:
     """Return (audio seconds per second, audio seconds per CPU second) of each repeat, after a first one to warm up."""
     speeds = []
     audio = sum(batch.seconds for batch in batches)
     for repeat in tqdm(range(repeats + 1), unit="repeat", disable=None):
         began, processors_began = time.perf_counter(), time.process_time()
-        for number, batch in enumerate(batches, 1 + repeat * len(batches)):
-            engine.step([batch], number, {})
+        run_steps(engine, batches, 1 + repeat * len(batches))
         if engine.world.device.type == "cuda":
             torch.cuda.synchronize(engine.world.device)
         passed, used = time.perf_counter() - began, time.process_time() - processors_began

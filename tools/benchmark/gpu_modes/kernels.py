@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage] # torch has no __all__ there
 from torch.profiler import ProfilerActivity, profile
+from train_step import run_steps
 
 from gpu_modes.recipes import STREAMING, config_of, dtype_of, dynamic_batches, engine_of, recipe
 from gpu_modes.report import Report, synchronise
@@ -79,7 +80,6 @@ def _pass(report: Report, engine: Engine, batches: list[Batch], first: int) -> f
     """A step on each batch; seconds."""
     synchronise(report.device)
     began = time.perf_counter()
-    for number, batch in enumerate(batches, first):
-        engine.step([batch], number, {})
+    run_steps(engine, batches, first)
     synchronise(report.device)
     return time.perf_counter() - began
