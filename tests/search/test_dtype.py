@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.models.test_batches import ZIPFORMER
 from tests.search.test_decode import KINDS, stored  # noqa: F401 # a fixture
 from tests.support.tiny_paraformer import tiny_paraformer
 from tests.train.support.tiny import small_config
@@ -39,8 +40,12 @@ def test_scores_in_bf16_are_near_those_in_fp32_in_every_mode(stored):  # noqa: F
 
 @pytest.mark.parametrize(
     ("keys", "modes"),
-    [(TRANSDUCER, TRANSDUCER_MODES), ({**tiny_paraformer(), "input_dim": 7 * 8}, PARAFORMER_MODES)],
-    ids=["rnnt", "paraformer"],
+    [
+        (TRANSDUCER, TRANSDUCER_MODES),
+        ({**tiny_paraformer(), "input_dim": 7 * 8}, PARAFORMER_MODES),
+        ({"encoder": "zipformer", "encoder_conf": {**ZIPFORMER, "causal": True, "chunk_size": 4}}, MODES),
+    ],
+    ids=["rnnt", "paraformer", "zipformer"],
 )
 def test_log_probabilities_are_summed_in_fp32_for_other_models(keys, modes):
     torch.manual_seed(3)
@@ -48,7 +53,8 @@ def test_log_probabilities_are_summed_in_fp32_for_other_models(keys, modes):
     model = build_model(config).eval()
     feats = torch.randn(2, 90, config.feature_dim)
     lengths = torch.tensor([90, 60])
-    options = DecodeOptions(beam_size=3, transducer_weight=0.6)
+    in_chunks = {"decoding_chunk_size": 4, "simulate_streaming": True} if modes is MODES else {}
+    options = DecodeOptions(beam_size=3, transducer_weight=0.6, **in_chunks)
     for mode in modes:
         results = [decode(model, feats, lengths, [mode], replace(options, dtype=dtype)) for dtype in ("fp32", "bf16")]
         scores = [[nbest[0].score for nbest in result[mode]] for result in results]
