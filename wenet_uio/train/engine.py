@@ -223,7 +223,7 @@ class Engine:
 
     def _filled_up(self, micro_batches: list[Batch]) -> list[Batch]:
         """Add empty micro-batches up to the largest number of a rank, if the engine is `in_step`."""
-        most = int(self.world.largest(self.vector([len(micro_batches)]))) if self.in_step else 0
+        most = int(self.world.largest(torch.tensor([len(micro_batches)]))) if self.in_step else 0
         return [*micro_batches, *[emptied(micro_batches[0])] * (most - len(micro_batches))]
 
     def _backward(self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool) -> torch.Tensor:
