@@ -7,7 +7,7 @@ batch with deferred features has two: the waveforms and the tensors that belong 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,5 +73,22 @@ def from_buffers(buffers: Sequence[torch.Tensor], places: Mapping[str, Place]) -
     """The tensors that `to_buffers` was called with; they share the memory of `buffers`."""
     return {
         name: torch.empty(0, dtype=dtype).set_(buffers[number].untyped_storage(), offset, shape, stride)
+        for name, (number, offset, shape, stride, dtype) in places.items()
+    }
+
+
+def copied(
+    tensors: Mapping[str, torch.Tensor], copy: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Copy tensors by `copy`: buffers of the host at once, unless the tensors are a small part of their buffers."""
+    if any(tensor.device.type != "cpu" for tensor in tensors.values()):
+        return {name: copy(tensor) for name, tensor in tensors.items()}
+    buffers, places = to_buffers(tensors)
+    needed = sum(tensor.nbytes + ALIGNMENT for tensor in tensors.values())
+    if 2 * needed < sum(buffer.nbytes for buffer in buffers):
+        return {name: copy(tensor) for name, tensor in tensors.items()}
+    elsewhere = [copy(buffer) for buffer in buffers]
+    return {
+        name: elsewhere[number].view(dtype).as_strided(shape, stride, offset)
         for name, (number, offset, shape, stride, dtype) in places.items()
     }

@@ -209,8 +209,8 @@ class Batch:
         return self.copied_to(device).with_features()
 
     def copied_to(self, device: torch.device | str) -> Batch:
-        """The batch on `device`, copied without blocking from pinned memory."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        """The batch on `device`, copied at once and without blocking from pinned memory."""
+        return self._copied(lambda tensor: tensor.to(device, non_blocking=True))
 
     def used_on(self, stream: torch.cuda.Stream) -> None:
         """Keep the memory of the tensors until `stream` has used them, which is not the stream that made them."""
@@ -239,7 +239,7 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """The batch in pinned memory; the pinning thread of the DataLoader calls this."""
-        return self._map(lambda tensor: tensor.pin_memory())
+        return self._copied(lambda tensor: tensor.pin_memory())
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         """Pickle each shared buffer once, so that a batch crosses processes as few file descriptors."""
@@ -262,8 +262,10 @@ class Batch:
             changes["deferred"] = self.deferred.with_tensors(others)
         return replace(self, **changes)
 
-    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        return self._with({name: function(tensor) for name, tensor in self._tensors().items()})
+    def _copied(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        from wenet_uio.dataset.batch_memory import copied  # imports torch
+
+        return self._with(copied(self._tensors(), copy))
 
 
 def _from_pickle(values: dict[str, Any], *in_buffers: Any) -> Batch:

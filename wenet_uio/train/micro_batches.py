@@ -69,6 +69,8 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
 
     A GPU copies it from pinned memory while it computes.
     """
+    if batch.feats.device == device and batch.deferred is None:
+        return batch
     moved = batch.to(device) if device.type != "cuda" else _on_gpu(batch, device)
     return replace(moved, feats_lengths=batch.feats_lengths, target_lengths=batch.target_lengths)
 
