@@ -71,9 +71,8 @@ def test_recognize_of_2021_writes_the_result_file(folder: Path, monkeypatch: pyt
     recognized(monkeypatch, f"{new} --result_dir out --dtype fp32 --context_bias_mode decoding-graph --use_lora false")
     assert Path("out/attention_rescoring/text").read_text(encoding="utf-8") == text
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in lines if "changes nothing here" in line] == [
-        "--connect_symbol", "--dtype", "--context_bias_mode",
-    ]  # fmt: skip
+    ignored = [line.split()[0] for line in lines if "changes nothing here" in line]
+    assert ignored == ["--connect_symbol", "--context_bias_mode"]
 
 
 @pytest.mark.parametrize(

@@ -127,11 +127,13 @@ def test_a_crash_does_not_interrupt_the_main_thread_elsewhere(make_lists, tmp_pa
     raw = make_lists(COUNT)["raw"]
     last = list(loader(raw, "raw", conf=SMALL))[-1].keys[0]
     mark(tmp_path / f"wav/{last}.wav")
-    crash_at_marked(monkeypatch)
+    gate = tmp_path / "gate"
+    crash_at_marked(monkeypatch, gate=gate)
     before = children()
     batches = iter(loader(raw, "raw", conf=SMALL, num_workers=1, prefetch=40))
     first = next(batches)
     (worker,) = children() - before
+    gate.touch()
     give_up = time.monotonic() + 60
     while Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z":  # until it has crashed
         assert time.monotonic() < give_up

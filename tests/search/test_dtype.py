@@ -36,6 +36,8 @@ def test_scores_in_bf16_are_near_those_in_fp32_in_every_mode(stored):  # noqa: F
         assert hypothesis.score == pytest.approx(wanted.score, rel=0.02, abs=0.3)
     assert any(hypothesis.score != wanted.score for hypothesis, wanted in alike)
     assert not torch.is_autocast_enabled("cpu")
+    chosen = decode(model, feats, lengths, ["ctc_greedy_search"], replace(options, dtype="auto"))
+    assert chosen["ctc_greedy_search"] == (found if computes_bf16(CPU) else expected)["ctc_greedy_search"]
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import torch
 
 from wenet_uio.cli import warn_once
 
-DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """{name: type that autocast takes, or None}."""
 
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager:
-    """A context in which matrix products of fp32 weights are computed in `dtype`, a name of DTYPES."""
-    return nullcontext() if DTYPES[dtype] is None else torch.autocast(device.type, DTYPES[dtype])
+    """A context in which matrix products of fp32 weights are computed in `dtype`, a name of AUTOCAST."""
+    return nullcontext() if AUTOCAST[dtype] is None else torch.autocast(device.type, AUTOCAST[dtype])
 
 
 def dtype_for(dtype: str, device: torch.device) -> str:

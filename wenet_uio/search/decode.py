@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.models.arithmetic import autocast
+from wenet_uio.models.arithmetic import autocast, dtype_for
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.sensevoice import SenseVoice
@@ -194,7 +194,9 @@ def decode(
     options: DecodeOptions,
     scorers: Sequence[PrefixScorer] = (),
 ) -> dict[str, list[NBest]]:
-    """Decode a batch in each of `modes`; what modes share is computed once.
+    """Decode a batch in each of `modes`, in the arithmetic `options.dtype` (None: fp32).
+
+    What modes share is computed once.
 
     Args:
         feats: (B, T, F).
@@ -204,13 +206,11 @@ def decode(
     Returns:
         {mode: n-best hypotheses of each utterance}, modes in the order given.
 
-    The arithmetic is `options.dtype`; None is fp32 here, and `auto` must have been replaced (`with_dtype`).
-
     Raises:
         ValueError: before any work, for an unknown mode or for a transducer mode with another model.
     """
     _check(model, modes, options)
-    with autocast(feats.device, options.dtype or "fp32"):
+    with autocast(feats.device, dtype_for(options.dtype or "fp32", feats.device)):
         if isinstance(model, SenseVoice):
             languages = options.language if isinstance(options.language, tuple) else (options.language,) * len(feats)
             encoded = model.encode_asked(feats, feats_lengths, languages, itn=options.itn)

@@ -16,7 +16,7 @@ from wenet_uio.train.freezing import train_mode
 
 
 class Objective(nn.Module):
-    """Computes the mean losses of a batch in the arithmetic `dtype`, a name of DTYPES."""
+    """Computes the mean losses of a batch in the arithmetic `dtype`, a name of AUTOCAST."""
 
     def __init__(self, model: ASRModel, device: torch.device, dtype: str) -> None:
         super().__init__()
