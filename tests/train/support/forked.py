@@ -5,6 +5,7 @@ Each rank is a session with its data workers, so that all its processes can be k
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import socket
@@ -43,7 +44,10 @@ def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False
             statuses[ended] = status
         left = set(ranks) - set(statuses)
         if time.monotonic() > give_up and not must_end:
-            print(f"ranks {sorted(left)} did not end within {PATIENCE} s", file=sys.stderr)
+            print(f"ranks {sorted(left)} did not end within {PATIENCE} s; their stacks:", file=sys.stderr, flush=True)
+            for process in left:
+                os.kill(process, signal.SIGUSR1)
+            time.sleep(1)
             must_end = True
         must_end = must_end or (status != 0 and not spare)
         for process in left if must_end else ():
@@ -60,6 +64,7 @@ def _start(rank: int, port: int, options: str, disturb: Callable[[int], None]) -
     if process:
         return process
     os.setsid()
+    faulthandler.register(signal.SIGUSR1)
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
     disturb(rank)
