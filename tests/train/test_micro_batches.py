@@ -5,8 +5,9 @@ from dataclasses import replace
 import torch
 
 from tests.train.support.stand_in import DEVICE, standing_in
-from tests.train.support.tiny import ListLoader, tiny_batch, two_views
+from tests.train.support.tiny import ListLoader, tiny_batch, tiny_config, two_views
 from wenet_uio.dataset.types import Batch
+from wenet_uio.train.memory import SizeLimit
 from wenet_uio.train.micro_batches import emptied, joined, steps
 
 
@@ -57,6 +58,10 @@ def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound(
         assert len(joined(batches, DEVICE, 7 * 30)) == 1
     assert large.keys == ("1-0", "0-0", "1-1", "2-0", "0-1", "1-2")
     assert large.feats.shape[:2] == (6, 12)
+    assert (large.joined, alone.joined) == (3, 1)
+    refusal = SizeLimit(tiny_config().dataset_conf).refusal(large, 4, "CUDA out of memory")
+    assert refusal.startswith("step 4: out of memory for 6 utterances of up to 12 frames and")
+    assert refusal.endswith("lower join_micro_batches (CUDA out of memory)")
     assert large.texts == tuple(f"text of {key}" for key in large.keys)
     assert (large.seconds, large.planned) == (sum(batch.seconds for batch in batches[:3]), 6)
     assert utterances(large) == {key: each for batch in batches[:3] for key, each in utterances(batch).items()}

@@ -145,6 +145,8 @@ class SizeLimit:
         held = f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower "
         if batch.text_only:
             return held + f"batch_conf.batch_tokens (now {self.conf.batch_conf.batch_tokens})"
+        if batch.joined > 1:
+            return held + "join_micro_batches"
         count = frame_count(self.conf)
         return held + f"batch_conf.{knob(self.conf.batch_conf, frames, frames * count.shift / count.sample_rate)}"
 

@@ -131,6 +131,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         target_lengths=torch.cat(each("target_lengths"))[order],
         seconds=sum(each("seconds")),
         planned=sum(each("planned")),
+        joined=len(batches),
         skipped=tuple(chain.from_iterable(each("skipped"))),
         **{name: _in_order(chain.from_iterable(each(name)), order.tolist()) for name in ("keys", "texts", "extra")},
         **tensors,
