@@ -10,6 +10,7 @@ import torch
 from tests.models.test_batches import ZIPFORMER
 from tests.support.tiny_paraformer import tiny_paraformer
 from tests.train.support.stand_in import DEVICE, moved, standing_in
+from tests.train.support.starved import starve
 from tests.train.support.tiny import CPU, FEATURES, small_config, tiny_batch, two_views
 from wenet_uio.models import build_model
 from wenet_uio.train.distributed import World
@@ -149,5 +150,25 @@ def test_steps_on_the_device_change_the_weights_as_on_the_cpu() -> None:
             applied = [engine.step([batch], number, {}).applied for number, batch in enumerate(batches, 1)]
             weights.append({name: value.detach().clone() for name, value in engine.weights().items()})
         assert applied == [True, False, True]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_joined_batch_that_does_not_fit_is_split_and_gives_the_same_weights() -> None:
+    batches = [tiny_batch([90 - number, 50], number, tokens=3) for number in range(3)]
+    weights = []
+    for world in (World(DEVICE), CPU):
+        config = small_config(optim_conf={"lr": 0.01, "eps": 1e-3})
+        torch.manual_seed(1)
+        model = build_model(config)
+        with standing_in():
+            engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
+            engine.connect()
+            starve(engine, "forward")
+            assert engine.step(batches, 1, {}).applied
+            assert engine.step(batches, 2, {}).applied
+            weights.append({name: value.detach().clone() for name, value in engine.weights().items()})
+        sizes = {known.utterances for known in engine.size_limit.too_large}
+        assert sizes == ({3, 6} if world.device == DEVICE else set())
     for name, value in weights[0].items():
         torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
