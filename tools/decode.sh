@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Averages the best checkpoints of an experiment or takes its running average, decodes and scores the test sets, and adds the error rates to its
-# report.html and model card.
+# report.html and model card. By default it decodes with the greedy and the prefix beam search of CTC, with attention, and
+# with attention rescoring; a transducer with both greedy searches and attention rescoring.
 #
 #   decode.sh --dir exp/conformer --average_num 5 --decode_modes "ctc_greedy_search attention_rescoring"
 #   decode.sh --dir exp/u2++ --result_dir exp/u2++/chunk16 --decode_options "--decoding_chunk_size 16"
@@ -12,7 +13,7 @@ dir=                      # experiment folder
 data_type=raw             # type of the data lists: raw or shard
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
 avg=best                  # best: the mean of average_num checkpoints; running: the running average (model_avg)
-decode_modes=attention_rescoring  # separated by spaces
+decode_modes=auto         # separated by spaces; auto: those of the model
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
 char=0                    # 1: character error rate (CER); 0: word error rate (WER)
@@ -23,17 +24,24 @@ trust_code=true           # false: refuse operators that the train.yaml of the e
 decode_options=           # more options of recognize.py: "--context_list_path 'my names' --lm_path lm.arpa"
 parse_options "$@"
 
-words "$decode_modes"
-modes=("${WORDS[@]}")
-words "$decode_options"
-more=("${WORDS[@]}")
-if [[ $trust_code == true ]]; then more+=(--trust_code); fi
 words "$tests"
-for test in "${WORDS[@]}"; do require "data/$test/data.list"; done
+parts=("${WORDS[@]}")
+for part in "${parts[@]}"; do require "data/$part/data.list"; done
 require "$dir/train.yaml"
 config=$dir/train.yaml
 override=
 need_tokenizer
+if [[ $decode_modes != auto ]]; then
+  words "$decode_modes"
+elif [[ $(config_value model) == transducer ]]; then
+  WORDS=(ctc_greedy_search rnnt_greedy_search attention_rescoring)
+else
+  WORDS=(ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring)
+fi
+modes=("${WORDS[@]}")
+words "$decode_options"
+more=("${WORDS[@]}")
+if [[ $trust_code == true ]]; then more+=(--trust_code); fi
 if [[ $(config_value model) == whisper && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
 case $avg in
   best) chosen=(--num "$average_num" --val_best) ;;
@@ -44,16 +52,16 @@ esac
 [[ -e $dir/final.pt ]] || log "warning: $dir: training is not complete (no final.pt); stage 4 resumes it"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" "${chosen[@]}"
 [[ -n $nproc ]] || nproc=$(num_gpus)
-for test in "${WORDS[@]}"; do
+for part in "${parts[@]}"; do
   out=${result_dir:-$dir}
-  if ((${#WORDS[@]} > 1)); then
-    log "$test"
-    out+=/$test
+  if ((${#parts[@]} > 1)); then
+    log "$part"
+    out+=/$part
   fi
   python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
-    --data_type "$data_type" --test_data "data/$test/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
+    --data_type "$data_type" --test_data "data/$part/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
     --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}"
-  score.sh --ref "data/$test/text" --dir "$out" --modes "$decode_modes" --char "$char" \
+  score.sh --ref "data/$part/text" --dir "$out" --modes "${modes[*]}" --char "$char" \
     --ignored_words "$ignored_words"
 done
 report_run.py --char "$char" ${language:+--language "$language"} "$dir"

@@ -4,7 +4,6 @@ OPTIONS: dict[str, str] = {
     "stage": "first stage to run",
     "stop_stage": "last stage to run",
     "config": "train.yaml of the experiment",
-    "decode_modes": "decode modes, separated by spaces",
 }
 """{option of a shell command: what it means}."""
 

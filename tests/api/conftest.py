@@ -41,7 +41,18 @@ def _without_silero(monkeypatch):
     monkeypatch.setitem(sys.modules, "silero_vad", None)
 
 
-def write_model(folder, **encoder):
+TRANSDUCER = {
+    "model": "transducer",
+    "predictor": "rnn",
+    "predictor_conf": {"embed_size": 16, "output_size": 16, "hidden_size": 16, "num_layers": 1},
+    "joint": "transducer_joint",
+    "joint_conf": {"join_dim": 16},
+    "model_conf": {"transducer_weight": 0.5, "ctc_weight": 0.3, "attention_weight": 0.2, "reverse_weight": 0.3},
+}
+"""Sections that make a transducer of the model."""
+
+
+def write_model(folder, sections=(), **encoder):
     """Write train.yaml, units.txt, global_cmvn and random weights final.pt; `encoder` changes encoder_conf."""
     folder.mkdir(parents=True, exist_ok=True)
     units = ["<blank>", "<unk>", *"abcdefgh", "▁", "<sos/eos>"]
@@ -49,11 +60,13 @@ def write_model(folder, **encoder):
     (folder / "global_cmvn").write_text(
         json.dumps({"mean_stat": [100.0] * 23, "var_stat": [1100.0] * 23, "frame_num": 10})
     )
-    config = CONFIG | {"encoder_conf": CONFIG["encoder_conf"] | encoder}
+    config = CONFIG | {"encoder_conf": CONFIG["encoder_conf"] | encoder} | dict(sections)
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     torch.manual_seed(3)
     model = build_model(load_config(folder / "train.yaml"))
-    torch.nn.init.normal_(model.ctc.ctc_lo.weight, std=2.0)  # tokens that change from frame to frame
+    last_layers = [model.ctc.ctc_lo, *([model.joint.ffn_out] if "joint" in config else [])]
+    for layer in last_layers:
+        torch.nn.init.normal_(layer.weight, std=2.0)  # tokens that change from frame to frame
     torch.save(model.state_dict(), folder / "final.pt")
     return folder
 

@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 import wenet_uio
-from tests.api.conftest import RATE, bursts, write_model
+from tests.api.conftest import RATE, TRANSDUCER, bursts, write_model
 from tests.dataset.storage.support.servers import serving
 from wenet_uio.audio.read import AudioError
 
@@ -71,6 +71,25 @@ def test_several_inputs_are_batched_and_give_a_list_in_their_order(recogniser):
     arrays = [soundfile.read(path)[0] for path in paths]
     found = recogniser.transcribe(samples=arrays, sample_rate=RATE)
     assert [len(result.segments) for result in found] == [3, 0, 2]
+
+
+def test_a_transducer_decodes_with_its_own_search_unless_hot_words_are_given(model):
+    recogniser = wenet_uio.load_model(write_model(model, TRANSDUCER), device="cpu")
+
+    def text(**options):
+        return recogniser.transcribe("talk.wav", **options).text
+
+    assert text() == text(mode="rnnt_greedy_search") != text(mode="ctc_prefix_beam_search")
+    hot = {"hot_words": ["abc"], "hot_word_score": 20.0}
+    assert text(**hot) == text(mode="ctc_prefix_beam_search", **hot) != text(mode="ctc_prefix_beam_search")
+    samples, rate = soundfile.read("talk.wav", dtype="int16")
+    for mode, options in (("rnnt_greedy_search", {}), ("ctc_prefix_beam_search", hot)):
+        finals = []
+        for given in (options, {**options, "mode": mode}):
+            stream = recogniser.stream(sample_rate=rate, **given)
+            stream.accept(samples)
+            finals.append(stream.finish().text)
+        assert finals[0] == finals[1] != ""
 
 
 def test_a_list_gives_what_each_input_gives_alone_in_every_mode(model):

@@ -122,6 +122,8 @@ def test_validation_has_one_view_and_no_divergence():
     [
         ({"model_conf": {"ctc_weight": 0.0}}, "there is no CTC loss"),
         ({"dataset_conf": {"spec_aug": False}}, "the two views are equal"),
+        ({"dataset_conf": {"spec_aug_conf": {"num_t_mask": 0, "num_f_mask": 0}}}, "the two views are equal"),
+        ({"dataset_conf": {"spec_aug": False, "spec_sub": True, "spec_sub_conf": {"num_t_sub": 0}}}, "views are equal"),
         (
             {"dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 1}}},
             "do not fit batch_conf.batch_size",

@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 
 from wenet_uio.scoring.words import WordRules, script_of
@@ -19,6 +21,15 @@ def test_characters_are_those_of_every_script_with_the_spaces_between_words():
     assert rules("これ は ок да") == ["こ", "れ", "は", "О", "К", "▁", "Д", "А"]
     assert rules("我 爱 go 你") == ["我", "爱", "G", "O", "你"]
     assert rules(" ") == []
+
+
+@pytest.mark.parametrize("unit", ["word", "char", "auto"])
+def test_a_letter_and_its_accent_may_be_one_code_point_or_two(unit):
+    text = "één Übung か\u3099"
+    apart = unicodedata.normalize("NFD", text)
+    rules = WordRules(unit)
+    assert apart != unicodedata.normalize("NFC", text)
+    assert rules(apart) == rules(unicodedata.normalize("NFC", text))
 
 
 def test_tags_are_removed_by_default():

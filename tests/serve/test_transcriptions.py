@@ -9,9 +9,10 @@ import openai
 import pytest
 import soundfile
 
-from tests.api.conftest import bursts
+from tests.api.conftest import TRANSDUCER, bursts, write_model
 from tests.search.support.tiny_whisper import tiny, tiny_config
 from tests.serve.support.clients import served, speak
+from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.search.recogniser import Recogniser
@@ -93,6 +94,16 @@ def test_the_prompt_and_the_own_field_are_hot_words(recogniser, talk):
     assert unknown.text == plain == prose.text
     assert prose.warnings == ["prompt: left out 1 phrases of more than 100 characters"]
     assert given.warnings == ["the units cannot spell: Überraschung"] == unknown.warnings
+
+
+def test_a_transducer_takes_the_hot_words_of_a_request(tmp_path):
+    recogniser = load_model(write_model(tmp_path, TRANSDUCER), device="cpu")
+    server = Transcriptions(recogniser, TranscribeOptions(), Limits(), Metrics())
+    try:
+        options, warnings = server._options_of({"hot_words": "abc"})
+    finally:
+        server.close()
+    assert (list(options.hot_words), warnings) == (["abc"], [])
 
 
 def test_silence_and_a_very_short_recording_have_an_empty_text(client):

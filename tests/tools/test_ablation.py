@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
 
 import yaml
 
 from tests.bin.support.recogniser import CONFIG
-from tests.tools.test_recipe_verbs import call
+from tests.support import preloaded
+from tests.tools.test_recipe_verbs import ROOT, call
 
 RECIPE = """#!/usr/bin/env bash
 set -euo pipefail
@@ -28,16 +33,18 @@ if stage 4 train; then
   [[ ! -e broken || $config != b.yaml ]] || exit 3
   cp model.yaml "$dir/train.yaml"
   touch "$dir/epoch_0.yaml" "$dir/epoch_1.yaml"
+  if [[ -e slow ]]; then touch started && python -c "while True: pass"; fi
+  [[ ! -e told_to_stop ]] || exit 0
+  touch "$dir/final.pt"
   if [[ $config == a.yaml ]]; then touch "$dir/running_9.pt"; fi
 fi
 if stage 5 score; then
-  for part in $tests; do
-    for mode in $decode_modes; do
-      out=${result_dir:-$dir}/$part/$mode
-      mkdir -p "$out"
-      cp "data/$part/text" "$out/text"
-      if [[ $config == a.yaml && $avg == best ]]; then sed -i s/two/too/ "$out/text"; fi
-    done
+  echo "$dir $tests" >>decoded
+  for mode in $decode_modes; do
+    out=$result_dir/$mode
+    mkdir -p "$out"
+    cp "data/$tests/text" "$out/text"
+    if [[ $config == a.yaml && $avg == best ]]; then sed -i s/two/too/ "$out/text"; fi
   done
 fi
 """
@@ -86,6 +93,57 @@ def test_each_row_and_seed_is_run_once_and_the_table_has_rates_by_language_with_
     assert "| half | rnnt_greedy_search |" in table
     assert "| -100.0 %, p " in table
     assert (tmp_path / "exp/ablation/table.png").stat().st_size > 1000
+
+
+def test_another_call_decodes_only_what_is_missing_and_its_table_has_the_rows_in_its_order(tmp_path):
+    write_recipe(tmp_path)
+    assert ablation(tmp_path, "--seeds", "1", "--tests", "test", "a.yaml").returncode == 0
+    rows = ("c=b.yaml,interctc_layer_idx=[2,4],spec={a: 1, b: 2},max_epoch=3", "a.yaml")
+    assert ablation(tmp_path, "--seeds", "1", "--tests", "test test_noisy", *rows).returncode == 0
+    values = "interctc_layer_idx=[2,4] spec={a: 1, b: 2} max_epoch=3"
+    assert (tmp_path / "calls").read_text().splitlines() == ["a.yaml  1", f"b.yaml {values} 1"]
+    a, c = (f"exp/ablation/{row}/seed_1" for row in "ac")
+    first, both = [f"{a} test"] * 2, [f"{a} test_noisy"] * 2  # the running average and the best epochs
+    assert (tmp_path / "decoded").read_text().splitlines() == [*first, f"{c} test", f"{c} test_noisy", *both]
+
+    def in_table():
+        return [line["row"] for line in json.loads((tmp_path / "exp/ablation/table.json").read_text())]
+
+    assert in_table() == ["c", "a", "a, running average"]
+    before = (tmp_path / "decoded").read_text()
+    assert ablation(tmp_path, "--seeds", "1", *rows[::-1]).returncode == 0
+    assert in_table() == ["a", "a, running average", "c"]
+    assert (tmp_path / "decoded").read_text() == before
+
+
+def test_a_training_that_was_told_to_stop_is_not_scored_before_it_is_complete(tmp_path):
+    write_recipe(tmp_path)
+    (tmp_path / "told_to_stop").touch()
+    assert ablation(tmp_path, "--seeds", "1", "b.yaml").returncode == 1
+    log = (tmp_path / "exp/ablation/b/seed_1/log").read_text()
+    assert log.endswith("error: the training was stopped; call ablation.sh again\n")
+    (tmp_path / "told_to_stop").unlink()
+    assert ablation(tmp_path, "--seeds", "1", "b.yaml").returncode == 0
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2
+
+
+def test_the_cpu_time_before_ctrl_c_counts_and_no_other_row_begins(tmp_path):
+    write_recipe(tmp_path)
+    (tmp_path / "slow").touch()
+    environment = preloaded.on_path()
+    environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
+    command = ("ablation.sh", "--seeds", "1", "a.yaml", "b.yaml")
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True, stderr=subprocess.PIPE) as run:
+        seconds = tmp_path / "exp/ablation/a/seed_1/cpu_seconds"
+        while not (tmp_path / "started").exists():
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(run.pid, signal.SIGINT)
+        _, messages = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert messages.decode().splitlines()[-1] == "error: stopped; another call goes on here"
+    assert sum(map(float, seconds.read_text().split())) > 0.1
+    assert (tmp_path / "calls").read_text().splitlines() == ["a.yaml  1"]
 
 
 def test_a_row_of_another_config_is_not_taken_for_the_row_of_its_name(tmp_path):

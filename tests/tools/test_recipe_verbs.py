@@ -176,6 +176,20 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
     assert {"my * exp/train.yaml", "my * exp/avg.pt", "data/my test/data.list"} < set(decoded)
 
 
+@pytest.mark.parametrize(
+    ("model", "modes"),
+    [
+        ("asr_model", ["ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring"]),
+        ("transducer", ["ctc_greedy_search", "rnnt_greedy_search", "attention_rescoring"]),
+    ],
+)
+def test_without_decode_modes_a_model_is_decoded_with_its_own(arguments, tmp_path, model, modes):
+    (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text(f"model: {model}\n")
+    decoded = arguments("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
+    first = decoded.index("--modes") + 1
+    assert decoded[first : decoded.index("--config", first)] == modes
+
+
 @pytest.mark.parametrize("complete", [False, True])
 def test_decoding_a_run_that_sigterm_ended_early_warns(arguments, tmp_path, complete):
     if complete:

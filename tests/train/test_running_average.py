@@ -89,6 +89,16 @@ def test_a_run_that_resumes_with_the_key_begins_its_average_there(tmp_path: Path
     assert yaml.safe_load((tmp_path / "epoch_2.yaml").read_text())["model_avg"]["count"] == 4  # 8, 10, 12, 14
 
 
+@pytest.mark.parametrize(
+    ("then", "now"), [({"decay": 0.5}, {}), ({}, {"since": 3}), ({"interval": 1}, {"interval": 2})]
+)
+def test_an_average_does_not_go_on_in_another_way(then, now, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        make_trainer(tmp_path, DisturbedLoader(TRAIN, 7, kill), save_interval=2, model_avg=then).run()
+    with pytest.raises(ValueError, match=r"model_avg: the average of this run has .*, the config has .*: give the former"):
+        make_trainer(tmp_path, model_avg=now).run()
+
+
 def test_a_range_of_epochs_has_the_mean_of_its_own_weights(tmp_path: Path, monkeypatch, capsys) -> None:
     seen = train(tmp_path, monkeypatch, interval=1)
     close(running_weights(tmp_path, 2, num=1), seen[10:])

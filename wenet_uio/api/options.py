@@ -22,7 +22,7 @@ class TranscribeOptions(ScorerOptions):
     """
 
     mode: str | None = None
-    """Decode mode; None: ctc_prefix_beam_search, or the first mode that the model is trained for."""
+    """Decode mode; None: that of the model, see `usual_mode`."""
     language: str | None = None
     """Whisper: code of the language, such as en; None: each segment's language is detected."""
     task: str = DecodeOptions.task

@@ -66,10 +66,9 @@ class SpeechRecogniser:
             return "exported models cannot stream here; load the checkpoint of the run"
         return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
 
-    @property
-    def usual_mode(self) -> str:
-        """The decode mode if none is given."""
-        return usual_mode(self.modes)
+    def usual_mode(self, scored: bool = False) -> str:
+        """The decode mode if none is given; `scored`: with hot words or a language model."""
+        return usual_mode(self.modes, scored)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -224,8 +223,7 @@ class SpeechRecogniser:
         Raises:
             ValueError: the model does not support the mode.
         """
-        timestamps = options.timestamps or options.decoding.get("timestamps")
-        modes, mode = self.modes, options.mode or ("attention" if timestamps else self.usual_mode)
+        modes, mode = self.modes, self._mode(options)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")
@@ -240,6 +238,12 @@ class SpeechRecogniser:
         names = ("hot_words", "language_model")
         scorers = self._build_scorers(ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names)
         return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)
+
+    def _mode(self, options: TranscribeOptions) -> str:
+        """The decode mode of the options."""
+        if options.mode is None and (options.timestamps or options.decoding.get("timestamps")):
+            return "attention"
+        return options.mode or self.usual_mode(scored=bool(options.hot_words or options.language_model))
 
     def _with_dtype(self, options: DecodeOptions, device: torch.device) -> DecodeOptions:
         if not self._exported:

@@ -55,7 +55,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
     parser.add_argument(
         "--mode",
-        help=f"{', '.join(MODES)} (ctc_prefix_beam_search, or the first mode that the model is trained for)",
+        help=f"{', '.join(MODES)} (rnnt_greedy_search of a transducer without hot words and language model, else "
+        "ctc_prefix_beam_search, or the first mode that the model is trained for)",
     )
     parser.add_argument("--format", choices=SUFFIXES, default="text", help="output format (%(default)s)")
     parser.add_argument("--output_dir", metavar="DIR", help="write DIR/<name>.<txt|json|srt|vtt> instead of printing")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, model_validator
 
 from wenet_uio.config.base import ConfigError, Section
-from wenet_uio.config.dataset import ViewsConf
+from wenet_uio.config.dataset import DatasetConf, ViewsConf
 
 if TYPE_CHECKING:
     from wenet_uio.config.config import Config
@@ -91,14 +91,20 @@ def with_views(config: Config, where: str) -> Config:
         obstacle = NO_CTC
     elif config.model == "ctl_model":
         obstacle = "model: ctl_model compares passes of one view; use asr_model"
-    elif not (data.spec_aug or data.spec_sub):
-        obstacle = "the two views are equal; set dataset_conf.spec_aug: true"
+    elif not _differ(data):
+        obstacle = "the two views are equal; set dataset_conf.spec_aug: true, with masks"
     elif data.batch_conf.batch_type == "static" and data.batch_conf.batch_size == 1:
         obstacle = "two views do not fit batch_conf.batch_size 1; set it to 2 or more"
     if obstacle:
         raise ConfigError(f"{where}: cr_loss_scale {config.cr_loss_scale}: {obstacle}")
     views = ViewsConf(number=2, time_mask_ratio=config.cr_time_mask_ratio)
     return config.model_copy(update={"dataset_conf": data.model_copy(update={"views": views})})
+
+
+def _differ(data: DatasetConf) -> bool:
+    """Whether the two views of an utterance differ."""
+    masks = data.spec_aug and (data.spec_aug_conf.num_t_mask or data.spec_aug_conf.num_f_mask)
+    return bool(masks or (data.spec_sub and data.spec_sub_conf.num_t_sub))
 
 
 def check_ctc_losses(config: Config, where: str) -> None:

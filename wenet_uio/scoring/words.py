@@ -45,7 +45,8 @@ class WordRules:
     """Words to remove; upper case unless `case_sensitive`."""
 
     def __call__(self, text: str) -> list[str]:
-        """Cut `text` into units."""
+        """Cut `text` into units. A letter with an accent is one character, however it is encoded (Unicode NFC)."""
+        text = unicodedata.normalize("NFC", text)
         words = _ideographs_and_words(text) if self.unit == "auto" else text.split()
         words = [word for word in map(self._folded, words) if word not in self.ignored]
         words = [word for word in map(self._without_tags, words) if word]

@@ -56,7 +56,12 @@ def _lack(model: ASRModel, part: str) -> str:
     return f"the model was trained with {part} 0"
 
 
-def usual_mode(possible: Sequence[str]) -> str:
-    """The decode mode of a model that can do `possible` modes, if the user names none."""
-    wanted = ("paraformer_greedy_search", "ctc_prefix_beam_search", *possible)
+def usual_mode(possible: Sequence[str], scored: bool = False) -> str:
+    """The decode mode of a model that can do `possible` modes, if the user names none.
+
+    Args:
+        scored: hot words or a language model are used, which the search of a transducer does not know.
+    """
+    transducer = () if scored else ("rnnt_greedy_search",)
+    wanted = ("paraformer_greedy_search", *transducer, "ctc_prefix_beam_search", *possible)
     return next((mode for mode in wanted if mode in possible), "ctc_prefix_beam_search")

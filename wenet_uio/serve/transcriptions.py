@@ -122,7 +122,7 @@ class Transcriptions:
         prompted, long = _prompted(fields.get("prompt", ""))
         if not (wanted or prompted or long):
             return options, []
-        mode = options.mode or self._recogniser.usual_mode
+        mode = options.mode or self._recogniser.usual_mode(scored=True)
         if mode not in SCORED:
             if wanted:
                 raise RefusedError(f"hot_words: not used in the mode {mode}, in which this server recognises")

@@ -88,7 +88,8 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
 
 def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     """The lines of a row: one for each decode mode, with all of its seeds that are scored."""
-    runs = sorted(path.parent for path in row.glob("seed_*/scored"))
+    scored = ({path.parents[1] for path in row.glob(f"seed_*/{part.name}/scored")} for part in parts)
+    runs = sorted(set.intersection(*scored))
     if not runs:
         return []
     model = untrained(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
@@ -98,7 +99,7 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     lines: dict[tuple[str, str], Line] = {}
     for (averaged, folder), run, part in product(AVERAGES, runs, parts):
         results = run / folder
-        for text in sorted((results / part.name if len(parts) > 1 else results).glob("*/text")):
+        for text in sorted((results / part.name).glob("*/text")):
             name, mode = row.name + averaged, text.parent.name
             line = lines.setdefault((name, mode), Line(name, mode, parameters, epochs, seconds / 60))
             for unit in UNITS:

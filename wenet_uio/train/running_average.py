@@ -48,10 +48,27 @@ class RunningAverage:
         return {"count": self.count, "decay": self.conf.decay, "since": self.conf.since}
 
     def state_dict(self) -> dict[str, Any]:
-        """Count and means; copies."""
-        return {"count": self.count, "means": {name: value.clone() for name, value in self._means.items()}}
+        """Count, means and config; copies."""
+        means = {name: value.clone() for name, value in self._means.items()}
+        return {"count": self.count, "means": means, "conf": self.conf.model_dump()}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Continue from a result of `state_dict`; None, of a run that had no average so far, starts a new one."""
-        if state is not None:
-            self.count, self._means = state["count"], dict(state["means"])
+        """Continue from a result of `state_dict`; None, of a run that had no average so far, starts a new one.
+
+        Raises:
+            ValueError: the state is of an average with another config.
+        """
+        if state is None:
+            return
+        conf = self.conf.model_dump()
+        saved = state.get("conf", conf)  # older states lack it
+        if saved != conf:
+            raise ValueError(
+                f"model_avg: the average of this run has {_listed(saved)}, the config has {_listed(conf)}; an average "
+                "cannot go on in another way: give the former values, or train in another folder"
+            )
+        self.count, self._means = state["count"], dict(state["means"])
+
+
+def _listed(conf: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in conf.items())

@@ -32,7 +32,6 @@ config=conf/train_conformer.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>, with _bpe<pieces>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
-decode_modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dict=${dict:-data/dict${bpe:+_bpe$bpe}}

@@ -23,7 +23,6 @@ config=conf/train_light.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
-decode_modes="ctc_greedy_search attention_rescoring"
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dir=${dir:-exp/$(basename "$config" .yaml)}
