@@ -40,8 +40,8 @@ read_row() {
   local fields=("") place depth=0
   for ((place = 0; place < ${#1}; place++)); do
     case ${1:place:1} in
-      [\[{]) ((++depth)) ;;
-      [\]}]) ((depth--)) || true ;;
+      '[' | '{') ((++depth)) ;;
+      ']' | '}') ((depth--)) || true ;;
       ,)
         if ((depth == 0)); then
           fields+=("")

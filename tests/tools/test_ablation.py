@@ -133,7 +133,8 @@ def test_the_cpu_time_before_ctrl_c_counts_and_no_other_row_begins(tmp_path):
     environment = preloaded.on_path()
     environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
     command = ("ablation.sh", "--seeds", "1", "a.yaml", "b.yaml")
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True, stderr=subprocess.PIPE) as run:
+    options = {"cwd": tmp_path, "env": environment, "start_new_session": True, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **options) as run:
         seconds = tmp_path / "exp/ablation/a/seed_1/cpu_seconds"
         while not (tmp_path / "started").exists():
             time.sleep(0.05)

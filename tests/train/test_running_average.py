@@ -95,7 +95,7 @@ def test_a_run_that_resumes_with_the_key_begins_its_average_there(tmp_path: Path
 def test_an_average_does_not_go_on_in_another_way(then, now, tmp_path: Path) -> None:
     with pytest.raises(Killed):
         make_trainer(tmp_path, DisturbedLoader(TRAIN, 7, kill), save_interval=2, model_avg=then).run()
-    with pytest.raises(ValueError, match=r"model_avg: the average of this run has .*, the config has .*: give the former"):
+    with pytest.raises(ValueError, match=r"the average of this run has .*, the config has .*: give the former"):
         make_trainer(tmp_path, model_avg=now).run()
 
 
