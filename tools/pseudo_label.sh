@@ -98,6 +98,8 @@ decoded() {
 trained() {
   bash run.sh --config "$config" --override "$override data='$1'" --data_type "$data_type" --dir "$2" "${training[@]}" \
     --stage 4 --stop_stage 4
+  # SIGTERM lets training end with status 0 before its last epoch.
+  [[ -e $2/final.pt ]] || die "the training of $2 was stopped; call pseudo_label.sh again"
   python -m wenet_uio.bin.average_model --dst_model "$2/avg.pt" --src_path "$2" --num "$average_num" --val_best
 }
 

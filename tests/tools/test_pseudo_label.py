@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ mkdir -p "$dir"
 cp train.yaml "$dir/train.yaml"
 cp model.pt "$dir/epoch_0.pt"
 echo "{epoch: 0, loss_dict: {loss: 1.0}}" >"$dir/epoch_0.yaml"
+[[ -e told_to_stop ]] || cp model.pt "$dir/final.pt"
 """
 OPTIONS = ("--unlabelled", "raw.list", "--labelled", "raw.list", "--decode_mode", "ctc_greedy_search")
 
@@ -60,9 +62,15 @@ def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
     options += ("--recipe_options", "--bpe 100")
     Path("broken").touch()
     assert label(recipe, *options).returncode == 3
+    Path("broken").unlink()
+    Path("told_to_stop").touch()
+    stopped = label(recipe, *options)
+    message = "error: the training of exp/pseudo/iter_1/model was stopped; call pseudo_label.sh again"
+    assert (stopped.returncode, stopped.stderr.splitlines()[-1]) == (1, message)
+    shutil.rmtree("exp/pseudo/iter_1/model")
+    Path("told_to_stop").unlink()
     before = stamps("exp/pseudo")
     assert Path("exp/pseudo/iter_1/mixture.yaml") in before
-    Path("broken").unlink()
     Path("exp/pseudo/iter_1/data.list.json").unlink()  # as if the step was killed
     done = label(recipe, *options)
     assert done.returncode == 0, done.stderr
@@ -74,7 +82,7 @@ def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
     assert steps[:-1] == [*first, *second]
     unchanged = [path for path in before if not path.name.startswith("data.list")]
     assert {path: stamps("exp/pseudo")[path] for path in unchanged} == {path: before[path] for path in unchanged}
-    trainings = [f"train.yaml  data='exp/pseudo/iter_{number}/mixture.yaml' 100" for number in (1, 1, 2)]
+    trainings = [f"train.yaml  data='exp/pseudo/iter_{number}/mixture.yaml' 100" for number in (1, 1, 1, 2)]
     assert Path("calls").read_text().splitlines() == trainings
     counts = json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())
     assert counts["kept"]["utterances"] + counts["left_out"].get("empty", {"utterances": 0})["utterances"] == 5

@@ -190,6 +190,17 @@ def test_without_decode_modes_a_model_is_decoded_with_its_own(arguments, tmp_pat
     assert decoded[first : decoded.index("--config", first)] == modes
 
 
+def test_the_running_average_is_decoded_by_avg_running(arguments, tmp_path):
+    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
+    for options, chosen in (((), ["--num", "5", "--val_best"]), (("--avg", "running"), ["--running"])):
+        averaged = arguments(*decode, *options)
+        first = averaged.index("--src_path") + 2
+        assert averaged[first : averaged.index("-m", first)] == chosen
+    with pytest.raises(FileNotFoundError, match="arguments"):  # nothing was called
+        arguments(*decode, "--avg", "newest")
+    assert "error: --avg newest: expected best or running" in (tmp_path / "messages").read_text()
+
+
 @pytest.mark.parametrize("complete", [False, True])
 def test_decoding_a_run_that_sigterm_ended_early_warns(arguments, tmp_path, complete):
     if complete:
