@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import unicodedata
 from pathlib import Path
 from typing import get_args
 
@@ -119,7 +120,7 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
 def main() -> None:
     """Score the hypotheses, print the report and the comparison, and write the page."""
     options = parse_options()
-    ignored = Path(options.ig).read_text(encoding="utf-8").split() if options.ig else []
+    ignored = unicodedata.normalize("NFC", Path(options.ig).read_text(encoding="utf-8")).split() if options.ig else []
     rules = WordRules(
         unit=options.unit,
         case_sensitive=options.cs,
