@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support import preloaded
 from wenet_uio.config import load_config
+from wenet_uio.models import ASRModel, build_model
 from wenet_uio.prepare.calls import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +79,67 @@ def test_every_config_loads_and_leaves_the_arithmetic_to_the_device(config):
 def test_joined_turns_are_short_enough_for_training(config):
     frames = 1000 / load_config(config).dataset_conf.fbank_conf.frame_shift
     assert load_config(config).dataset_conf.filter_conf.max_length >= LONGEST * frames
+
+
+ZIPFORMERS = {
+    "aishell/s0/conf/train_zipformer.yaml": "S",
+    "aishell/s0/conf/train_zipformer_cr_ctc.yaml": "M",
+    "aishell/s0/conf/train_zipformer_cr_ctc_attention.yaml": "M",
+    "aishell/s0/conf/train_zipformer_transducer.yaml": "L",
+    "librispeech/s0/conf/train_zipformer.yaml": "S",
+    "librispeech/s0/conf/train_zipformer_cr_ctc.yaml": "M",
+    "librispeech/s0/conf/train_zipformer_cr_ctc_attention.yaml": "L",
+    "librispeech/s0/conf/train_zipformer_large.yaml": "L",
+    "librispeech/s0/conf/train_zipformer_streaming.yaml": "M",
+    "librispeech/s0/conf/train_zipformer_transducer.yaml": "M",
+    "librispeech/s0/conf/train_zipformer_transducer_cr_ctc.yaml": "L",
+}
+"""Configs of Zipformers of published sizes."""
+CAUSAL = 66_110_931 - 65_549_011
+"""Further parameters of size M if it streams: published transducers, icefall, egs/librispeech/ASR/RESULTS.md."""
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], ASRModel]:
+    """Builds the model of a config without its files, for a number of units."""
+    for draw in ("uniform_", "normal_"):  # the values do not matter
+        monkeypatch.setattr(torch.Tensor, draw, lambda self, *args, **kwargs: self)
+
+    def built(config: Path, units: int) -> ASRModel:
+        special = "tokenizer_conf.special_tokens={<sos>: 1, <eos>: 1}"
+        return build_model(load_config(config, ["cmvn=null", "input_dim=80", f"output_dim={units}", special]))
+
+    return built
+
+
+def parameters(*modules: torch.nn.Module) -> int:
+    return sum(weight.numel() for module in modules for weight in module.parameters())
+
+
+def test_all_zipformers_of_both_corpora_have_a_published_size():
+    names = {name_of(path) for path in CONFIGS if path.stem.startswith("train_zipformer")}
+    assert set(ZIPFORMERS) == {name for name in names if name.startswith(("aishell/", "librispeech/"))}
+
+
+@pytest.mark.parametrize("name", ZIPFORMERS)
+def test_a_zipformer_has_the_parameters_of_its_published_size(name, build, golden2):
+    published = json.loads((golden2 / "zipformer/sizes.json").read_text())[ZIPFORMERS[name]]
+    model = build(ROOT / "examples" / name, published["vocab"])
+    causal = CAUSAL if name.endswith("streaming.yaml") else 0
+    assert parameters(model.encoder) - parameters(model.encoder.embed) == published["parameters_encoder"] + causal
+    assert parameters(model.encoder, model.ctc) == published["parameters"] + causal
+
+
+def test_cr_ctc_of_aishell_has_the_published_parameters(build):
+    model = build(ROOT / "examples/aishell/s0/conf/train_zipformer_cr_ctc.yaml", 4336)
+    assert parameters(model.encoder, model.ctc) == 66_218_471  # icefall, egs/aishell/ASR/RESULTS.md
+
+
+@pytest.mark.parametrize("name", [name for name in ZIPFORMERS if "cr_ctc" in name])
+def test_the_divergence_of_views_has_a_fifth_of_the_weight_of_ctc(name):
+    config = load_config(ROOT / "examples" / name)
+    assert config.cr_loss_scale == pytest.approx(config.model_conf.ctc_weight / 5)
+    assert config.dataset_conf.views.number == 2
 
 
 FSDD = ROOT / "examples/fsdd/s0/local/prepare_data.py"
