@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from tests.train.support.stand_in import DEVICE, moved, standing_in
 from tests.train.support.starved import starve
 from tests.train.support.tiny import CPU, FEATURES, small_config, tiny_batch, two_views
 from wenet_uio.models import build_model
+from wenet_uio.train import micro_batches
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.micro_batches import emptied
@@ -157,21 +161,45 @@ def test_steps_on_the_device_change_the_weights_as_on_the_cpu() -> None:
         torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
 
 
-def test_a_joined_batch_that_does_not_fit_is_split_and_gives_the_same_weights() -> None:
-    batches = [tiny_batch([90 - number, 50], number, tokens=3) for number in range(3)]
+@pytest.mark.parametrize("where", ["copy", "join", "pass"])
+def test_micro_batches_that_do_not_fit_together_are_joined_less_and_give_the_same_weights(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [tiny_batch([90, 50], number, tokens=3) for number in range(3)]
     weights = []
-    for world in (World(DEVICE), CPU):
+    for world in (World(DEVICE), World(DEVICE), CPU):  # the second run has the sizes of the first
         config = small_config(optim_conf={"lr": 0.01, "eps": 1e-3})
         torch.manual_seed(1)
         model = build_model(config)
         with standing_in():
             engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
             engine.connect()
-            starve(engine, "forward")
+            if world.device == DEVICE:
+                engine.size_limit.keep_in(tmp_path / "too_large.jsonl", world)
+            if where == "pass":
+                starve(engine, "forward")
+            elif not weights:
+                monkeypatch.setattr(micro_batches, "on_device" if where == "copy" else "join", failing_twice(where))
             assert engine.step(batches, 1, {}).applied
             assert engine.step(batches, 2, {}).applied
+            monkeypatch.undo()
             weights.append({name: value.detach().clone() for name, value in engine.weights().items()})
-        sizes = {known.utterances for known in engine.size_limit.too_large}
-        assert sizes == ({3, 6} if world.device == DEVICE else set())
+    lines = [json.loads(line) for line in (tmp_path / "too_large.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["utterances"]) for line in lines] == [(1, 6), (1, 4)]
+    assert all("lower join_micro_batches" in line["said"] for line in lines)
     for name, value in weights[0].items():
-        torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
+        assert torch.equal(value, weights[1][name])
+        torch.testing.assert_close(value, weights[2][name], rtol=1e-5, atol=1e-6)
+
+
+def failing_twice(where: str) -> Callable[..., Any]:
+    """A function of micro_batches.py that runs out of memory in its first two calls."""
+    function = micro_batches.on_device if where == "copy" else micro_batches.join
+    failures = iter(range(2))
+
+    def call(*arguments: Any) -> Any:
+        if next(failures, None) is not None:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return function(*arguments)
+
+    return call
