@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.models.test_batches import ZIPFORMER
+from tests.models.test_batches import SQUEEZE, ZIPFORMER
 from tests.support.tiny_paraformer import tiny_paraformer
 from tests.train.support.stand_in import DEVICE, moved, standing_in
 from tests.train.support.starved import starve
@@ -22,9 +22,10 @@ from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.micro_batches import emptied
 from wenet_uio.train.outcome import StepOutcome
 
+CONFORMER = small_config().encoder_conf.model_dump(exclude_defaults=True)
 U2PP = {
     "encoder_conf": {
-        **small_config().encoder_conf.model_dump(exclude_defaults=True),
+        **CONFORMER,
         "use_dynamic_chunk": True,
         "dropout_rate": 0.1,
         "cnn_module_norm": "batch_norm",
@@ -46,7 +47,7 @@ CTL = {
     "model": "ctl_model",
     "model_conf": {"n_negatives": 3},
     "encoder": "dual_conformer",
-    "encoder_conf": {**small_config().encoder_conf.model_dump(exclude_defaults=True), "use_dynamic_chunk": True},
+    "encoder_conf": {**CONFORMER, "use_dynamic_chunk": True},
 }
 PARAFORMER = {
     **tiny_paraformer(),
@@ -61,6 +62,18 @@ KINDS = {
     "conformer": {},
     "conformer, two views, smoothed CTC": {"cr_loss_scale": 0.2, "ctc_label_smoothing": 0.1},
     "conformer with CTC in the middle": {"interctc_layer_idx": [1], "interctc_weight": 0.3},
+    "efficientConformer with CTC before the block that lowers the rate": {
+        "encoder": "efficientConformer",
+        "encoder_conf": {**CONFORMER, "stride_layer_idx": 1, "group_layer_idx": [0]},
+        "interctc_layer_idx": [1],
+        "interctc_weight": 0.3,
+    },
+    "squeezeformer with CTC at the lower rate": {
+        "encoder": "squeezeformer",
+        "encoder_conf": {**SQUEEZE, "output_size": 16, "attention_heads": 2},
+        "interctc_layer_idx": [2],
+        "interctc_weight": 0.3,
+    },
     "u2++": U2PP,
     "transducer": TRANSDUCER,
     "ctl_model": CTL,
@@ -73,7 +86,14 @@ KINDS = {
 }
 DECIDED_BY_THE_HOST = {"conformer in fp16", "conformer with ScaledAdam"}
 """Kinds in which the host reads the norm of the gradient before the update."""
-DRAWS = {"u2++", "zipformer", "ctl_model", "paraformer", "paraformer that finds times"}
+DRAWS = {
+    "u2++",
+    "zipformer",
+    "squeezeformer with CTC at the lower rate",
+    "ctl_model",
+    "paraformer",
+    "paraformer that finds times",
+}
 """Kinds that draw other numbers on a CPU, or in other batches."""
 
 
