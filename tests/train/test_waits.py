@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from tests.models.test_batches import SQUEEZE, ZIPFORMER
+from tests.support.digit_whisper import digit_whisper
 from tests.support.tiny_paraformer import tiny_paraformer
 from tests.train.support.stand_in import DEVICE, moved, standing_in
 from tests.train.support.starved import starve
@@ -57,6 +59,12 @@ PARAFORMER = {
     "predictor_conf": {"dropout": 0},
     "input_dim": 7 * FEATURES,
 }
+WHISPER = {
+    **digit_whisper(num_blocks=1),
+    "encoder_conf": {**digit_whisper(num_blocks=1)["encoder_conf"], "positional_dropout_rate": 0},
+    "decoder_conf": {**digit_whisper(num_blocks=1)["decoder_conf"], "positional_dropout_rate": 0},
+    "output_dim": None,
+}
 SCALED = {"optim": "scaled_adam", "optim_conf": {"lr": 0.045}}
 KINDS = {
     "conformer": {},
@@ -78,6 +86,7 @@ KINDS = {
     "transducer": TRANSDUCER,
     "ctl_model": CTL,
     "zipformer": {"encoder": "zipformer", "encoder_conf": ZIPFORMER},
+    "whisper": WHISPER,
     "paraformer": PARAFORMER,
     "paraformer that finds times": {**PARAFORMER, "predictor": "paraformer_predictor"},
     "conformer whose decoder sees no blanks": {"model_conf": {"ctc_weight": 0.3, "apply_non_blank_embedding": True}},
@@ -108,6 +117,7 @@ def steps_of(keys: dict[str, Any], world: World) -> tuple[list[StepOutcome], lis
         engine.connect()
         for number, parts in enumerate((1, 3), 1):
             batches = [tiny_batch([90 - part, 50], number + part, tokens=3) for part in range(parts)]
+            batches = [replace(batch, texts=batch.keys, extra=({},) * len(batch)) for batch in batches]
             batches = [two_views(batch) for batch in batches] if config.cr_loss_scale else batches
             device.waits.clear()
             launched = engine.launch(batches, number, {})
@@ -122,15 +132,22 @@ def test_the_stand_in_counts_what_an_accelerator_waits_for() -> None:
     with standing_in() as device:
         values = torch.arange(3.0).to(DEVICE) + torch.ones(3, device=DEVICE)
         assert (values.device, values.mean().device) == (DEVICE, DEVICE)
-        assert not device.waits
+        assert +device.waits == {"aten::_to_copy to the device": 1}
+        values.copy_(torch.arange(3.0))
+        assert +device.waits == {"aten::_to_copy to the device": 1, "aten::copy_ to the device": 1}
+        device.waits.clear()
+        values.copy_(torch.arange(3.0), non_blocking=True)
+        values += torch.ones(3).to(DEVICE, non_blocking=True)
+        assert not +device.waits
         assert float(values.sum()) == 6
         assert bool(values[0] > 0)
         assert device.waits == {"aten::_local_scalar_dense": 2}
         assert values.tolist() == values.cpu().tolist() == [1, 2, 3]
         lengths = torch.tensor([3]).to(DEVICE)
         probabilities = torch.zeros(3, 1, 2).log_softmax(2).to(DEVICE)
+        target = torch.ones(1, 1).long().to(DEVICE)
         device.waits.clear()
-        torch.nn.functional.ctc_loss(probabilities, torch.ones(1, 1).long().to(DEVICE), lengths, lengths - 2)
+        torch.nn.functional.ctc_loss(probabilities, target, lengths, lengths - 2)
         assert +device.waits == {"aten::_ctc_loss": 2}
         with pytest.raises(AssertionError, match="tensors of the host beside tensors of the device"):
             values.add(torch.ones(3))

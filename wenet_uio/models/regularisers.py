@@ -30,7 +30,7 @@ def happens(probability: float) -> bool:
 def kept_rows(x: torch.Tensor, rate: float) -> torch.Tensor:
     """(B, 1, …) of the dimensions of x (B, …): 0 for a share `rate` of the rows, drawn at random, else 1."""
     kept = torch.rand(x.size(0)) >= rate
-    return kept.to(x.device, x.dtype).view(-1, *[1] * (x.dim() - 1))
+    return kept.to(x.device, x.dtype, non_blocking=True).view(-1, *[1] * (x.dim() - 1))
 
 
 class _InRange(torch.autograd.Function):
