@@ -50,6 +50,13 @@ def in_brief(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:160]
 
 
+def free_cached() -> None:
+    """Give memory that torch keeps for later back to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 class Failure(NamedTuple):
     """A failed allocation."""
 
@@ -123,9 +130,7 @@ class SizeLimit:
         if self._path is not None:
             append_line(self._path, {**known._asdict(), "said": refusal})
         log.warning("%s; %s", refusal, "the batch is split in two" if len(batches) == 1 else "fewer are joined")
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_cached()
         return known
 
     def passes(

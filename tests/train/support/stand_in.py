@@ -1,7 +1,7 @@
 """A device that stands in for an accelerator: tensors on it report another device, and compute on the CPU.
 
-A copy to the host, a number read by the host, and a copy to the device without `non_blocking` are counted, because there
-an accelerator makes the host wait. A tensor of the host beside tensors of the device is an error, as it is there.
+A copy to the host, a number read by the host, and a copy to the device without `non_blocking` are counted, because an
+accelerator makes the host wait for them. A tensor of the host beside tensors of the device is an error, as it is there.
 """
 
 from __future__ import annotations
