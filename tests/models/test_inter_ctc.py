@@ -11,6 +11,7 @@ from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_g
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.encoder import ConformerEncoder
+from wenet_uio.models.lengths import embedded_lengths
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.validation import validate
 
@@ -82,6 +83,20 @@ def test_the_loss_is_that_of_the_frames_after_the_blocks(encoder):
     ctc = 0.75 * expected["loss_ctc"].item() + 0.25 * sum(each) / 2
     assert found["loss"].item() == pytest.approx(0.4 * ctc + 0.6 * expected["loss_att"].item(), rel=1e-6)
     assert set(inter.loss_names) == {*plain.loss_names, "loss_interctc"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("more", [0, 1, 5])
+def test_lengths_on_the_cpu_are_those_of_the_frames_after_each_block(encoder, more):
+    model = make(encoder, interctc_layer_idx=[1, 2, 3]).eval()
+    lengths = torch.arange(60) + 1
+    feats = torch.randn(60, 60 + more, 20)
+    with model.encoder.inter_ctc.collecting() as collected:
+        model.encoder(feats, lengths)
+        expected = [each.lengths.tolist() for each in collected]
+        model.encoder.inter_ctc.use_lengths(model.encoder, embedded_lengths(model.encoder, lengths, feats.size(1)))
+    assert [each.lengths.tolist() for each in collected] == expected
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

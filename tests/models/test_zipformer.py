@@ -215,6 +215,21 @@ def test_a_balancer_adds_the_gradient_of_its_loss(channel_dim: int) -> None:
     torch.testing.assert_close(gradient_of(x), (gradient + gradient.abs() * more).float(), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("spread", [0, 1e-9, 1e-4, 1e-3, 0.01])
+@pytest.mark.parametrize("mean", [0, 1e-30, 1e-12, 1e-9, 1e-3, 1, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_balancer_adds_a_finite_gradient_to_zero_constant_and_tiny_channels(
+    spread: float, mean: float, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    x = (mean * (1 + spread * torch.randn(2, 20, 3))).to(dtype).requires_grad_()
+    always(Balancer(Clock(), (0.4, 0.6), (0.2, 10.0)))(x).backward(torch.ones_like(x))
+    more = gradient_of(x).float() - 1
+    assert more.square().mean().sqrt() < 0.042
+    if mean >= 1e-9:  # the mean is above its limit
+        assert more.mean() > (0.038 if spread < 1e-3 else 0.0)
+
+
 def test_a_whitener_adds_a_gradient_only_above_its_limit() -> None:
     torch.manual_seed(0)
     x = (torch.randn(50, 8) @ torch.randn(8, 8)).requires_grad_()

@@ -39,7 +39,7 @@ def modes() -> Iterator[ModuleType]:
     """The package of the modes; `report`, `kernels` and others are its modules."""
     sys.path.insert(0, str(FOLDER))
     package = importlib.import_module("gpu_modes")
-    for name in ("report", "kernels", "train"):
+    for name in ("report", "recipes", "kernels", "train"):
         importlib.import_module(f"gpu_modes.{name}")
     yield package
     sys.path.remove(str(FOLDER))
@@ -74,7 +74,7 @@ def test_parity_is_exact_beside_itself_and_close_in_bf16(toy):
 
 def test_syncs_names_the_lines_that_read_values(toy):
     lines = lines_of(toy, "syncs")
-    assert [line["micro_batches"] for line in lines] == [1, 3] * 3
+    assert [(line["micro_batches"], line["joined"]) for line in lines] == [(1, False), (3, True), (3, False)] * 3
     for line in lines:
         assert "need a GPU" in line["counted"]
         assert line["count"] == sum(line["places"].values())
@@ -91,6 +91,40 @@ def test_timed_modes_give_positive_figures(toy):
         assert all(line[name] > 0 for line in lines_of(toy, mode) for name in names)
     assert {line["arithmetic"] for line in lines_of(toy, "speed")} == {"bf16", "fp32"}
     assert len({line["decode_mode"] for line in lines_of(toy, "decode")}) == 4
+
+
+def test_the_time_of_the_host_is_that_of_launching_and_not_of_waiting_for_results(modes):
+    class Step:
+        def outcome(self) -> None:
+            time.sleep(0.02)
+
+    class Engine:
+        def launch(self, *_: object) -> Step:
+            time.sleep(0.001)
+            return Step()
+
+    began = time.perf_counter()
+    launching = importlib.import_module("train_step").run_steps(Engine(), [None] * 5, 1)
+    assert 0.005 <= launching < time.perf_counter() - began - 0.1 + 0.001
+
+
+def test_models_of_the_modes_use_the_attention_of_training(modes, tmp_path):
+    recipes, report = modes.recipes, make_report(modes, tmp_path)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        for expected in (False, True):
+            torch.backends.cuda.enable_cudnn_sdp(not expected)
+            recipes.config_of(report, recipes.recipe(report, recipes.STREAMING), cudnn_attention=expected)
+            assert torch.backends.cuda.cudnn_sdp_enabled() == expected
+        recipes.config_of(report, recipes.recipe(report, recipes.STREAMING))
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def test_a_mode_may_take_two_minutes_more_than_its_own_and_five_at_least(modes):
+    gpu = importlib.import_module("gpu")
+    assert [gpu.seconds_of_mode(minutes) for minutes in (8, 4, 0.1)] == [600, 360, 300]
 
 
 def test_kernels_lists_what_takes_the_time(toy):

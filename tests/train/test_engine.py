@@ -142,6 +142,31 @@ def test_layers_are_compiled_before_the_first_step_and_never_again(monkeypatch: 
     assert counter.frame_count == variants
 
 
+def test_running_out_of_memory_while_layers_are_compiled_is_a_warning_and_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch, weights = tiny_batch([90, 70, 50], 1, tokens=3), []
+    for fails in (False, True):
+        engine, _ = compiled_engine(monkeypatch, True, **U2PP)
+        calls = iter(range(6))
+
+        def hook(_: Any, __: Any, output: Any, calls: Any = calls, fails: bool = fails) -> None:
+            if next(calls, None) == 5 and fails:
+                torch.empty(1 << 46)
+
+        engine.model.encoder.register_forward_hook(hook)
+        assert engine.step([batch], 1, {}).applied
+        assert not engine.cold
+        weights.append(engine.weights())
+    (warning,) = [record.getMessage() for record in caplog.records if "out of memory" in record.getMessage()]
+    assert warning.startswith(
+        "torch_compile: out of memory before the first step, for one or two utterances of 90 frames"
+    )
+    assert "lower dataset_conf.filter_conf.max_length or set torch_compile: false" in warning
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name])
+
+
 def test_a_cpu_ignores_torch_compile_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     assert not make_engine(torch_compile=True).cold
     assert "torch_compile: ignored on a CPU" in caplog.text

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -8,7 +9,7 @@ from tests.train.support.stand_in import DEVICE, standing_in
 from tests.train.support.tiny import ListLoader, tiny_batch, tiny_config, two_views
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.memory import SizeLimit
-from wenet_uio.train.micro_batches import emptied, joined, steps
+from wenet_uio.train.micro_batches import emptied, grouped, joined_on, steps
 
 
 def test_a_step_has_accum_grad_loader_steps_and_the_last_step_has_the_rest() -> None:
@@ -44,22 +45,28 @@ def utterances(batch: Batch) -> dict[str, tuple[list, list, list]]:
     }
 
 
+def any_size(_: Sequence[Batch]) -> bool:
+    return True
+
+
 def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound() -> None:
     lengths = ([9, 4], [12, 9, 2], [7], [30])
     batches = [two_views(tiny_batch(each, seed, tokens=seed + 1)) for seed, each in enumerate(lengths)]
     batches = [replace(batch, texts=tuple(f"text of {key}" for key in batch.keys)) for batch in batches]
-    assert joined(batches, torch.device("cpu"), 1000) == batches
+    apart = [[batch] for batch in batches]
+    assert grouped(batches, torch.device("cpu"), 1000, any_size) == grouped(batches, DEVICE, 0, any_size) == apart
+    groups = grouped(batches, DEVICE, 6 * 12, any_size)
+    assert groups == [batches[:3], batches[3:]]
+    assert grouped(batches, DEVICE, 6 * 12 - 1, any_size) == [batches[:2], batches[2:]]
+    assert grouped(batches, DEVICE, 7 * 30, any_size) == [batches]
+    assert grouped(batches, DEVICE, 7 * 30, lambda group: len(group) < 3) == [batches[:2], batches[2:]]
     with standing_in():
-        assert [batch.keys for batch in joined(batches, DEVICE, 0)] == [batch.keys for batch in batches]
-        large, alone = joined(batches, DEVICE, 6 * 12)
+        large, alone = (joined_on(DEVICE, group) for group in groups)
         assert large.feats.device == DEVICE
         large, alone = large.to("cpu"), alone.to("cpu")
-        assert [len(batch) for batch in joined(batches, DEVICE, 6 * 12 - 1)] == [5, 2]
-        assert len(joined(batches, DEVICE, 7 * 30)) == 1
     assert large.keys == ("1-0", "0-0", "1-1", "2-0", "0-1", "1-2")
     assert large.feats.shape[:2] == (6, 12)
-    assert (large.joined, alone.joined) == (3, 1)
-    refusal = SizeLimit(tiny_config().dataset_conf).refusal(large, 4, "CUDA out of memory")
+    refusal = SizeLimit(tiny_config().dataset_conf).refusal(groups[0], 4, "CUDA out of memory")
     assert refusal.startswith("step 4: out of memory for 6 utterances of up to 12 frames and")
     assert refusal.endswith("lower join_micro_batches (CUDA out of memory)")
     assert large.texts == tuple(f"text of {key}" for key in large.keys)
@@ -72,6 +79,5 @@ def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound(
 
 def test_texts_without_audio_stay_apart_and_an_empty_batch_costs_no_pass() -> None:
     audio, text = tiny_batch([9, 4], 1), tiny_batch([0, 0], 2)
-    with standing_in():
-        found = joined([audio, text, audio, emptied(audio), audio, audio], DEVICE, 1000)
-    assert [len(batch) for batch in found] == [2, 2, 6]
+    found = grouped([audio, text, audio, emptied(audio), audio, audio], DEVICE, 1000, any_size)
+    assert [sum(map(len, group)) for group in found] == [2, 2, 6]

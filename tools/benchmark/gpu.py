@@ -40,8 +40,8 @@ MODES = {
     "decode": "audio seconds per second of decoding, by decode mode, dtype and batch size",
 }
 """{mode: what it answers}; each is a module in gpu_modes."""
-GRACE = 180
-"""Seconds that a mode may take beyond twice its --minutes before it is killed."""
+GRACE, LEAST = 120, 300
+"""Seconds that a mode may take beyond its --minutes, and at least, before it is killed."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -79,6 +79,11 @@ def command_of(mode: str, args: argparse.Namespace) -> list[str]:
     named = {"--minutes": args.minutes, "--device": args.device, "--out": args.out, "--folder": args.folder}
     options = [text for name, value in named.items() if value is not None for text in (name, str(value))]
     return [sys.executable, __file__, mode, "--inside", *options, *(["--toy"] if args.toy else [])]
+
+
+def seconds_of_mode(minutes: float) -> float:
+    """Seconds after which a mode with `minutes` is killed."""
+    return max(60 * minutes + GRACE, LEAST)
 
 
 def run_apart(command: Sequence[str], seconds: float) -> tuple[int, str]:
@@ -119,7 +124,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # run_apart then ends its process
     failed = []
     for mode in modes:
-        status, why = run_apart(command_of(mode, args), 120 * args.minutes + GRACE)
+        status, why = run_apart(command_of(mode, args), seconds_of_mode(args.minutes))
         if why:
             note_end(mode, why, args.out)
         if status:

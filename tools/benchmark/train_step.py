@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -24,6 +25,7 @@ from wenet_uio.models import build_model
 from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
+from wenet_uio.train.run_config import with_dtype
 
 BINS, UNITS, FRAMES_PER_SECOND = 80, 700, 100
 LAYERS = {"attention_heads": 4, "linear_units": 576}
@@ -64,29 +66,47 @@ def make_engine(config: Config, device: str = "auto") -> Engine:
     return engine
 
 
-def run_steps(engine: Engine, batches: Sequence[Batch], first: int) -> None:
-    """A step on each batch, numbered from `first`; as in training, a result is read when the next step is launched."""
-    before = None
+def run_steps(engine: Engine, batches: Sequence[Batch], first: int) -> float:
+    """A step on each batch, numbered from `first`; as in training, a result is read when the next step is launched.
+
+    Returns:
+        Seconds in which the host launched the steps, without those in which it waited for their results.
+    """
+    before, seconds = None, 0.0
     for number, batch in enumerate(batches, first):
+        began = time.perf_counter()
         launched = engine.launch([batch], number, {})
+        seconds += time.perf_counter() - began
         if before is not None:
             before.outcome()
         before = launched
     if before is not None:
         before.outcome()
+    return seconds
 
 
-def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[tuple[float, float]]:
-    """Return (audio seconds per second, audio seconds per CPU second) of each repeat, after a first one to warm up."""
+class Speed(NamedTuple):
+    """Figures of a repeat."""
+
+    audio_per_second: float
+    """Audio seconds."""
+    audio_per_cpu_second: float
+    """Audio seconds per second of CPU time of all threads."""
+    launch_seconds: float
+    """Mean of the steps, see `run_steps`."""
+
+
+def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[Speed]:
+    """Measure each repeat, after a first one to warm up."""
     speeds = []
     audio = sum(batch.seconds for batch in batches)
     for repeat in tqdm(range(repeats + 1), unit="repeat", disable=None):
         began, processors_began = time.perf_counter(), time.process_time()
-        run_steps(engine, batches, 1 + repeat * len(batches))
+        launching = run_steps(engine, batches, 1 + repeat * len(batches))
         if engine.world.device.type == "cuda":
             torch.cuda.synchronize(engine.world.device)
         passed, used = time.perf_counter() - began, time.process_time() - processors_began
-        speeds.append((audio / passed, audio / used))
+        speeds.append(Speed(audio / passed, audio / used, launching / len(batches)))
     return speeds[1:]
 
 
@@ -113,7 +133,7 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     config = parse_config({**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py")
-    engine = make_engine(config)
+    engine = make_engine(with_dtype(config, World.from_environment("auto").device))
     if engine.world.device.type == "cpu":
         keep_freed_memory()  # as train.py does
     batches = make_batches(args.steps, args.batch_size, args.seconds, args.tokens_per_second)
@@ -123,9 +143,9 @@ def main() -> None:
         "device": engine.world.device.type,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "audio_seconds_per_second": round(statistics.median(speed for speed, _ in speeds), 1),
-        "fastest": round(max(speed for speed, _ in speeds), 1),
-        "audio_seconds_per_cpu_second": round(statistics.median(speed for _, speed in speeds), 1),
+        "audio_seconds_per_second": round(statistics.median(each.audio_per_second for each in speeds), 1),
+        "fastest": round(max(each.audio_per_second for each in speeds), 1),
+        "audio_seconds_per_cpu_second": round(statistics.median(each.audio_per_cpu_second for each in speeds), 1),
     }
     print(", ".join(f"{name} {value}" for name, value in report.items()), file=sys.stderr)
     if args.json:

@@ -107,6 +107,15 @@ class SqueezeformerEncoderConf(ChunkConf):
         """`recover_idx` as a tuple."""
         return _as_tuple(self.recover_idx)
 
+    @property
+    def reductions(self) -> tuple[int, ...]:
+        """Factor by which the frame rate of each block is below that of the input layer."""
+        before = [
+            [sum(place <= block for place in places) for block in range(self.num_blocks)]
+            for places in (self.reduce_before, self.recover_before)
+        ]
+        return tuple(2 ** (reduced - recovered) for reduced, recovered in zip(*before, strict=True))
+
 
 def _as_tuple(indices: BlockIndices | None) -> tuple[int, ...]:
     if indices is None:

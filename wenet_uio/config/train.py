@@ -222,8 +222,8 @@ class TrainKeys(RegularisationKeys):
     """torch_ddp: every rank holds the whole model; torch_fsdp: every rank holds a shard of the model; deepspeed: as
     DeepSpeed's own config defines."""
     join_micro_batches: NotNegative = 40_000
-    """On a GPU, the micro-batches of a step are joined up to this many frames, padding included; 0: never. If the
-    joined batch does not fit in memory, it is split again."""
+    """On a GPU, the micro-batches of a step are joined up to this many frames, padding included; 0: never. If
+    they do not fit in memory together, fewer are joined."""
     torch_compile: bool = False
     """Compile the layers of encoder and decoder on a GPU; ignored on a CPU, where compiled layers are slower."""
     cudnn_attention: bool = False

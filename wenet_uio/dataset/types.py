@@ -179,8 +179,6 @@ class Batch:
     """t: number of the batch in the plan of the epoch."""
     closes_step: bool = True
     """A batch above the bound is split into several micro-batches of one step; False for all but the last of them."""
-    joined: int = 1
-    """Micro-batches of the plan that an accelerator computes as this batch."""
     texts: tuple[str, ...] = ()
     """Transcripts as stored, in the order of `keys`."""
     extra: tuple[dict[str, Any], ...] = ()

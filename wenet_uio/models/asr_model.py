@@ -283,7 +283,7 @@ class ASRModel(nn.Module):
             return encoder_out, lengths
         with torch.no_grad():
             labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)
-        kept = (labels != self.blank) & length_mask(lengths.to(labels.device), encoder_out.size(1))
+        kept = (labels != self.blank) & length_mask(lengths.to(labels.device, non_blocking=True), encoder_out.size(1))
         # In training, an accelerator computes on padding rather than let the host wait for the largest count.
         in_full_length = self.training and encoder_out.device.type != "cpu"
         frames, counts = selected_frames(encoder_out, kept, in_full_length)

@@ -6,7 +6,8 @@ with a group and with a frame of the lowest rate: multiples of `Encoder.chunk_un
 
 from __future__ import annotations
 
-import math
+from itertools import accumulate
+from operator import mul
 
 import torch
 from torch import nn
@@ -148,7 +149,8 @@ class EfficientConformerEncoder(Encoder):
         ]
         super().__init__(input_layer(input_size, blocks[0]), blocks[0], layers, global_cmvn, conf.normalize_before)
         self.strides = list(conf.strides)
-        self.reduction = self.chunk_divisor = math.prod(conf.strides)
+        self.reductions = list(accumulate(conf.strides, mul))
+        self.reduction = self.chunk_divisor = self.reductions[-1]
         self.chunk_unit = conf.chunk_unit
         self.left_frames = [block.cnn_module_kernel - 1 if conf.causal else 0 for block in blocks]
         self.cnn_cache_frames = self.left_frames[0]

@@ -38,6 +38,7 @@ class Encoder(nn.Module):
     `chunk_unit`: streaming equals one pass for chunks that are a multiple of this number of input layer frames.
     `drop_rates`: share of the training batches that skip each layer.
     `strides`: factor by which each layer lowers the frame rate.
+    `reductions`: factor by which the frame rate after each layer is below that of the input layer.
     `inter_ctc`: what happens after some of the blocks; None: nothing.
     `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
     """
@@ -71,6 +72,7 @@ class Encoder(nn.Module):
         self.batches_chunks = self.masks_padding = True
         self.reduction = self.chunk_unit = self.chunk_divisor = 1
         self.strides = [1] * len(layers)
+        self.reductions = [1] * len(layers)
 
     @torch.jit.unused
     def forward(

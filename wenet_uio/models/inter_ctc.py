@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from wenet_uio.models.ctc import CTC
+from wenet_uio.models.lengths import reduced
 
 if TYPE_CHECKING:
     from wenet_uio.models.encoder import Encoder
@@ -50,12 +51,17 @@ class InterCtc:
         finally:
             self._collected = None
 
-    def use_lengths(self, lengths: torch.Tensor, frames: int) -> None:
-        """Take `lengths` (B,) on the CPU for what was collected at the rate of the encoder's last `frames`."""
+    def use_lengths(self, encoder: Encoder, lengths: torch.Tensor) -> None:
+        """Replace the lengths of what was collected by those that follow from `lengths` (B,) of the input layer.
+
+        The CTC loss needs lengths on the CPU, where these are: it does not wait for the device.
+        """
         if self._collected is not None:
-            same_rate = [each.frames.size(1) == frames for each in self._collected]
-            pairs = zip(self._collected, same_rate, strict=True)
-            self._collected[:] = [each._replace(lengths=lengths) if same else each for each, same in pairs]
+            factors = [encoder.reductions[block - 1] for block in self.blocks]
+            pairs = zip(self._collected, factors, strict=True)
+            self._collected[:] = [
+                each._replace(lengths=reduced(lengths, factor, each.frames.size(1))) for each, factor in pairs
+            ]
 
     def loss(
         self, collected: Sequence[Intermediate], target: torch.Tensor, target_lengths: torch.Tensor

@@ -28,7 +28,7 @@ def encoded(
         seen = model.input_lengths(feats_lengths)
         lengths = encoder_lengths(model.encoder, seen, feats.size(1), encoder_out.size(1))
         if model.encoder.inter_ctc is not None:
-            model.encoder.inter_ctc.use_lengths(lengths, encoder_out.size(1))
+            model.encoder.inter_ctc.use_lengths(model.encoder, embedded_lengths(model.encoder, seen, feats.size(1)))
     return encoder_out, lengths
 
 
@@ -39,6 +39,15 @@ def encoder_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int, frames
         padded: feature frames of the padded batch.
         frames: encoder frames of the padded batch.
     """
+    return reduced(embedded_lengths(encoder, lengths, padded), encoder.reduction, frames)
+
+
+def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> torch.Tensor:
+    """Lengths (B,) of the encoder's input -> those of frames of the input layer; `padded` as in `encoder_lengths`."""
     padded = max(padded, encoder.embed.right_context + 1)
-    lengths = encoder.embed.output_lengths(lengths, padded, padded)
-    return torch.div(lengths + encoder.reduction - 1, encoder.reduction, rounding_mode="floor").clamp(max=frames)
+    return encoder.embed.output_lengths(lengths, padded, padded)
+
+
+def reduced(lengths: torch.Tensor, factor: int, frames: int) -> torch.Tensor:
+    """Lengths (B,) at a rate that is lower by `factor`, in a batch that is padded to `frames` there."""
+    return torch.div(lengths + factor - 1, factor, rounding_mode="floor").clamp(max=frames)

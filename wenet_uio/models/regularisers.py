@@ -13,6 +13,8 @@ from torch import nn
 from wenet_uio.models.clock import Clock, Clocked, Schedule
 
 TINY = 1e-20
+ROUNDING = 1e-6
+"""A variance below this share of the mean square is rounding error of fp32: the channel counts as constant."""
 
 
 def constant(value: float) -> Schedule:
@@ -28,7 +30,7 @@ def happens(probability: float) -> bool:
 def kept_rows(x: torch.Tensor, rate: float) -> torch.Tensor:
     """(B, 1, …) of the dimensions of x (B, …): 0 for a share `rate` of the rows, drawn at random, else 1."""
     kept = torch.rand(x.size(0)) >= rate
-    return kept.to(x.device, x.dtype).view(-1, *[1] * (x.dim() - 1))
+    return kept.to(x.device, x.dtype, non_blocking=True).view(-1, *[1] * (x.dim() - 1))
 
 
 class _InRange(torch.autograd.Function):
@@ -119,32 +121,37 @@ class _Balanced(torch.autograd.Function):
         shift, slope = balance(mean, square, limits)
         if x.device.type == "cpu" and not shift.any() and not slope.any():
             return grad, None, None, None
-        size = (shift.square() + 2.0 * shift * slope * mean + slope.square() * square).clamp(min=TINY**2).sqrt()
-        change = torch.addcmul(strength * shift / size, x.float(), strength * slope / size)
+        change = torch.addcmul(strength * shift, x.float(), strength * slope)
         return torch.addcmul(grad, grad.abs(), change.to(grad.dtype)), None, None, None
 
 
 def balance(
     mean: torch.Tensor, square: torch.Tensor, limits: tuple[float, float, float, float]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradient of a balancer's loss with respect to x is, up to its scale, shift + slope * x in each channel.
+    """Gradient of a balancer's loss with respect to x: shift + slope * x in each channel, scaled to a mean square of 1.
 
     The loss of a channel is |m - m'| + |log(r' / r)|: m is its mean over its standard deviation, r its root mean
-    square, and m', r' are these within the limits.
+    square, and m', r' are these within the limits. A standard deviation or r at its lower bound has no gradient, as
+    with torch's clamp. Both results are 0 for a channel within the limits, and finite for every finite channel.
 
     Args:
         mean, square: means of x and of x squared, of each channel.
         limits: least and largest m, least and largest r.
     """
     low_mean, high_mean, low_rms, high_rms = limits
-    variance = (square - mean.square()).clamp(min=TINY)
-    deviation, rms = variance.sqrt(), square.clamp(min=TINY).sqrt()
+    variance = square - mean.square()
+    bounded = torch.maximum(variance, ROUNDING * square).clamp(min=TINY)
+    deviation, rms = bounded.sqrt(), square.clamp(min=TINY).sqrt()
     relative = mean / deviation
     outside = (relative > high_mean).float() - (relative < low_mean).float()
-    # dm/dx = (1 - m * (x - mean) / deviation) / deviation, and d log(r)/dx = x / r ** 2; both are over their number.
-    slope = -outside * relative / variance
-    shift = outside / deviation - slope * mean
-    return shift, slope + ((rms > high_rms).float() - (rms < low_rms).float()) / rms.square()
+    beyond = ((rms > high_rms).float() - (rms < low_rms).float()) * (square > TINY)
+    # With z = (x - mean) / deviation, dm/dx = (1 - m * z) / deviation and d log(r)/dx = x / r ** 2, both over their
+    # number. Times the deviation they are at + by * z, without the large numbers of small deviations.
+    at = outside + beyond * (deviation / rms) * (mean / rms)
+    by = beyond * (deviation / rms).square() - outside * relative * (variance >= bounded)
+    size = (at.square() + by.square()).sqrt().clamp(min=TINY)
+    at, by = at / size, by / size
+    return at - by * relative, by / deviation
 
 
 def mean_of_share(positive: float) -> float:

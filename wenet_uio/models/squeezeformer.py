@@ -168,6 +168,7 @@ class SqueezeformerEncoder(Encoder):
         self.preln = nn.LayerNorm(dim)
         self.reduce_before = list(conf.reduce_before)
         self.recover_before = list(conf.recover_before)
+        self.reductions = list(conf.reductions)
         reduces = len(self.reduce_before) > 0
         self.time_reduction_layer = TimeReduction(dim, KERNELS[conf.time_reduction_layer_type]).requires_grad_(reduces)
         self.time_recover_layer = nn.Linear(dim, dim).requires_grad_(reduces)

@@ -54,7 +54,7 @@ class Whisper(ASRModel):
                 rows.append(self.tokens.prompt(language or self._language_of(text), task))
             except ValueError as error:
                 raise ValueError(f"{keys[number]}: {error}" if keys else str(error)) from None
-        return torch.tensor(rows, device=self.ctc.ctc_lo.weight.device)
+        return torch.tensor(rows).to(self.ctc.ctc_lo.weight.device, non_blocking=True)
 
     def _language_of(self, text: str) -> str:
         """The language that `language_of` finds."""

@@ -161,7 +161,8 @@ class ZipformerEncoder(Encoder):
     @torch.jit.unused
     def draw_masks(self, x: torch.Tensor) -> list[torch.Tensor]:
         """(B, 1, D) for each stack: in some utterances, zeros for the upper channels, else ones."""
-        first, second = ((torch.rand(x.size(0), 1, 1) > MASKED_SHARE).to(x.device, x.dtype) for _ in range(2))
+        draws = (torch.rand(x.size(0), 1, 1) > MASKED_SHARE for _ in range(2))
+        first, second = (kept.to(x.device, x.dtype, non_blocking=True) for kept in draws)
         masks = []
         for dim, unmasked in zip(self.dims, self.unmasked_dims, strict=True):
             half = (dim - unmasked) // 2

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -68,9 +68,9 @@ def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
 class Unsplit(SizeLimit):
     """Fails on a batch that does not fit, instead of splitting it."""
 
-    def note(self, batch: Batch, number: int, said: str) -> TooLarge:
+    def note(self, batches: Sequence[Batch], number: int, said: str) -> TooLarge:
         """Raise a MemoryError."""
-        raise MemoryError(self.refusal(batch, number, said))
+        raise MemoryError(self.refusal(batches, number, said))
 
 
 def train_on(config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.layers import layers_of
+from wenet_uio.train.memory import Failure, free_cached
 from wenet_uio.train.micro_batches import join, on_device
 from wenet_uio.train.seeding import seed_everything
 
@@ -36,7 +37,8 @@ def compile_layers(model: nn.Module) -> None:
 def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device: torch.device) -> bool:
     """Run the layers on one utterance and on two, which have code of their own, each with several sizes of chunks.
 
-    So no step in the middle of a training waits for the compiler.
+    So no step in the middle of a training waits for the compiler. If memory runs out, the log says so, and the layers
+    are compiled when steps need them.
 
     Returns:
         False if no micro-batch has audio; nothing is compiled then.
@@ -44,9 +46,18 @@ def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device
     heard = next((batch for batch in micro_batches if len(batch) and not batch.text_only), None)
     if heard is None:
         return False
-    one = on_device(heard.rows(slice(1)), device)
-    for batch in (one, join([one, one])):
-        for draw in range(DRAWS):
-            seed_everything(0, draw, 0)
-            run(batch)
+    try:
+        one = on_device(heard.rows(slice(1)), device)
+        for batch in (one, join([one, one])):
+            for draw in range(DRAWS):
+                seed_everything(0, draw, 0)
+                run(batch)
+    except (RuntimeError, MemoryError) as error:
+        log.warning(
+            "torch_compile: out of memory before the first step, for one or two utterances of %d frames (%s). Training "
+            "goes on, and compiles the layers in its steps; if these run out of memory, lower "
+            "dataset_conf.filter_conf.max_length or set torch_compile: false",
+            *(heard.feats.size(1), Failure.of(error).said),
+        )
+    free_cached()  # outside of the handler, because the error holds the memory of the pass
     return True

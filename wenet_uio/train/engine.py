@@ -32,7 +32,7 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
-from wenet_uio.train.micro_batches import emptied, joined, on_device
+from wenet_uio.train.micro_batches import emptied, joined_on, on_device
 from wenet_uio.train.objective import Objective, cr_weight
 from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, on_rank_0, optimizer_state
 from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
@@ -176,32 +176,31 @@ class Engine:
         seed_everything(self.seed, number, self.world.rank)
         set_clocks(self.model, number)
         self.model.cr_weight = cr_weight(self.config, number)
-        micro_batches = joined(micro_batches, self.world.device, self.config.join_micro_batches)
-        parts = [part for batch in micro_batches for part in self.size_limit.parts(batch, number)]
-        micro_batches = self._filled_up(parts)
-        losses, too_large = torch.zeros(len(self.names), dtype=torch.float64, device=self.world.device), None
-        for place, batch in enumerate(micro_batches, 1):
-            last, failure = place == len(micro_batches) and self.exchanges_meanwhile, None
+        device, most_frames = self.world.device, self.config.join_micro_batches
+        passes = self._filled_up(self.size_limit.passes(micro_batches, number, device, most_frames))
+        losses, too_large = torch.zeros(len(self.names), dtype=torch.float64, device=device), None
+        for place, group in enumerate(passes, 1):
+            last, failure = place == len(passes) and self.exchanges_meanwhile, None
             try:
                 with nullcontext() if last else self.apart():
-                    losses += self._backward(batch, of_all, last)
+                    losses += self._backward(joined_on(device, group), of_all, last)
             except (RuntimeError, MemoryError) as error:
                 failure = Failure.of(error)
             if failure is not None:  # outside of the handler, because the error holds the memory of the step
                 self.optimizer.zero_grad(set_to_none=True)
-                too_large = self.note(batch, number, failure)
+                too_large = self.note(group, number, failure)
                 break
-        self.end_exchange(micro_batches[0], of_all, broken_off=too_large is not None)
+        self.end_exchange(passes[0][0], of_all, broken_off=too_large is not None)
         return losses, too_large
 
-    def note(self, batch: Batch, number: int, failure: Failure) -> TooLarge:
-        """Note that a batch did not fit in memory, so that it is split from step `number` on.
+    def note(self, batches: Sequence[Batch], number: int, failure: Failure) -> TooLarge:
+        """Note that a batch, or the joined `batches`, did not fit in memory: from step `number` on they are split.
 
         Raises:
             StartAgainError: the other ranks wait in an exchange that this rank can no longer join.
             ValueError: the batch has a single utterance.
         """
-        noted = self.size_limit.note(batch, number, failure.said)
+        noted = self.size_limit.note(batches, number, failure.said)
         if self.in_step or failure.of_exchange:
             raise StartAgainError(
                 f"step {number}: {self.config.train_engine} cannot split the batch of a running step; "
@@ -221,10 +220,10 @@ class Engine:
         """Discard the gradients of a step in which a rank ran out of memory."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _filled_up(self, micro_batches: list[Batch]) -> list[Batch]:
-        """Add empty micro-batches up to the largest number of a rank, if the engine is `in_step`."""
-        most = int(self.world.largest(torch.tensor([len(micro_batches)]))) if self.in_step else 0
-        return [*micro_batches, *[emptied(micro_batches[0])] * (most - len(micro_batches))]
+    def _filled_up(self, passes: list[list[Batch]]) -> list[list[Batch]]:
+        """Add passes of empty batches up to the largest number of a rank, if the engine is `in_step`."""
+        most = int(self.world.largest(torch.tensor([len(passes)]))) if self.in_step else 0
+        return [*passes, *[[emptied(passes[0][0])]] * (most - len(passes))]
 
     def _backward(self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool) -> torch.Tensor:
         losses = self.synced(on_device(batch, self.world.device))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from wenet_uio.dataset.frames import frame_count
 from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.train.distributed import World
+from wenet_uio.train.micro_batches import grouped
 
 NO_MEMORY = re.compile(
     r"out of memory"  # "CUDA out of memory. Tried to allocate", "CUDA error: out of memory", and NCCL's own words
@@ -46,6 +48,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 def in_brief(error: BaseException) -> str:
     """First line of the message, at most 160 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:160]
+
+
+def free_cached() -> None:
+    """Give memory that torch keeps for later back to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 class Failure(NamedTuple):
@@ -75,13 +84,13 @@ class TooLarge(NamedTuple):
     tokens: int
     """Tokens of the longest transcript."""
 
-    def is_within(self, batch: Batch) -> bool:
-        """True if `batch` needs at least as much memory, whatever the model.
+    def is_within(self, *batches: Batch) -> bool:
+        """True if `batches`, joined to one, need at least as much memory, whatever the model.
 
         Memory is a weighted sum of the `_products`, with weights that depend on the model. So a batch that is at least
         as large in every product needs at least as much.
         """
-        products = zip(_products(*_size(batch)), _products(*self[1:]), strict=True)
+        products = zip(_products(*_size(batches)), _products(*self[1:]), strict=True)
         return all(more >= own for more, own in products)
 
 
@@ -103,49 +112,61 @@ class SizeLimit:
         if self.too_large and world.rank == 0:
             log.info("%s: %d sizes of batches did not fit; batches that large are split", path, len(self.too_large))
 
-    def note(self, batch: Batch, number: int, said: str) -> TooLarge:
+    def note(self, batches: Sequence[Batch], number: int, said: str) -> TooLarge:
         """Record and log that a batch of step `number` did not fit, and free cached memory.
 
         Args:
+            batches: several micro-batches if they were joined.
             said: message of torch's error.
 
         Raises:
             ValueError: the batch has a single utterance, so that it cannot be split.
         """
-        refusal = self.refusal(batch, number, said)
-        if len(batch) < 2:
+        refusal = self.refusal(batches, number, said)
+        known = TooLarge(number, *_size(batches))
+        if known.utterances < 2:
             raise ValueError(refusal)
-        known = TooLarge(number, *_size(batch))
         self.too_large.add(known)
         if self._path is not None:
             append_line(self._path, {**known._asdict(), "said": refusal})
-        log.warning("%s; the batch is split in two", refusal)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        log.warning("%s; %s", refusal, "the batch is split in two" if len(batches) == 1 else "fewer are joined")
+        free_cached()
         return known
+
+    def passes(
+        self, micro_batches: Sequence[Batch], number: int, device: torch.device, most_frames: int
+    ) -> list[list[Batch]]:
+        """What a device computes in each pass of step `number`: micro-batches to join (see `grouped`), or one part."""
+        passes: list[list[Batch]] = []
+        for group in grouped(micro_batches, device, most_frames, lambda group: self.fits(group, number)):
+            passes += [group] if len(group) > 1 else [[part] for part in self.parts(group[0], number)]
+        return passes
+
+    def fits(self, batches: Sequence[Batch], number: int) -> bool:
+        """False if batches of step `number`, joined to one, are as large as a size that did not fit."""
+        return not any(known.step <= number and known.is_within(*batches) for known in self.too_large)
 
     def parts(self, batch: Batch, number: int) -> list[Batch]:
         """Split a batch of step `number` into halves until no part is as large as a size that did not fit."""
-        if len(batch) < 2 or not any(known.step <= number and known.is_within(batch) for known in self.too_large):
+        if len(batch) < 2 or self.fits([batch], number):
             return [batch]
         half = len(batch) // 2
         halves = (batch.rows(slice(None, half)), batch.rows(slice(half, None)))
         return [part for rows in halves for part in self.parts(rows, number)]
 
-    def refusal(self, batch: Batch, number: int, said: str) -> str:
+    def refusal(self, batches: Sequence[Batch], number: int, said: str) -> str:
         """Error message: the size of the batch, and the key to lower."""
-        return f"step {number}: out of memory for {self._advice(batch)} ({said})"
+        return f"step {number}: out of memory for {self._advice(batches)} ({said})"
 
-    def _advice(self, batch: Batch) -> str:
-        utterances, frames, tokens = _size(batch)
+    def _advice(self, batches: Sequence[Batch]) -> str:
+        utterances, frames, tokens = _size(batches)
         if utterances == 1:
             lower = f"filter_conf.max_length (now {self.conf.filter_conf.max_length} frames of 10 ms)"
             return f"one utterance of {frames} frames and {tokens} tokens: lower {lower}"
         held = f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower "
-        if batch.text_only:
+        if batches[0].text_only:
             return held + f"batch_conf.batch_tokens (now {self.conf.batch_conf.batch_tokens})"
-        if batch.joined > 1:
+        if len(batches) > 1:
             return held + "join_micro_batches"
         count = frame_count(self.conf)
         return held + f"batch_conf.{knob(self.conf.batch_conf, frames, frames * count.shift / count.sample_rate)}"
@@ -170,8 +191,10 @@ def knob(conf: BatchConf, frames: int, seconds: float) -> str:
     return f"{name}[{bucket}] (now {sizes[bucket]}, for utterances of {length} {unit})"
 
 
-def _size(batch: Batch) -> tuple[int, int, int]:
-    return len(batch), batch.feats.size(1), batch.target.size(1)
+def _size(batches: Sequence[Batch]) -> tuple[int, int, int]:
+    sizes = [(len(batch), batch.feats.size(1), batch.target.size(1)) for batch in batches]
+    utterances, frames, tokens = zip(*sizes, strict=True)
+    return sum(utterances), max(frames), max(tokens)
 
 
 def _products(utterances: int, frames: int, tokens: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -89,32 +89,40 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def joined(batches: Sequence[Batch], device: torch.device, most_frames: int) -> list[Batch]:
-    """Join the micro-batches of a step on an accelerator, which computes few large batches faster than many small ones.
+def grouped(
+    batches: Sequence[Batch], device: torch.device, most_frames: int, fit: Callable[[Sequence[Batch]], bool]
+) -> list[list[Batch]]:
+    """The micro-batches of a step in groups that a device computes as one batch each, see `joined_on`.
 
-    Neighbours are joined while they have at most `most_frames` frames with their padding. Texts without audio,
-    conversations and pairs of texts stay apart. On a CPU all stay as they are.
+    An accelerator computes few large batches faster than many small ones. So neighbours are a group while they `fit`
+    and have at most `most_frames` frames with their padding. Texts without audio, conversations and pairs of texts
+    stay apart. On a CPU all do.
     """
-    if device.type == "cpu" or most_frames == 0 or len(batches) < 2:
-        return list(batches)
     groups: list[list[Batch]] = []
-    for batch in (on_device(each, device) for each in batches):
-        if groups and _joins([*groups[-1], batch], most_frames):
-            groups[-1].append(batch)
+    for batch in batches:
+        group = [*groups[-1], batch] if groups and device.type != "cpu" else []
+        if group and _join(group, most_frames) and fit(group):
+            groups[-1] = group
         else:
             groups.append([batch])
-    return [join(group) if len(group) > 1 else group[0] for group in groups]
+    return groups
 
 
-def _joins(batches: Sequence[Batch], most_frames: int) -> bool:
+def _join(batches: Sequence[Batch], most_frames: int) -> bool:
     padded = sum(map(len, batches)) * max(batch.feats.size(1) for batch in batches)
     return padded <= most_frames and all(
         len(batch) == len(batch.feats) and batch.feats.size(1) and batch.source is None for batch in batches
     )
 
 
+def joined_on(device: torch.device, group: Sequence[Batch]) -> Batch:
+    """The batches of a group as one batch on `device`."""
+    moved = [on_device(batch, device) for batch in group]
+    return join(moved) if len(moved) > 1 else moved[0]
+
+
 def join(batches: Sequence[Batch]) -> Batch:
-    """One batch, longest utterance first, of batches on a device; see `joined`."""
+    """One batch, longest utterance first, of batches on a device; see `grouped`."""
 
     def each(name: str) -> list[Any]:
         return [getattr(batch, name) for batch in batches]
@@ -131,7 +139,6 @@ def join(batches: Sequence[Batch]) -> Batch:
         target_lengths=torch.cat(each("target_lengths"))[order],
         seconds=sum(each("seconds")),
         planned=sum(each("planned")),
-        joined=len(batches),
         skipped=tuple(chain.from_iterable(each("skipped"))),
         **{name: _in_order(chain.from_iterable(each(name)), order.tolist()) for name in ("keys", "texts", "extra")},
         **tensors,

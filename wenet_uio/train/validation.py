@@ -65,6 +65,6 @@ def _losses(engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int
     except (RuntimeError, MemoryError) as error:
         failure = Failure.of(error)
     # Outside of the handler, because the error holds the memory of the batch.
-    too_large.append(engine.note(batch, number, failure))
+    too_large.append(engine.note([batch], number, failure))
     parts = [_losses(engine, part, names, notes) for part in engine.size_limit.parts(batch, number)]
     return torch.stack(parts).sum(dim=0)

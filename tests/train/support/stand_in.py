@@ -1,7 +1,7 @@
 """A device that stands in for an accelerator: tensors on it report another device, and compute on the CPU.
 
-A copy to the host and a number read by the host are counted, because there an accelerator makes the host wait. A tensor
-of the host beside tensors of the device is an error, as it is there.
+A copy to the host, a number read by the host, and a copy to the device without `non_blocking` are counted, because an
+accelerator makes the host wait for them. A tensor of the host beside tensors of the device is an error, as it is there.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> An
         return 0  # the kernel that every device has
     if name == "aten::_local_scalar_dense" or (name in COPIES and to_host(args, asked)):
         waits[name] += 1
+    elif name in COPIES and to_device(args, asked) and not leaves_at_once(args, kwargs):
+        waits[f"{name} to the device"] += 1
     elif name in TAKES_LENGTHS:
         waits[name] += sum(isinstance(each, OnDevice) for each in tensors[2 : 2 + TAKES_LENGTHS[name]])
     elif known and name not in (*COPIES, PACKS):
@@ -107,6 +109,19 @@ def to_host(args: Any, asked: torch.device | None) -> bool:
     if asked is not None:
         return asked != DEVICE
     return len(args) > 1 and not isinstance(args[0], OnDevice) and isinstance(args[1], OnDevice)
+
+
+def to_device(args: Any, asked: torch.device | None) -> bool:
+    """True if a copy is from the host to the device; a single number is part of the launch of an operation."""
+    if asked is not None:
+        return asked == DEVICE and not isinstance(args[0], OnDevice)
+    pair = len(args) > 1 and isinstance(args[0], OnDevice) and isinstance(args[1], torch.Tensor)
+    return pair and not isinstance(args[1], OnDevice) and args[1].dim() > 0
+
+
+def leaves_at_once(args: Any, kwargs: dict[str, Any]) -> bool:
+    """True if a copy is `non_blocking`, which may be the third argument of copy_."""
+    return bool(kwargs.get("non_blocking", len(args) > 2 and args[2]))
 
 
 def moved(model: ASRModel) -> ASRModel:

@@ -39,12 +39,12 @@ def _measured(report: Report, arithmetic: str, frames: int, torch_compile: bool)
     if report.on_gpu:
         torch.cuda.reset_peak_memory_stats(report.device)
     speeds = measure(engine, batches, report.sized(REPEATS, 1))
-    speed, by_host = median(speed for speed, _ in speeds), median(by_host for _, by_host in speeds)
+    speed = median(each.audio_per_second for each in speeds)
     seconds = sum(batch.seconds for batch in batches) / len(batches)
     return {
         "audio_seconds_per_second": speed,
         "step_ms": 1000 * seconds / speed,
-        "host_ms": 1000 * seconds / by_host,  # CPU time of all threads of this process
+        "host_ms": 1000 * median(each.launch_seconds for each in speeds),
         "peak_gb": _peak(report) / 1e9,
         "split_batches": len(engine.size_limit.too_large),
         "parameters": sum(weight.numel() for weight in engine.model.parameters()),

@@ -16,7 +16,12 @@ from gpu_modes.recipes import STREAMING, batch_of, config_of, engine_of, recipe
 from gpu_modes.report import Report
 
 CONFS = ("train_conformer", STREAMING, "train_transducer")
-MICRO_BATCHES = (1, 3)
+STEPS = (
+    {"micro_batches": 1, "joined": False},
+    {"micro_batches": 3, "joined": True},
+    {"micro_batches": 3, "joined": False},
+)
+"""Joined micro-batches are one pass on a GPU."""
 WARM_UP = 3
 """Steps before the step that is observed; the first ones set up the optimizer and the kernels."""
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal")
@@ -28,15 +33,16 @@ Places = Counter[str]
 
 
 def run(report: Report) -> None:
-    """Write a line for each model and number of micro-batches."""
-    cases = [{"conf": conf, "micro_batches": number} for conf in CONFS for number in MICRO_BATCHES]
+    """Write a line for each model and number of micro-batches, joined and apart."""
+    cases = [{"conf": conf, **step} for conf in CONFS for step in STEPS]
     arithmetic = "bf16" if report.on_gpu else "fp32"
     size = {"utterances": report.sized(16, 2), "seconds": report.sized(5.0, 1.0)}
     for case in report.each(cases):
         with report.result(**case, **size) as found:
             if not report.on_gpu:
                 found["counted"] = "values that the host reads, an upper bound; synchronisations need a GPU"
-            config = config_of(report, recipe(report, case["conf"]), dtype=arithmetic)
+            apart = {} if case["joined"] else {"join_micro_batches": 0}
+            config = config_of(report, recipe(report, case["conf"]), dtype=arithmetic, **apart)
             engine = engine_of(config, arithmetic, report.device)
             batch = batch_of(report, **size)
             for number in range(1, report.sized(WARM_UP, 1) + 1):

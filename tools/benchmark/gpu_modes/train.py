@@ -54,8 +54,6 @@ def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) 
         case["features"],
     ]
     options += [text for key, value in keys.items() for text in ("--override_config", f"{key}={str(value).lower()}")]
-    if report.on_gpu:
-        options += ["--dtype", "bf16"]
     outcome = completed(train(report, folder, name, {"stop_after": report.sized(SECONDS, 0.01)}, options))
     return {
         **summary(outcome.points),
