@@ -85,9 +85,10 @@ def test_aliases_merges_and_a_byte_order_mark_are_read(tmp_path):
 
 
 def test_equal_keys_of_different_sections_and_several_merges_are_no_repetition(tmp_path):
-    text = "a: &a {x: 1}\nb: &b {x: 2, z: 3}\nc: {<<: *a, x: 4}\nd: {<<: *a, <<: *b}\n1: 1\n'1': 2\n"
+    # Of a key in both merges, PyYAML 6.0.4 takes the first value and older releases the last.
+    text = "a: &a {x: 1}\nb: &b {z: 3}\nc: {<<: *a, x: 4}\nd: {<<: *a, <<: *b}\n1: 1\n'1': 2\n"
     (tmp_path / "a.yaml").write_text(text)
-    values = {"a": {"x": 1}, "b": {"x": 2, "z": 3}, "c": {"x": 4}, "d": {"x": 2, "z": 3}, 1: 1, "1": 2}
+    values = {"a": {"x": 1}, "b": {"z": 3}, "c": {"x": 4}, "d": {"x": 1, "z": 3}, 1: 1, "1": 2}
     assert read_yaml(tmp_path / "a.yaml") == values
 
 
