@@ -57,7 +57,8 @@ def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device
             "torch_compile: out of memory before the first step, for one or two utterances of %d frames (%s). Training "
             "goes on, and compiles the layers in its steps; if these run out of memory, lower "
             "dataset_conf.filter_conf.max_length or set torch_compile: false",
-            *(heard.feats.size(1), Failure.of(error).said),
+            heard.feats.size(1),
+            Failure.of(error).said,
         )
     free_cached()  # outside of the handler, because the error holds the memory of the pass
     return True
