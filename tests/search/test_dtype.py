@@ -14,7 +14,7 @@ from tests.train.support.tiny import small_config
 from tests.train.test_waits import TRANSDUCER
 from wenet_uio.config import parse_config
 from wenet_uio.models import build_model
-from wenet_uio.models.arithmetic import computes_bf16
+from wenet_uio.models.arithmetic import gains_by_bf16
 from wenet_uio.search import MODES, DecodeOptions, decode
 from wenet_uio.search.decode import PARAFORMER_MODES, TRANSDUCER_MODES
 from wenet_uio.search.recogniser import with_dtype
@@ -37,7 +37,7 @@ def test_scores_in_bf16_are_near_those_in_fp32_in_every_mode(stored):  # noqa: F
     assert any(hypothesis.score != wanted.score for hypothesis, wanted in alike)
     assert not torch.is_autocast_enabled("cpu")
     chosen = decode(model, feats, lengths, ["ctc_greedy_search"], replace(options, dtype="auto"))
-    assert chosen["ctc_greedy_search"] == (found if computes_bf16(CPU) else expected)["ctc_greedy_search"]
+    assert chosen["ctc_greedy_search"] == (found if gains_by_bf16(CPU) else expected)["ctc_greedy_search"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_log_probabilities_are_summed_in_fp32_for_other_models(keys, modes):
 def test_a_model_decodes_in_16_bits_if_it_was_trained_so_and_the_device_can(trained, asked, chosen):
     config = parse_config({"dtype": trained}, "train.yaml")
     for device in (CPU, torch.device("meta")):
-        dtype = ("bf16" if computes_bf16(device) else "fp32") if chosen == "auto" else chosen
+        dtype = ("bf16" if gains_by_bf16(device) else "fp32") if chosen == "auto" else chosen
         assert with_dtype(DecodeOptions(dtype=asked), config, device).dtype == dtype
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.text.support.vocabularies import write_tokenizer_json
 from tests.train.support.training_corpus import CONFIG, write_corpus
 from wenet_uio.config import load_config, parse_config, save_config
 from wenet_uio.config.named_files import copy_files
-from wenet_uio.models import build_model
+from wenet_uio.models import arithmetic, build_model
+from wenet_uio.models.arithmetic import has_bf16
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 
@@ -67,14 +69,52 @@ def test_a_run_with_a_tokenizer_of_hugging_face_has_its_file_and_is_built_from_i
     assert (model.vocab_size, model.blank, model.sos, model.eos) == (size + 1, size, size, size)
 
 
-def test_dtype_auto_is_bf16_on_a_processor_that_has_it(caplog: pytest.LogCaptureFixture) -> None:
-    flags = Path("/proc/cpuinfo").read_text().split()
-    dtype = "bf16" if "avx512_bf16" in flags else "fp32"
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool, bool], None]:
+    """A function that takes the place of the processor: has it instructions for bf16, and are they faster?"""
+
+    def replace(has_bf16: bool, gains: bool) -> None:
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_bf16)
+        monkeypatch.setattr(arithmetic, "_cpu_gains", lambda: gains)
+
+    return replace
+
+
+@pytest.mark.parametrize(("has_bf16", "gains"), [(True, True), (True, False), (False, True)])
+def test_dtype_auto_is_bf16_on_a_processor_that_computes_faster_with_it(
+    has_bf16: bool, gains: bool, processor: Callable[[bool, bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    processor(has_bf16, gains)
+    dtype = "bf16" if has_bf16 and gains else "fp32"
     caplog.set_level("INFO")
     auto = parse_config({**CONFIG, "dtype": "auto"}, "train.yaml")
     assert with_dtype(auto, torch.device("cpu")).dtype == dtype
     assert f"dtype auto: {dtype} on this cpu" in caplog.text
     assert with_dtype(auto, torch.device("meta")).dtype == "fp32"
+
+
+def test_the_faster_arithmetic_of_this_processor_is_measured() -> None:
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert has_bf16(torch.device("cpu")) == ("avx512_bf16" in flags)
+    if "avx512_bf16" not in flags and "amx_bf16" not in flags:
+        assert not arithmetic._cpu_gains()  # emulated
+
+
+@pytest.mark.parametrize("begun", ["fp32", "bf16"])
+def test_a_run_that_resumes_keeps_its_arithmetic_if_the_processor_has_it(
+    begun: str, processor: Callable[[bool, bool], None], tmp_path: Path
+) -> None:
+    auto = parse_config({**CONFIG, "dtype": "auto"}, "train.yaml")
+    save_config(auto.model_copy(update={"dtype": begun}), tmp_path / "train.yaml")
+    for gains in (True, False):
+        processor(True, gains)
+        assert with_dtype(auto, torch.device("cpu"), tmp_path).dtype == begun
+    processor(False, False)
+    assert with_dtype(auto, torch.device("cpu"), tmp_path).dtype == "fp32"
+    processor(True, True)
+    assert with_dtype(auto, torch.device("cpu"), tmp_path / "new").dtype == "bf16"
+    named = parse_config({**CONFIG, "dtype": "fp16"}, "train.yaml")
+    assert with_dtype(named, torch.device("cpu"), tmp_path) is named
 
 
 def test_on_a_gpu_dtype_auto_takes_tf32_for_what_stays_fp32(
@@ -94,11 +134,11 @@ def test_cudnns_attention_is_off_unless_the_config_has_it() -> None:
         assert torch.backends.cuda.cudnn_sdp_enabled() == bool(values)
 
 
-def test_a_dtype_that_is_named_stays_and_bf16_without_instructions_is_warned_of(
+def test_a_dtype_that_is_named_stays_and_a_slower_bf16_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for dtype in ("fp32", "fp16", "bf16"):
         assert not caplog.text
         config = parse_config({**CONFIG, "dtype": dtype}, "train.yaml")
         assert with_dtype(config, torch.device("meta")) is config
-    assert "dtype bf16: this meta has no instructions for bf16; dtype auto is faster" in caplog.text
+    assert "dtype bf16: this meta computes faster in fp32; dtype auto does so" in caplog.text

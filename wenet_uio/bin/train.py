@@ -172,13 +172,13 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         ValueError, OSError: one of these is wrong or cannot be read, or another run holds the folder.
     """
     config, tokenizer = read_config(args.config, overrides(args))
-    config = with_dtype(config, world.device)
+    folder = RunFolder(args.model_dir)
+    config = with_dtype(config, world.device, folder.path)
     train, cv = build_loaders(args, config, tokenizer, world)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_model(config)
     if args.print_model and world.rank == 0:
         print(model)
-    folder = RunFolder(args.model_dir)
     if world.rank == 0 and folder.path.exists():
         folder.hold()
     state = folder.newest_state()
@@ -281,6 +281,8 @@ def main() -> int:
     # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported once.
     trainer = build_trainer(args, world, stop) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
+    if world.device.type == "cpu":  # what `dtype: auto` is depends on the processor and on a measurement
+        args.dtype = world.gather(trainer and trainer.config.dtype)[0]
     stop.listen()  # not earlier: a rank that waits for a failed rank 0 must end when the launcher sends SIGTERM
     with report_failure_once(world):
         (trainer or build_trainer(args, world, stop)).run()

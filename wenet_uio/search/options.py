@@ -88,7 +88,7 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="arithmetic of the model; auto: bf16 if the device computes with it (default: auto for a model that was "
+        help="arithmetic of the model; auto: bf16 if the device is faster with it (default: auto for a model that was "
         "trained in 16 bits or with auto, else fp32)",
     )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")

@@ -11,7 +11,9 @@ import torch
 
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.model import CtcConf
-from wenet_uio.models.arithmetic import dtype_for
+from wenet_uio.config.yaml_file import read_yaml
+from wenet_uio.models.arithmetic import dtype_for, has_bf16
+from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.text.special_ids import blank_id, special_ids
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer, files_of
 
@@ -54,15 +56,29 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
     return config.model_copy(update=derived), tokenizer
 
 
-def with_dtype(config: Config, device: torch.device) -> Config:
-    """Replace `dtype: auto` by the type of the arithmetic for this device; `cudnn_attention` takes effect here, too."""
+def with_dtype(config: Config, device: torch.device, run: Path | None = None) -> Config:
+    """Replace `dtype: auto` by the type of the arithmetic for this device; `cudnn_attention` takes effect here, too.
+
+    Args:
+        run: folder of the run. On a CPU, a run that resumes keeps its type if the CPU has it.
+    """
     torch.backends.cuda.enable_cudnn_sdp(config.cudnn_attention)
-    dtype = dtype_for(config.dtype, device)
+    kept = _kept(run, device) if config.dtype == "auto" and run else None
+    dtype = kept or dtype_for(config.dtype, device)
     if dtype == config.dtype:
         return config
-    tf32 = ", TF32 for what stays fp32" if device.type == "cuda" else ""
-    log.info("dtype auto: %s on this %s%s", dtype, device.type, tf32)
+    why = ", as the run began" if kept else ", TF32 for what stays fp32" if device.type == "cuda" else ""
+    log.info("dtype auto: %s on this %s%s", dtype, device.type, why)
     return config.model_copy(update={"dtype": dtype})
+
+
+def _kept(run: Path, device: torch.device) -> str | None:
+    """The arithmetic that a run on a CPU began with, if this CPU has it; None if there is no such run."""
+    path = run / TRAIN_CONFIG
+    if device.type != "cpu" or not path.exists():
+        return None
+    dtype = read_yaml(path).get("dtype")
+    return dtype if dtype == "fp32" or (dtype == "bf16" and has_bf16(device)) else None
 
 
 def check_text_is_trainable(data_list: str, config: Config) -> None:

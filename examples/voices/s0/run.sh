@@ -3,7 +3,7 @@
 #
 #   bash run.sh                                  # downloads the corpus (1.2 GB) and runs all stages
 #   bash run.sh --data /corpora/voices           # uses an existing copy
-#   bash run.sh --stage 4 --config conf/train_transducer.yaml --seed 2
+#   bash run.sh --stage 4 --config conf/train_light.yaml --seed 2
 #
 # Stages: -1 download  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
@@ -19,7 +19,7 @@ stop_stage=6
 data=                     # folder of an existing copy; default: data/corpus, which stage -1 downloads
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500    # utterances of a tar archive
-config=conf/train_light.yaml
+config=conf/train_transducer.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
