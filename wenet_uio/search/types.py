@@ -88,8 +88,8 @@ class DecodeOptions:
     itn: bool = False
     """SenseVoice: ask for text with inverse normalisation, which has digits and punctuation."""
     dtype: str | None = None
-    """Arithmetic of the model, one of DTYPES; log-probabilities are fp32. auto: bf16 if the device is faster with it, else
-    fp32. None: auto for a model that was trained in 16 bits or with auto, else fp32; see `with_dtype`."""
+    """Arithmetic of the model, one of DTYPES; log-probabilities are fp32. auto: bf16 if the device is faster with it,
+    else fp32. None: auto for a model that was trained in 16 bits or with auto, else fp32; see `with_dtype`."""
     nbest: int | None = None
     """Most hypotheses of an utterance in the result; None: all."""
 
