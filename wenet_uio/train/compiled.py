@@ -46,6 +46,7 @@ def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device
     heard = next((batch for batch in micro_batches if len(batch) and not batch.text_only), None)
     if heard is None:
         return False
+    failure = None
     try:
         one = on_device(heard.rows(slice(1)), device)
         for batch in (one, join([one, one])):
@@ -53,12 +54,14 @@ def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device
                 seed_everything(0, draw, 0)
                 run(batch)
     except (RuntimeError, MemoryError) as error:
+        failure = Failure.of(error)
+    if failure is not None:  # outside of the handler, because the error holds the memory of the pass
         log.warning(
             "torch_compile: out of memory before the first step, for one or two utterances of %d frames (%s). Training "
             "goes on, and compiles the layers in its steps; if these run out of memory, lower "
             "dataset_conf.filter_conf.max_length or set torch_compile: false",
             heard.feats.size(1),
-            Failure.of(error).said,
+            failure.said,
         )
-    free_cached()  # outside of the handler, because the error holds the memory of the pass
+        free_cached()
     return True
