@@ -61,6 +61,8 @@ def test_a_torchscript_export_gives_the_transcript_of_its_run(model):
         exported.transcribe("talk.wav", mode="attention")
     with pytest.raises(ValueError, match="dtype bf16: an exported model has the arithmetic of its export"):
         exported.transcribe("talk.wav", decoding={"dtype": "bf16"})
+    with pytest.raises(ValueError, match="one_pass: exported models encode each segment alone; load the checkpoint"):
+        exported.transcribe("talk.wav", one_pass=True)
     with pytest.raises(ValueError, match="exported models cannot stream here; load the checkpoint"):
         exported.stream()
     (model / "final.pt").unlink()

@@ -1,5 +1,6 @@
 import json
 import os
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,6 +53,32 @@ def test_plan_vs_lhotse_names_the_missing_package(without_lhotse):
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert "pip install lhotse" in done.stderr
+
+
+def worktrees():
+    return subprocess.run(["git", "-C", ROOT, "worktree", "list"], capture_output=True, text=True).stdout
+
+
+def test_against_runs_a_benchmark_at_an_earlier_commit_and_here():
+    if not (before := worktrees()):
+        pytest.skip("not a clone: there are no commits")
+    size = ("--steps", 1, "--repeats", 1, "--batch_size", 1, "--seconds", 0.5, "--threads", 1)
+    done = benchmark("against.py", "HEAD", "train_step.py", "--turns", 1, "--json", *size)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])["figures"]
+    assert set(figures) <= {"audio_seconds_per_second", "fastest", "audio_seconds_per_cpu_second"}
+    assert figures
+    assert all(0.1 < each["then"] / each["now"] < 10 for each in figures.values())
+    for arguments, message in (
+        (("no-such-commit", "train_step.py"), "error: commit no-such-commit: "),
+        (("HEAD", "none.py"), "No such file or directory"),
+        (("HEAD", "train_step.py", "--turns", 0), "error: --turns: expected 1 or more, found 0"),
+    ):
+        failed = benchmark("against.py", *arguments)
+        assert failed.returncode == 1
+        assert message in failed.stderr
+        assert len(failed.stderr.strip().splitlines()) == 1
+    assert worktrees() == before
 
 
 def test_train_step_measures_a_step():

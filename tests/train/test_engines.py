@@ -116,10 +116,13 @@ def test_a_step_from_a_state_and_a_validation_do_not_depend_on_engine_ranks_and_
                 torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-4)
 
 
-def test_fsdp_in_bf16_trains_batch_norms_with_the_gradient_of_one_rank_up_to_rounding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_fsdp_in_16_bits_trains_batch_norms_with_the_gradient_of_one_rank_up_to_rounding(
+    dtype: str, tmp_path: Path
+) -> None:
     norms = {"attention_heads": 2, "linear_units": 16, "num_blocks": 2, "output_size": 16, "cnn_module_kernel": 3}
     norms = {**norms, "cnn_module_norm": "batch_norm", "dropout_rate": 0, "positional_dropout_rate": 0}
-    keys = {**KEYS, "dtype": "bf16", "encoder_conf": norms}
+    keys = {**KEYS, "dtype": dtype, "encoder_conf": norms}
     expected = alone(keys, [[[0, 3, 4], [1, 2, 5, 6]]])["gradient"]
     deals = [[[[0, 3, 4]], [[1, 2, 5, 6]]]]
     (dealt,) = run_ranks({"engine": "torch_fsdp", "small": True, "keys": keys, "deals": deals}, tmp_path)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wenet_uio.train.outcome import Reading
 from wenet_uio.train.scaled_adam import ScaledAdam
@@ -60,3 +61,35 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_and_lowers_the_scale(k
     assert updates.scaler.get_scale() == (512.0 if "fp16" in kind else 1.0)
     assert updates([3.0, 4.0])[-1] == 5.0
     assert updates.weight.tolist() != [1.0, 2.0]
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_clipping_and_adam_take_as_many_operations_for_many_weights_as_for_few() -> None:
+    counts = []
+    for number in (3, 60):
+        weights = [nn.Parameter(torch.randn(4, 3)) for _ in range(number)]
+        optimizer = torch.optim.Adam(weights, fused=True)
+        for weight in weights:
+            weight.grad = torch.randn(4, 3)
+        before = [weight.detach().clone() for weight in weights]
+        for _ in range(2):  # the first step makes the memory of Adam
+            with Launches() as launches:
+                clip_and_apply(
+                    optimizer, GradScaler("cpu", enabled=False), weights, 0.1, lambda norm: Reading(norm[None])
+                )
+        counts.append(launches.count)
+        norm = torch.stack([weight.grad.norm() for weight in weights if weight.grad is not None]).norm()
+        assert float(norm) == pytest.approx(0.1, rel=1e-3)
+        assert not any(torch.equal(weight, old) for weight, old in zip(weights, before, strict=True))
+    assert counts[0] == counts[1]

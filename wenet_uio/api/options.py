@@ -42,6 +42,9 @@ class TranscribeOptions(ScorerOptions):
     """Longest piece that is recognised at once, in seconds; None: the longest training utterance, at most 20."""
     overlap: float | None = None
     """Seconds that windows share; None: 4, at most half a window."""
+    one_pass: bool = False
+    """The encoder sees each recording as a whole, in memory that does not grow with its length, and the search its
+    segments. Needs a model with two limits of att_context_size, best with rope_pos."""
     batch_size: int = 8
     """Segments that are recognised together, also of several recordings."""
     device: str | None = None

@@ -209,12 +209,15 @@ class SpeechRecogniser:
         return cutting
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
+        if options.one_pass and self._exported:
+            raise ValueError("one_pass: exported models encode each segment alone; load the checkpoint of the run")
         return Transcriber(
             self.recogniser,
             search or self._search(options),
             device=self._device if options.device is None else device_of(options.device),
             batch_size=1 if self._exported else options.batch_size,
             channel=options.channel,
+            one_pass=options.one_pass,
         )
 
     def _search(self, options: TranscribeOptions) -> Search:

@@ -86,6 +86,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--channel", type=_channel, help="number of the channel from 0, or mix (default: the channel of the training)"
     )
+    parser.add_argument(
+        "--one_pass",
+        action="store_true",
+        help="the encoder sees each recording as a whole, whatever its length; models with att_context_size only",
+    )
     parser.add_argument("--batch_size", type=int, default=8, help="segments that are recognised together (8)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     add_trust_code(parser)
@@ -134,7 +139,7 @@ def write(lines: Iterable[str], output: Path | None) -> None:
 
 def options_of(args: argparse.Namespace) -> TranscribeOptions:
     """The options of the command line."""
-    names = ("mode", "pause", "usual", "window", "overlap", "detector", "channel", "batch_size")
+    names = ("mode", "pause", "usual", "window", "overlap", "detector", "channel", "one_pass", "batch_size")
     given = {name: getattr(args, name) for name in names}
     return TranscribeOptions(**given, **asdict(scorer_options(args)), decoding=asdict(decode_options(args)))
 

@@ -114,7 +114,7 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def _block(
-        self, place: int, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+        self, place: int, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, padded: torch.Tensor
     ) -> torch.Tensor:
         """Apply layer `place`, and what `inter_ctc` does after it."""
         x = self._layer(place, x, bias, pos_emb, padded)
@@ -122,7 +122,7 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def _layer(
-        self, place: int, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+        self, place: int, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, padded: torch.Tensor
     ) -> torch.Tensor:
         """Apply layer `place`. Training may skip the layer, or compute its activations again to save memory."""
         layer = self.encoders[place]

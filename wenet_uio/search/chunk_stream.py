@@ -8,7 +8,6 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 
-from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunks, places_of_equal
 from wenet_uio.search.ctc_prefix_beam import PrefixBeam
 from wenet_uio.search.decode import Search, decode_encoded
@@ -17,6 +16,7 @@ from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import Segment
+from wenet_uio.search.stream_features import StreamFeatures
 from wenet_uio.search.transcription import Transcriber
 from wenet_uio.search.types import NBest
 
@@ -37,16 +37,15 @@ class ChunkStream(LiveStream):
         Raises:
             ValueError: the size of the chunks is not above 0.
         """
-        self._frame = frame_count(recogniser.config.dataset_conf)
-        super().__init__(transcriber, self._frame.sample_rate, options)
+        conf = recogniser.config.dataset_conf
+        super().__init__(transcriber, conf.resample_conf.resample_rate, options)
+        self._features = StreamFeatures(conf, transcriber.features)
         self._model, self._search = recogniser.model, search
         chunk_size = self._model.encoder.static_chunk_size or search.options.decoding_chunk_size
         if chunk_size < 1:
             raise ValueError(f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames")
         self._encoder = ChunkEncoder(self._model.encoder, chunk_size, search.options.num_decoding_left_chunks)
         self._device = next(self._model.parameters()).device
-        self._samples = torch.zeros(0)
-        """Samples of the feature frames to come."""
         self._partial_beam = options.partial_mode in SCORED
         self._has_beam = self._partial_beam or search.modes[0] in SCORED
         # The rules are about the model's own blank.
@@ -86,8 +85,7 @@ class ChunkStream(LiveStream):
         missing = self._encoder.missing
         if not missing:
             return 0
-        least = (missing - 1) * self._frame.shift + self._frame.window - len(self._samples)
-        return math.ceil(least * self._audio.ratio)
+        return math.ceil(self._features.missing_samples(missing) * self._audio.ratio)
 
     @property
     def _recognised(self) -> float:
@@ -113,20 +111,10 @@ class ChunkStream(LiveStream):
     def _absorb(self) -> None:
         """Compute the features that the next chunk needs from the queued samples."""
         while self._encoder.missing and (samples := self._audio.take(self._wanted)) is not None:
-            self._compute(torch.cat((self._samples, samples)))
+            if (feats := self._features.accept(samples)) is not None:
+                self._encoder.put(feats.to(self._device))
             if self._audio.empty:
                 self._encoder.end()
-
-    def _compute(self, samples: torch.Tensor) -> None:
-        """Compute the features of all whole frames; keep the samples of the others."""
-        frames = int(self._frame(len(samples)))
-        self._samples = samples[frames * self._frame.shift :]
-        if frames:
-            used = samples[: (frames - 1) * self._frame.shift + self._frame.window]
-            example = self._transcriber.features("", used, self._frame.sample_rate)
-            assert example is not None, "the samples make frames"
-            assert example.feats is not None, "the chain computes features"
-            self._encoder.put(example.feats.unsqueeze(0).to(self._device))
 
     def _hear(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
         """Take the encoder frames of a chunk (1, T', D), their best labels, and which of them are silent."""

@@ -73,7 +73,7 @@ def find_speech(
         ModuleNotFoundError: `detector` is silero, and the package is not installed.
     """
     levels, voice = [], None
-    for waveform, rate in _blocks(source, channel):
+    for waveform, rate in blocks(source, channel):
         if not levels and (detector == "silero" or (detector == "auto" and is_installed())):
             voice = VoiceDetector(rate)
         levels.append(_levels(waveform, rate))
@@ -89,11 +89,15 @@ def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
     Raises:
         AudioError: the file cannot be read.
     """
-    return np.concatenate([_levels(waveform, rate) for waveform, rate in _blocks(source, channel)])
+    return np.concatenate([_levels(waveform, rate) for waveform, rate in blocks(source, channel)])
 
 
-def _blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]:
-    """Waveforms of BLOCK seconds and their sample rate."""
+def blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]:
+    """Waveforms of BLOCK seconds, float32 on the scale of int16, and their sample rate.
+
+    Raises:
+        AudioError: the file cannot be read.
+    """
     info = audio_info(source)
     seconds = info.num_samples / info.sample_rate
     for number in range(max(1, -(-info.num_samples // round(BLOCK * info.sample_rate)))):

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models import ASRModel
 from wenet_uio.models.sanm import SanmEncoder
 from wenet_uio.search.chunk_stream import ChunkStream
@@ -18,6 +17,7 @@ from wenet_uio.search.live import Failed, Final, LiveOptions, LiveStream, advanc
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
 from wenet_uio.search.stream_audio import NEVER_MORE
+from wenet_uio.search.stream_features import features_obstacle
 from wenet_uio.search.transcription import Transcriber
 from wenet_uio.search.window_stream import WindowStream
 
@@ -86,11 +86,7 @@ def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
         return encoder.obstacle
     if model.ctc_weight == 0:
         return "the model was trained with ctc_weight 0, and partial texts come from CTC"
-    if any(own.evaluation for own in conf.operators):
-        return "the train.yaml names operators, which need whole utterances"
-    if conf.feats_type == "log_mel_spectrogram" or not frame_count(conf).snip_edges:
-        return "its features need whole utterances (log_mel_spectrogram, or snip_edges: false)"
-    return ""
+    return features_obstacle(conf)
 
 
 def start_live(

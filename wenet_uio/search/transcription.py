@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from wenet_uio.audio.read import AudioError, Channel, Source, audio_info, read_audio
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.models.arithmetic import autocast, dtype_for
 from wenet_uio.run_files import recorded_utterance_seconds
-from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.decode import Search, decode, decode_encoded
+from wenet_uio.search.one_pass import RecordingFrames, check_one_pass
 from wenet_uio.search.passages import Passage, Token, evenly, join, passages_of, placed
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import TranscriptSegment, TranscriptToken, TranscriptWord
 from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
+from wenet_uio.search.stream_features import StreamFeatures
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
 
@@ -32,6 +36,8 @@ class _Piece(NamedTuple):
     """Windows of a long passage share its number."""
     source: Source
     segment: Segment
+    frames: RecordingFrames | None = None
+    """Of the recording, if the encoder sees it in one pass."""
     tokens: list[Token] = []  # noqa: RUF012 - replaced, never changed
     error: Exception | None = None
     """Why the recording cannot be read."""
@@ -103,6 +109,7 @@ class Transcriber:
         device: torch.device | str = "cpu",
         batch_size: int = 8,
         channel: Channel | None = None,
+        one_pass: bool = False,
     ) -> None:
         """Move the model to `device`.
 
@@ -110,6 +117,10 @@ class Transcriber:
             search: exactly one mode, with `token_times` in its options.
             batch_size: segments that are recognised together.
             channel: number from 0, or `mix`; None: the channel of the training.
+            one_pass: the encoder sees each recording as a whole, and the search its segments.
+
+        Raises:
+            ValueError: the model cannot encode a recording in one pass.
         """
         self.tokenizer, self.clock = recogniser.tokenizer, recogniser.clock
         self._model = recogniser.model.to(device).eval()
@@ -119,6 +130,9 @@ class Transcriber:
         self.channel: Channel = conf.singal_channel_conf.channel if channel is None else channel
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
+        self._conf, self._one_pass = conf, one_pass
+        if one_pass:
+            check_one_pass(self._model, conf)
 
     def transcribe(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
@@ -174,13 +188,16 @@ class Transcriber:
         for number, opened in enumerate(recordings):
             try:
                 source = opened()
+                frames = self._frames(source) if self._one_pass else None
                 for passage, segment in cutting.segments(source, self.channel):
-                    yield _Piece(number, passage, source, segment)
+                    yield _Piece(number, passage, source, segment, frames)
             except (AudioError, OSError) as error:
                 yield _Piece(number, -1, b"", Segment(0.0, 0.0), error=error)
 
     def _hear(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together."""
+        if self._one_pass:
+            return self._hear_frames(pieces)
         pieces = list(pieces)
         examples = []
         for place, piece in enumerate(pieces):
@@ -193,6 +210,42 @@ class Transcriber:
             piece = pieces[int(key)]
             pieces[int(key)] = piece._replace(tokens=self.tokens(nbest[0], piece.segment))
         return pieces
+
+    def _frames(self, source: Source) -> RecordingFrames:
+        """The encoder frames of a recording, to be computed when they are needed."""
+        features = StreamFeatures(self._conf, self.features)
+        rate = self._conf.resample_conf.resample_rate
+        return RecordingFrames(source, self.channel, rate, features, self._model, self.clock)
+
+    @torch.inference_mode()
+    def _hear_frames(self, pieces: list[_Piece]) -> list[_Piece]:
+        """Recognise pieces together, from the encoder frames of their recordings."""
+        heard, spoken, encoded = list(pieces), [], []
+        device = torch.device(self._device)
+        with autocast(device, dtype_for(self._search.options.dtype or "fp32", device)):
+            for place, piece in enumerate(pieces):
+                if piece.frames is None:  # the recording cannot be read
+                    continue
+                try:
+                    first, frames = piece.frames.between(piece.segment)
+                except (AudioError, OSError) as error:
+                    heard[place] = piece._replace(error=error)
+                    continue
+                if len(frames):
+                    spoken.append((place, Segment(first * self.clock.step, piece.segment.end)))
+                    encoded.append(frames)
+            for (place, segment), nbest in zip(spoken, self._search_frames(encoded), strict=True):
+                heard[place] = pieces[place]._replace(tokens=self.tokens(nbest[0], segment))
+        return heard
+
+    def _search_frames(self, encoded: list[torch.Tensor]) -> list[NBest]:
+        """Hypotheses of segments, from their encoder frames (T', D)."""
+        if not encoded:
+            return []
+        lengths = torch.tensor([len(frames) for frames in encoded], device=self._device)
+        batch = pad_sequence(encoded, batch_first=True)
+        (nbests,) = decode_encoded(self._model, (batch, lengths), self._search).values()
+        return nbests
 
     def decode(self, examples: list[Example]) -> dict[str, NBest]:
         """Decode examples that have features: {key: hypotheses}."""

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""A benchmark at an earlier commit and in this tree, in turns: medians of its figures, and their ratios.
+
+    python tools/benchmark/against.py b7053af train_step.py --threads 1 --repeats 3
+
+Each turn runs the benchmark with --json once at the commit and once here, in processes of their own, with the same
+Python. Figures that both have are compared. So other work on the machine meets both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from provenance import provenance
+from tqdm import tqdm
+
+from wenet_uio.cli import run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def tree_of(commit: str) -> Iterator[Path]:
+    """The files of a commit, in a folder that lasts as long as the context.
+
+    Raises:
+        ValueError: there is no such commit.
+    """
+    git = ["git", "-C", str(ROOT), "worktree"]
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "tree")
+        made = subprocess.run([*git, "add", "--detach", str(tree), commit], capture_output=True, text=True)
+        if made.returncode:
+            raise ValueError(f"commit {commit}: {made.stderr.strip()}")
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def figures(tree: Path, benchmark: str, options: list[str]) -> dict[str, float]:
+    """Run a benchmark of a tree; its numbers by name.
+
+    Raises:
+        ValueError: the benchmark failed.
+    """
+    command = [sys.executable, str(tree / "tools/benchmark" / benchmark), "--json", *options]
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tree)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ValueError(f"{benchmark} of {tree}: exit status {done.returncode}: {last}")
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return {name: value for name, value in report.items() if isinstance(value, float)}
+
+
+def compare(commit: str, benchmark: str, options: list[str], turns: int) -> dict[str, dict[str, float]]:
+    """{figure: medians at the commit and here, and what is here divided by what was there}."""
+    then: list[dict[str, float]] = []
+    now: list[dict[str, float]] = []
+    with tree_of(commit) as earlier:
+        for _ in tqdm(range(turns), unit="turn", disable=None):
+            then.append(figures(earlier, benchmark, options))
+            now.append(figures(ROOT, benchmark, options))
+    compared = {}
+    for name in (name for name in now[0] if name in then[0]):
+        if len({each[name] for each in (*then, *now)}) == 1:  # an option
+            continue
+        before, here = (statistics.median(each[name] for each in turn) for turn in (then, now))
+        compared[name] = {"then": before, "now": here, "ratio": round(here / before, 3) if before else 0.0}
+    return compared
+
+
+def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Parse the command line; what is not known here is for the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commit", help="what git calls it: a hash, a tag, HEAD~3")
+    parser.add_argument("benchmark", help="file in tools/benchmark that has --json, such as train_step.py")
+    parser.add_argument("--turns", type=int, default=3, help="runs of both (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    return parser.parse_known_args()
+
+
+def main() -> None:
+    """Compare, and print the table."""
+    args, options = parse_arguments()
+    if args.turns < 1:
+        raise ValueError(f"--turns: expected 1 or more, found {args.turns}")
+    compared = compare(args.commit, args.benchmark, options, args.turns)
+    if not compared:
+        raise ValueError(f"{args.benchmark}: no figure that both commits print")
+    print(f"{'':32}{args.commit[:12]:>14}{'here':>12}{'ratio':>8}")
+    for name, (before, here, ratio) in ((name, each.values()) for name, each in compared.items()):
+        print(f"{name:32}{before:14g}{here:12g}{ratio:8.2f}")
+    if args.json:
+        print(json.dumps({**vars(args), "options": options, "figures": compared, **provenance("torch")}))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,78 @@
+"""One pass of the encoder over a whole recording, in memory that does not grow with its length."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from wenet_uio.audio.read import Channel, Source
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.recording import RecordingEncoder, one_pass_obstacle
+from wenet_uio.search.speech import Segment, blocks
+from wenet_uio.search.stream_audio import StreamResampler
+from wenet_uio.search.stream_features import StreamFeatures, features_obstacle
+from wenet_uio.search.timing import FrameClock
+
+
+def check_one_pass(model: ASRModel, conf: DatasetConf) -> None:
+    """Raise a ValueError if a model cannot encode a recording in one pass."""
+    if obstacle := one_pass_obstacle(model.encoder) or features_obstacle(conf):
+        raise ValueError(f"one_pass: {obstacle}")
+
+
+class RecordingFrames:
+    """Encoder frames of a recording, which is read and encoded as far as frames are asked for."""
+
+    def __init__(
+        self, source: Source, channel: Channel, rate: int, features: StreamFeatures, model: ASRModel, clock: FrameClock
+    ) -> None:
+        """Begin a recording.
+
+        Args:
+            rate: sample rate of the model, in Hz.
+        """
+        self._blocks = blocks(source, channel)
+        self._rate, self._features, self._clock = rate, features, clock
+        self._encoder = RecordingEncoder(model.encoder)
+        like = next(model.parameters())
+        self._device = like.device
+        self._resampler: StreamResampler | None = None
+        self._kept = like.new_zeros(1, 0, model.encoder.output_size)
+        """(1, T', D)."""
+        self._first = 0
+        """Number of the first kept frame."""
+        self._ended = False
+
+    def between(self, segment: Segment) -> tuple[int, torch.Tensor]:
+        """The number of the first frame of a segment, and its frames (T', D).
+
+        A frame belongs to the segment if its middle does. No later segment may begin before this one.
+
+        Raises:
+            AudioError: the recording cannot be read.
+        """
+        first, end = (max(0, math.ceil((each - self._clock.middle(0)) / self._clock.step - 1e-6)) for each in segment)
+        while not self._ended and self._first + self._kept.size(1) < end:
+            self._read(keep=first)
+        first = max(first, self._first)
+        return first, self._kept[0, first - self._first : max(first, end) - self._first]
+
+    def _read(self, keep: int) -> None:
+        """Encode the next block of audio, and drop the frames before `keep`."""
+        waveform, rate = next(self._blocks, (None, self._rate))
+        self._ended = waveform is None
+        if self._resampler is None:
+            self._resampler = StreamResampler(rate, self._rate)
+        arrived = torch.zeros(0) if waveform is None else torch.from_numpy(waveform).float()
+        feats = self._features.accept(self._resampler.accept(arrived, last=self._ended))
+        parts = [self._kept]
+        if feats is not None:
+            parts.append(self._encoder.accept(feats.to(self._device), last=False))
+        if self._ended:
+            parts.append(self._encoder.accept(self._kept.new_zeros(1, 0, self._features.dim), last=True))
+        frames = torch.cat([part.to(self._kept.dtype) for part in parts], dim=1)
+        dropped = min(max(0, keep - self._first), frames.size(1))
+        self._kept = frames[:, dropped:].clone()
+        self._first += dropped
