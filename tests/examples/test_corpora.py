@@ -167,7 +167,11 @@ def test_espeak_data_of_another_language_or_with_all_audio_is_refused(recipe, tm
     folder = recipe("espeak")
     (folder / "data").mkdir()
     (folder / "data" / "lang").write_text("en\n")
-    for options, needed in (("--lang zh", "--lang zh"), ("--hybrid true", "--lang en --hybrid true")):
+    for options, needed in (
+        ("--lang zh", "--lang zh"),
+        ("--hybrid true", "--lang en --hybrid true"),
+        ("--joined true", "--lang en --joined true"),
+    ):
         result = call("bash", folder / "run.sh", *options.split(), "--stage", "1", cwd=tmp_path)
         assert result.returncode == 1
         assert result.stderr == f"error: data/ was prepared for --lang en; run stage 0 with {needed}\n"

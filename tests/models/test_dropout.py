@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from wenet_uio.config.encoder import AttentionConf
+from wenet_uio.config.encoder import AttentionConf, LimitedContextConf
 from wenet_uio.models import dropout
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention
 from wenet_uio.models.dropout import Dropout, attended, dropped
@@ -79,10 +79,12 @@ def test_the_mean_of_attention_with_dropout_is_that_without():
     torch.testing.assert_close(many.mean(0, keepdim=True), attended(query, key, value, None, 0.0), atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize("queries", [1, 7])
-def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradient(queries, monkeypatch):
+@pytest.mark.parametrize(("queries", "context"), [(1, (-1, -1)), (7, (-1, -1)), (1, (3, 2))])
+def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradient(queries, context, monkeypatch):
     torch.manual_seed(0)
-    layer = RelPositionMultiHeadedAttention(12, 0.0, AttentionConf(attention_heads=3))
+    conf = LimitedContextConf(attention_heads=3, output_size=12, att_context_size=context)
+    layer = RelPositionMultiHeadedAttention(12, 0.0, conf)
+    assert layer.limited == (context != (-1, -1))
     x, positions, biases = torch.randn(2, 7, 12), torch.randn(1, 7, 12), []
     bias = torch.zeros(2, 1, queries, 7).masked_fill(torch.rand(2, 1, queries, 7) < 0.3, -1e9)
 
@@ -96,7 +98,7 @@ def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradien
         monkeypatch.setattr(layer, "needs_bias_without_gradient", lambda x, on=on_accelerator: on)
         out, _ = layer(x, bias, positions)
         found.append((out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))))
-    assert [each.requires_grad for each in biases] == [True, False]
+    assert [each.requires_grad for each in biases] == [True, False]  # one block of queries each
     for ours, other in zip(*found, strict=True):
         torch.testing.assert_close(ours, other, atol=1e-5, rtol=1e-5)
 

@@ -82,6 +82,7 @@ KINDS = {
         "interctc_layer_idx": [2],
         "interctc_weight": 0.3,
     },
+    "conformer with limited attention": {"encoder_conf": {**CONFORMER, "att_context_size": [3, 2]}},
     "u2++": U2PP,
     "transducer": TRANSDUCER,
     "ctl_model": CTL,

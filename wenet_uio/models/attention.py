@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import AttentionConf, LimitedContextConf
-from wenet_uio.models.dropout import attended, attended_with_term
+from wenet_uio.models.dropout import attended, with_term
 from wenet_uio.models.limited_context import attended_nearby, in_blocks
 
 
@@ -46,18 +46,19 @@ class MultiHeadedAttention(nn.Module):
         return self.split_heads(self.linear_k(memory)), self.split_heads(self.linear_v(memory))
 
     def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        bias: torch.Tensor | None,
+        scale: float | None = None,
     ) -> torch.Tensor:
         """Queries (B, H, Q, d), keys and values (B, H, K, d), bias that broadcasts to (B, H, Q, K) -> (B, Q, D)."""
         dropout_rate = self.dropout_rate if self.training else 0.0
         if self.limited:
-            heads = attended_nearby(query, key, value, bias, self.context, dropout_rate)
+            heads = attended_nearby(query, key, value, bias, self.context, dropout_rate, scale)
         else:
-            heads = attended(query, key, value, bias, dropout_rate)
-        return self.join_heads(heads)
-
-    def join_heads(self, heads: torch.Tensor) -> torch.Tensor:
-        """(B, H, Q, d) -> (B, Q, D)."""
+            heads = attended(query, key, value, bias, dropout_rate, scale)
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
     def attend_memory(
@@ -109,7 +110,7 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
 
     The score of query i and key j is (q_i + u) k_j + (q_i + v) p_j. Because p depends only on the key, this equals
     (q_i + u) (k_j + p_j) + (v - u) p_j. So positions are added to the keys, and the second term is one number per head
-    and key. It is a bias, or a feature of the keys (see `attended_with_term`).
+    and key. It is a bias, or a feature of the keys (see `with_term`).
     """
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
@@ -135,7 +136,8 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
         key, value = self.spread(key) + position, self.spread(value)
         if self.needs_bias_without_gradient(x):
-            return self.join_heads(attended_with_term(query, key, value, term, bias, self.dropout_rate)), present
+            query, key = with_term(query, key, term)
+            return self.attend(query, key, value, bias, self.head_dim**-0.5), present
         position_bias = term.transpose(2, 3) * self.head_dim**-0.5
         if bias is not None:
             position_bias = position_bias + bias
@@ -143,7 +145,7 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
 
     def needs_bias_without_gradient(self, x: torch.Tensor) -> bool:
         """Whether an accelerator trains: a bias with a gradient keeps it from its fast kernels."""
-        return self.training and not self.limited and x.device.type != "cpu"
+        return self.training and x.device.type != "cpu"
 
 
 class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):

@@ -36,47 +36,43 @@ def dropped(x: torch.Tensor, rate: float) -> torch.Tensor:
 
 
 def attended(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, rate: float
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    rate: float,
+    scale: float | None = None,
 ) -> torch.Tensor:
     """Attention of queries (B, H, Q, d) over keys and values (B, H, K, d) -> (B, H, Q, d).
 
     Args:
         bias: added to the scores, broadcasts to (B, H, Q, K).
         rate: share of the weights of attention that is dropped.
+        scale: factor of the products of queries and keys; None: 1 / sqrt(d).
     """
     if rate == 0.0:
-        return scaled_dot_product_attention(query, key, value, attn_mask=bias)
-    return _attended_with_dropout(query, key, value, bias, rate)
+        return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    return _attended_with_dropout(query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale)
 
 
 @torch.jit.unused
 def _attended_with_dropout(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, rate: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, rate: float, scale: float
 ) -> torch.Tensor:
     if query.device.type != "cpu" or torch.compiler.is_compiling():
-        return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate)
-    scores = torch.matmul(query * query.size(3) ** -0.5, key.transpose(2, 3))
+        return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate, scale=scale)
+    scores = torch.matmul(query * scale, key.transpose(2, 3))
     weights = (scores if bias is None else scores + bias).softmax(dim=3)
     return torch.matmul(dropped(weights, rate), value)
 
 
 @torch.jit.unused
-def attended_with_term(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    term: torch.Tensor,
-    bias: torch.Tensor | None,
-    rate: float,
-) -> torch.Tensor:
-    """`attended`, where the product of each key with any query has a further term, of shape (1, H, K, 1).
+def with_term(query: torch.Tensor, key: torch.Tensor, term: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries (B, H, Q, d) and keys (B, H, K, d) with features whose product adds `term` (1, H, K, 1) to the scores.
 
-    The term becomes a feature of the keys, so that the bias needs no gradient: the gradient of a bias has the size of
-    all scores.
+    A bias would do the same, but its gradient has the size of all scores and keeps accelerators from fast kernels.
     """
-    width = query.size(3)
     ones = query.new_zeros(*query.shape[:3], ALIGNED)
     ones[..., 0] = 1.0
     terms = pad(term.to(key.dtype), (0, ALIGNED - 1)).expand(key.size(0), -1, -1, -1)
-    query, key = torch.cat((query, ones), dim=3), torch.cat((key, terms), dim=3)
-    return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate, scale=width**-0.5)
+    return torch.cat((query, ones), dim=3), torch.cat((key, terms), dim=3)

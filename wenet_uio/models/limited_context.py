@@ -25,6 +25,7 @@ def attended_nearby(
     bias: torch.Tensor | None,
     context: tuple[int, int, int],
     rate: float,
+    scale: float | None = None,
 ) -> torch.Tensor:
     """Attention of queries (B, H, Q, d) over the keys and values (B, H, K, d) around each -> (B, H, Q, d).
 
@@ -36,6 +37,7 @@ def attended_nearby(
         context: number of keys that a query sees before its own, and after it; negative: all. The last query and the
             last key belong together. The third number is that of the queries of a block.
         rate: share of the weights of attention that is dropped.
+        scale: as in `attended`.
     """
     left, right, block = context
     queries, keys = query.size(2), key.size(2)
@@ -55,6 +57,7 @@ def attended_nearby(
         scores = additive(seen.unsqueeze(0), query.dtype)
         if bias is not None:
             scores = scores + bias[:, :, :, first:last]
-        blocks.append(attended(query[:, :, start:end], key[:, :, first:last], value[:, :, first:last], scores, rate))
+        near = key[:, :, first:last], value[:, :, first:last]
+        blocks.append(attended(query[:, :, start:end], near[0], near[1], scores, rate, scale))
     # The ONNX exporter does not know how many dimensions a concatenated list has.
     return torch.cat(blocks, dim=2).view(query.size(0), query.size(1), queries, value.size(3))

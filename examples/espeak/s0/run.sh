@@ -6,6 +6,7 @@
 #   bash run.sh --data_type shard --stage 3 --dir exp/shard    # stages 3 to 6 with tar archives
 #   bash run.sh --stage 4 --config conf/train_u2++_conformer.yaml
 #   bash run.sh --hybrid true --stage 0                        # half of train as text, spoken while training
+#   bash run.sh --joined true --stage 0 --config conf/train_fastconformer.yaml    # also sentences after one another
 #
 # Stages: -1 synthesise  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 # data/ holds one language at a time; data/corpus and exp/ hold both.
@@ -21,6 +22,7 @@ stage=-1
 stop_stage=6
 lang=en                   # en: English words; zh: Mandarin characters
 hybrid=false              # true: half of the training utterances are text only, spoken in the data workers
+joined=false              # true: train also on utterances that are joined to up to 10 s, for long recordings
 num_train=2000            # utterances of the training part
 num_dev=100               # utterances of the development part
 num_test=200              # utterances of the test part
@@ -37,12 +39,20 @@ if [[ $hybrid == true ]]; then
   prepared+=" --hybrid true"
   if [[ $RECIPE_GIVEN != *" config "* ]]; then config=conf/train_conformer_hybrid.yaml; fi
 fi
-dir=${dir:-exp/$(basename "$config" .yaml)_$lang}
+suffix=
+if [[ $joined == true ]]; then
+  prepared+=" --joined true"
+  suffix=_joined
+  override="data=data/mixture.yaml $override"
+fi
+dir=${dir:-exp/$(basename "$config" .yaml)_$lang$suffix}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: expected en or zh"
 words=(--split_with_space)
+separator=" "
 seconds_per_character=0.1 # longest speech; batches are planned by it
 if [[ $lang == zh ]]; then
   words=()
+  separator=
   seconds_per_character=0.35
   char=${char:-1}
   override="tokenizer_conf.split_with_space=false $override"
@@ -58,6 +68,9 @@ if stage 0 "wav.scp and text of train, dev, test"; then
   half=()
   if [[ $hybrid == true ]]; then half=(--hybrid "$lang"); fi
   local/prepare_data.py "${half[@]}" "data/corpus/$lang" data
+  if [[ $joined == true ]]; then
+    join_utterances.py --longest 9.9 --separator "$separator" --nj "${nj:-$(cores)}" data/train data/joined
+  fi
   echo "$prepared" >data/lang
 fi
 if ((stage <= 6 && stop_stage > 0)) && [[ -e data/lang && $(<data/lang) != "$prepared" ]]; then
@@ -78,11 +91,16 @@ if stage 2 "units: English words or Mandarin characters"; then
 fi
 
 if stage 3 "data lists ($data_type)"; then
-  with_options make_lists.sh --parts "data/train data/dev data/test"
+  parts=(data/train data/dev data/test)
+  if [[ $joined == true ]]; then parts+=(data/joined); fi
+  with_options make_lists.sh --parts "${parts[*]}"
   rm -f data/mixture.yaml
+  if [[ $joined == true || $hybrid == true ]]; then
+    echo "- {type: $data_type, data_list: data/train/data.list}" >data/mixture.yaml
+  fi
+  if [[ $joined == true ]]; then echo "- {type: $data_type, data_list: data/joined/data.list}" >>data/mixture.yaml; fi
   if [[ $hybrid == true ]]; then
-    cat >data/mixture.yaml <<EOF
-- {type: $data_type, data_list: data/train/data.list}
+    cat >>data/mixture.yaml <<EOF
 - type: tts_text
   manifest_filepath: data/text_only/manifest.json
   speakers_filepath: data/text_only/speakers.txt

@@ -1,0 +1,138 @@
+"""Join utterances to longer ones, with pauses between them: for models that transcribe long recordings in one pass.
+
+A model that was trained on single sentences has never seen the end of one and the start of the next.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wenet_uio.audio.encoding import encode_audio
+from wenet_uio.audio.read import INT16_SCALE, read_audio
+from wenet_uio.cli import listed
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.executor import Executor
+from wenet_uio.files import written_aside
+from wenet_uio.prepare.kaldi_tables import write_audio_tables, write_table
+from wenet_uio.prepare.sharding import MeasuredLine, measure
+
+NAMED = 3
+"""An error names this many utterances."""
+MEASURED_TOGETHER = 100
+"""Utterances of one job that reads headers."""
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How utterances are joined; times are seconds.
+
+    Raises:
+        ValueError: a time is negative, or the shortest pause is longer than the longest.
+    """
+
+    longest: float
+    """Lengths are drawn from a quarter of this to this; an utterance that is longer than the draw stays alone."""
+    pauses: tuple[float, float] = (0.05, 1.0)
+    """Shortest and longest pause, before each of the utterances."""
+    noise: float = -70.0
+    """Level of the pauses, dB of full scale."""
+    separator: str = " "
+    """Between the texts."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        shortest, longest = self.pauses
+        if not self.longest > 0:
+            raise ValueError(f"longest: expected above 0 seconds, found {self.longest:g}")
+        if not 0 <= shortest <= longest:
+            raise ValueError(f"pauses: expected 0 or more seconds, the shortest first; found {shortest:g} {longest:g}")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Utterances that become one."""
+
+    key: str
+    parts: tuple[RawLine, ...]
+    pauses: tuple[float, ...]
+    """Seconds before each part."""
+    folder: str
+    joining: Joining
+
+    @property
+    def wav(self) -> str:
+        """Path of the audio."""
+        return str(Path(self.folder, f"{self.key}.wav"))
+
+
+def join_utterances(lines: Sequence[RawLine], folder: Path, joining: Joining, executor: Executor) -> list[Joined]:
+    """Write `wav/`, `wav.scp`, `text`, and the keys of the parts in `joined`; each utterance is a part once.
+
+    Raises:
+        ValueError: audio cannot be read, or the utterances have different sample rates.
+    """
+    joined = list(plan(lines, _seconds(lines, executor), folder.resolve() / "wav", joining))
+    for _ in executor.map(write, joined, "join", len(joined)):
+        pass
+    write_table(
+        folder / "text", ((each.key, joining.separator.join(part.text for part in each.parts)) for each in joined)
+    )
+    write_table(folder / "joined", ((each.key, " ".join(part.key for part in each.parts)) for each in joined))
+    write_audio_tables(folder, joined, lambda each: each.wav)
+    return joined
+
+
+def plan(lines: Sequence[RawLine], seconds: Sequence[float], folder: Path, joining: Joining) -> Iterator[Joined]:
+    """Divide the utterances, in random order, into joined ones of random length."""
+    draw = random.Random(joining.seed)
+    order = draw.sample(range(len(lines)), len(lines))
+    width = len(str(len(lines)))
+    parts: list[RawLine] = []
+    pauses: list[float] = []
+    length, wanted, number = 0.0, draw.uniform(joining.longest / 4, joining.longest), 0
+    for place in [*order, None]:
+        pause = draw.uniform(*joining.pauses)
+        if parts and (place is None or length + pause + seconds[place] > wanted):
+            yield Joined(f"joined_{number:0{width}}", tuple(parts), tuple(pauses), str(folder), joining)
+            length, wanted, number = 0.0, draw.uniform(joining.longest / 4, joining.longest), number + 1
+            parts, pauses = [], []
+        if place is not None:
+            parts.append(lines[place])
+            pauses.append(pause)
+            length += pause + seconds[place]
+
+
+def write(joined: Joined) -> None:
+    """Write the audio of a joined utterance."""
+    draw = np.random.default_rng([joined.joining.seed, *joined.key.encode()])
+    level = INT16_SCALE * 10 ** (joined.joining.noise / 20)
+    pieces = []
+    rate = 0
+    for part, pause in zip(joined.parts, joined.pauses, strict=True):
+        waveform, rate = read_audio(part.wav, part.start, part.end)
+        pieces += [draw.normal(0, level, round(pause * rate)), waveform]
+    with written_aside(joined.wav) as file:
+        file.write(encode_audio(np.concatenate(pieces)[:, None], rate, "wav"))
+
+
+def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
+    """Seconds of each utterance, from the headers."""
+    jobs = [lines[first : first + MEASURED_TOGETHER] for first in range(0, len(lines), MEASURED_TOGETHER)]
+    measured: list[MeasuredLine | str] = []
+    for found in executor.map(measure, jobs, "measure", len(lines), len):
+        measured += found
+    if bad := [found for found in measured if isinstance(found, str)]:
+        raise ValueError(f"{len(bad)} utterance(s) cannot be read, such as: {bad[0]}")
+    rates: dict[int, str] = {}
+    for line, found in zip(lines, measured, strict=True):
+        assert not isinstance(found, str), "refused above"
+        rates.setdefault(found.sample_rate, line.key)
+    if len(rates) > 1:
+        found = listed([f"{key} has {rate} Hz" for rate, key in rates.items()], NAMED)
+        raise ValueError(f"utterances of several sample rates ({found}); resample them, or join those of one rate")
+    return [found.seconds for found in measured if not isinstance(found, str)]
