@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from wenet_uio.models import conv2d
-from wenet_uio.models.conv2d import NARROW, Conv2d
-from wenet_uio.models.subsampling import channels_last
+from wenet_uio.models.conv2d import NARROW, Conv2d, channels_last, projected, spread
 
 
 def gradients(layer: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
@@ -68,3 +67,15 @@ def test_layers_can_be_scripted():
     x = torch.randn(1, NARROW, 9, 9)
     scripted = torch.jit.script(ours.eval())
     torch.testing.assert_close(scripted(x), torchs(x))
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_projections_of_training_are_those_of_decoding(layout):
+    linear = nn.Linear(5 * 4, 7)
+    maps = torch.randn(2, 5, 6, 4).contiguous(memory_format=layout).requires_grad_()
+    found = []
+    for out in (projected(maps, linear), linear(spread(maps))):
+        assert out.shape == (2, 6, 7)
+        found.append((out, *torch.autograd.grad(out.square().sum(), (maps, *linear.parameters()))))
+    for ours, other in zip(*found, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-4)

@@ -69,10 +69,10 @@ def test_what_cannot_be_joined_is_named(tmp_path: Path) -> None:
     lines = utterances(tmp_path, [0.3, 0.3])
     (tmp_path / "other").mkdir()
     (other,) = utterances(tmp_path / "other", [0.3], 16000)
-    with pytest.raises(ValueError, match=r"several sample rates \(u0 has 8000 Hz, other has 16000 Hz\); resample"):
+    with pytest.raises(ValueError, match=r"several sample rates \(u1 has 8000 Hz, other has 16000 Hz\); resample"):
         join_utterances([*lines, RawLine("other", other.wav, "x")], tmp_path / "out", Joining(1.0), Executor())
     Path(lines[1].wav).write_bytes(b"RIFF")
-    with pytest.raises(ValueError, match=r"1 utterance\(s\) cannot be read, such as: .*u1\.wav"):
+    with pytest.raises(ValueError, match=r"1 of 2 utterances cannot be read, such as: .*u1\.wav"):
         join_utterances(lines, tmp_path / "out", Joining(1.0), Executor())
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="longest: expected above 0 seconds, found 0"):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 
 import yaml
 
@@ -134,7 +135,9 @@ def test_the_cpu_time_before_ctrl_c_counts_and_no_other_row_begins(tmp_path):
     environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
     command = ("ablation.sh", "--seeds", "1", "a.yaml", "b.yaml")
     options = {"cwd": tmp_path, "env": environment, "start_new_session": True, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **options) as run:
+    # A suite that runs in the background ignores Ctrl-C, and its processes would inherit that.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, preexec_fn=heed, **options) as run:
         seconds = tmp_path / "exp/ablation/a/seed_1/cpu_seconds"
         while not (tmp_path / "started").exists():
             time.sleep(0.05)

@@ -49,7 +49,8 @@ def test_running_out_of_memory_ends_only_the_limited_process() -> None:
     base = limited_process(lambda: touch(1), 4000 * MB)
     peak = limited_process(lambda: touch(200), base + 300 * MB)
     assert base + 190 * MB < peak < base + 230 * MB
-    assert limited_process(lambda: torch.ones(400 * MB // 4), base + 300 * MB) is None
+    # More than malloc keeps of what it frees, see wenet_uio.allocator.
+    assert limited_process(lambda: torch.ones(2000 * MB // 4), base + 300 * MB) is None
 
 
 def test_other_failures_of_the_limited_process_are_raised() -> None:

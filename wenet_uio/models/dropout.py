@@ -50,7 +50,9 @@ def attended(
         rate: share of the weights of attention that is dropped.
         scale: factor of the products of queries and keys; None: 1 / sqrt(d).
     """
-    if rate == 0.0:
+    # torch documents is_scripting, but torch.jit.__all__ does not list it.
+    decodes = torch.jit.is_scripting() or bias is None or not bias.requires_grad  # pyright: ignore[reportPrivateImportUsage]
+    if rate == 0.0 and decodes:
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
     return _attended_with_dropout(query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale)
 
@@ -63,7 +65,7 @@ def _attended_with_dropout(
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate, scale=scale)
     scores = torch.matmul(query * scale, key.transpose(2, 3))
     weights = (scores if bias is None else scores + bias).softmax(dim=3)
-    return torch.matmul(dropped(weights, rate), value)
+    return torch.matmul(dropped(weights, rate) if rate > 0.0 else weights, value)
 
 
 @torch.jit.unused

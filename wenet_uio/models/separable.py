@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from wenet_uio.models.conv2d import channels_last, projected, spread
 from wenet_uio.models.embedding import PositionEncoding
-from wenet_uio.models.subsampling import Subsampling, channels_last, spread, width_after
+from wenet_uio.models.subsampling import Subsampling, width_after
 
 SHAPES = ((3, 2), (3, 2), (3, 2))
 """Kernel and stride of the three steps."""
@@ -35,4 +36,7 @@ class SeparableConv2dSubsampling8(Subsampling):
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
-        return self.out(spread(self.conv(x.unsqueeze(1))))
+        maps = self.conv(x.unsqueeze(1))
+        if self.training and not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
+            return projected(maps, self.out)
+        return self.out(spread(maps))

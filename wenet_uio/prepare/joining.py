@@ -123,16 +123,20 @@ def write(joined: Joined) -> None:
 def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
     """Seconds of each utterance, from the headers."""
     jobs = [lines[first : first + MEASURED_TOGETHER] for first in range(0, len(lines), MEASURED_TOGETHER)]
-    measured: list[MeasuredLine | str] = []
-    for found in executor.map(measure, jobs, "measure", len(lines), len):
+    measured: list[MeasuredLine] = []
+    for found in executor.map(_measured, jobs, "measure", len(lines), len):
         measured += found
-    if bad := [found for found in measured if isinstance(found, str)]:
-        raise ValueError(f"{len(bad)} utterance(s) cannot be read, such as: {bad[0]}")
-    rates: dict[int, str] = {}
-    for line, found in zip(lines, measured, strict=True):
-        assert not isinstance(found, str), "refused above"
-        rates.setdefault(found.sample_rate, line.key)
+    rates = {each.sample_rate: line.key for line, each in zip(lines, measured, strict=True)}
     if len(rates) > 1:
-        found = listed([f"{key} has {rate} Hz" for rate, key in rates.items()], NAMED)
-        raise ValueError(f"utterances of several sample rates ({found}); resample them, or join those of one rate")
-    return [found.seconds for found in measured if not isinstance(found, str)]
+        shown = listed([f"{key} has {rate} Hz" for rate, key in rates.items()], NAMED)
+        raise ValueError(f"utterances of several sample rates ({shown}); resample them, or join those of one rate")
+    return [each.seconds for each in measured]
+
+
+def _measured(lines: Sequence[RawLine]) -> list[MeasuredLine]:
+    """`measure` of utterances that can all be read."""
+    measured = measure(lines)
+    bad = [found for found in measured if isinstance(found, str)]
+    if bad:
+        raise ValueError(f"{len(bad)} of {len(lines)} utterances cannot be read, such as: {bad[0]}")
+    return [found for found in measured if not isinstance(found, str)]
