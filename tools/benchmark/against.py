@@ -103,7 +103,8 @@ def main() -> None:
     for name, (before, here, ratio) in ((name, each.values()) for name, each in compared.items()):
         print(f"{name:32}{before:14g}{here:12g}{ratio:8.2f}")
     if args.json:
-        print(json.dumps({**vars(args), "options": options, "figures": compared, **provenance("torch")}))
+        settings = {"against": args.commit, "benchmark": args.benchmark, "turns": args.turns, "options": options}
+        print(json.dumps({**settings, "figures": compared, **provenance("torch")}))
 
 
 if __name__ == "__main__":
