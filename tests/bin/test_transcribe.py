@@ -85,6 +85,23 @@ def test_without_pauses_windows_are_joined_and_only_the_windows_are_read(audio, 
     assert abs(len(text) - len(whole)) <= len(whole) // 2
 
 
+def test_batches_have_few_different_lengths_and_the_texts_of_exact_ones(audio, monkeypatch, capsys):
+    lengths = []
+
+    def counted(model, feats, *others):
+        lengths.append(feats.size(1))
+        return decode(model, feats, *others)
+
+    decode = transcription.decode
+    monkeypatch.setattr(transcription, "decode", counted)
+    options = ("five.wav", "--pause", 0, "--window", 2.3, "--batch_size", 1, "--format", "json")
+    found = call(monkeypatch, capsys, *options).out
+    assert {length % transcription.ROUNDED for length in lengths} == {0}
+    monkeypatch.setattr(transcription, "ROUNDED", 1)
+    assert call(monkeypatch, capsys, *options).out == found
+    assert lengths[-1] % 64
+
+
 def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_others(audio, monkeypatch, capsys):
     Path("bad.wav").write_bytes(b"RIFF")
     captured = call(monkeypatch, capsys, "five.wav", "bad.wav", "none.wav", "five.mp3")

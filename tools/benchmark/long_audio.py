@@ -9,12 +9,12 @@ process of its own encodes the audio once; `growth_mb` is its peak memory withou
 import argparse
 import json
 import multiprocessing
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,8 +74,9 @@ def measure_speed(layers: list[str], batches: list[Batch], repeats: int) -> list
 
 
 def peak_mb() -> float:
-    """Peak memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Peak memory of this process so far; `ru_maxrss` of a child would begin with the memory of its parent."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_uio.audio.read import AudioError, Channel, Source, audio_info, read_audio
@@ -16,6 +17,7 @@ from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.models.arithmetic import autocast, dtype_for
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode, decode_encoded
 from wenet_uio.search.one_pass import RecordingFrames, check_one_pass
@@ -26,6 +28,9 @@ from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.stream_features import StreamFeatures
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
+
+ROUNDED = 64
+"""Batches are padded to a multiple of these feature frames: memory of ever new lengths would grow for hours."""
 
 
 class _Piece(NamedTuple):
@@ -131,6 +136,9 @@ class Transcriber:
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
         self._conf, self._one_pass = conf, one_pass
+        # Exported models know no lengths, and a whisper has features of fixed length.
+        masks = isinstance(self._model, ASRModel) and self._model.encoder.masks_padding
+        self._multiple = ROUNDED if masks and conf.feats_type != "log_mel_spectrogram" else 1
         if one_pass:
             check_one_pass(self._model, conf)
 
@@ -213,8 +221,7 @@ class Transcriber:
 
     def _frames(self, source: Source) -> RecordingFrames:
         """The encoder frames of a recording, to be computed when they are needed."""
-        features = StreamFeatures(self._conf, self.features)
-        rate = self._conf.resample_conf.resample_rate
+        features, rate = StreamFeatures(self._conf, self.features), self._conf.resample_conf.resample_rate
         return RecordingFrames(source, self.channel, rate, features, self._model, self.clock)
 
     @torch.inference_mode()
@@ -252,7 +259,8 @@ class Transcriber:
         batch = pad(examples, self.feature_dim).to(self._device)
         if not len(batch):
             return {}
-        (nbests,) = decode(self._model, batch.feats, batch.feats_lengths, *self._search).values()
+        feats = functional.pad(batch.feats, (0, 0, 0, -batch.feats.size(1) % self._multiple))
+        (nbests,) = decode(self._model, feats, batch.feats_lengths, *self._search).values()
         return dict(zip(batch.keys, nbests, strict=True))
 
     def _example(self, source: Source, place: int, segment: Segment) -> Example | None:
