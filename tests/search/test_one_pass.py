@@ -147,3 +147,11 @@ def test_other_models_are_refused_by_name(tmp_path: Path, encoder: dict, message
     model = wenet_uio.load_model(write_model(tmp_path / "exp", **encoder), device="cpu")
     with pytest.raises(ValueError, match=message):
         model.transcribe(samples=tones("ab"), sample_rate=RATE, one_pass=True)
+
+
+def test_chunks_are_refused(folder: Path) -> None:
+    model = wenet_uio.load_model(folder, device="cpu")
+    with pytest.raises(ValueError, match="one_pass: the encoder sees the whole recording, so decoding_chunk_size has"):
+        model.transcribe(
+            samples=tones("ab"), sample_rate=RATE, one_pass=True, decoding={"decoding_chunk_size": 4}, detector="energy"
+        )

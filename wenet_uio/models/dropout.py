@@ -50,15 +50,16 @@ def attended(
         rate: share of the weights of attention that is dropped.
         scale: factor of the products of queries and keys; None: 1 / sqrt(d).
     """
+    # Torch's own attention is slow on a CPU if the bias needs a gradient.
     # torch documents is_scripting, but torch.jit.__all__ does not list it.
-    decodes = torch.jit.is_scripting() or bias is None or not bias.requires_grad  # pyright: ignore[reportPrivateImportUsage]
-    if rate == 0.0 and decodes:
+    fast = torch.jit.is_scripting() or bias is None or not bias.requires_grad  # pyright: ignore[reportPrivateImportUsage]
+    if rate == 0.0 and fast:
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
-    return _attended_with_dropout(query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale)
+    return _attended_in_training(query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale)
 
 
 @torch.jit.unused
-def _attended_with_dropout(
+def _attended_in_training(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, rate: float, scale: float
 ) -> torch.Tensor:
     if query.device.type != "cpu" or torch.compiler.is_compiling():

@@ -14,12 +14,15 @@ from wenet_uio.search.speech import Segment, blocks
 from wenet_uio.search.stream_audio import StreamResampler
 from wenet_uio.search.stream_features import StreamFeatures, features_obstacle
 from wenet_uio.search.timing import FrameClock
+from wenet_uio.search.types import DecodeOptions
 
 
-def check_one_pass(model: ASRModel, conf: DatasetConf) -> None:
-    """Raise a ValueError if a model cannot encode a recording in one pass."""
+def check_one_pass(model: ASRModel, conf: DatasetConf, options: DecodeOptions) -> None:
+    """Raise a ValueError if a model cannot encode a recording in one pass, or if the options ask for chunks."""
     if obstacle := one_pass_obstacle(model.encoder) or features_obstacle(conf):
         raise ValueError(f"one_pass: {obstacle}")
+    if options.decoding_chunk_size > 0 or options.simulate_streaming:
+        raise ValueError("one_pass: the encoder sees the whole recording, so decoding_chunk_size has no meaning")
 
 
 class RecordingFrames:

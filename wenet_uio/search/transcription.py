@@ -140,7 +140,7 @@ class Transcriber:
         masks = isinstance(self._model, ASRModel) and self._model.encoder.masks_padding
         self._multiple = ROUNDED if masks and conf.feats_type != "log_mel_spectrogram" else 1
         if one_pass:
-            check_one_pass(self._model, conf)
+            check_one_pass(self._model, conf, search.options)
 
     def transcribe(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
