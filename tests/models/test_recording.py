@@ -36,7 +36,7 @@ def in_parts(model: ASRModel, feats: torch.Tensor, size: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("context", [(3, 2), (0, 0), (0, 5), (20, 1)])
+@pytest.mark.parametrize("context", [(3, 2), (0, 0), (0, 5), (20, 1), (2, 11)])
 def test_frames_are_those_of_the_whole(
     make_encoder_model: Callable[..., ASRModel], kind: str, context: tuple[int, int]
 ) -> None:
