@@ -64,6 +64,15 @@ def test_a_long_waveform_in_chunks_equals_its_parts():
     torch.testing.assert_close(whole[700:800], fbank(waveform[700 * 160 :], 16000, conf)[:100], atol=1e-4, rtol=0)
 
 
+def test_features_do_not_change_inside_autocast():
+    waveform = speech_like(16000)
+    confs = ((fbank, FbankConf()), (mfcc, MfccConf()), (log_mel_spectrogram, LogMelSpectrogramConf()))
+    for compute, conf in confs:
+        expected = compute(waveform, 16000, conf)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(compute(waveform, 16000, conf), expected)
+
+
 def test_too_short_a_waveform_has_no_frame():
     assert fbank(torch.ones(399), 16000, FbankConf()).shape == (0, 23)
     assert fbank(torch.ones(400), 16000, FbankConf()).shape == (1, 23)

@@ -35,14 +35,16 @@ def mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: tor
 
 @contextmanager
 def exact_products(x: torch.Tensor) -> Iterator[None]:
-    """Compute products of x on an accelerator without TF32, whose ten bits are too few for features."""
+    """Compute products of x without autocast and TF32, whose few bits are not enough for features."""
     if x.device.type == "cpu":
-        yield
+        with torch.autocast("cpu", enabled=False):
+            yield
         return
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
-        yield
+        with torch.autocast("cuda", enabled=False):
+            yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
