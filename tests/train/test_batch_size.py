@@ -43,12 +43,16 @@ def test_a_start_that_is_too_large_is_bisected() -> None:
 def test_running_out_of_memory_ends_only_the_limited_process() -> None:
     def touch(megabytes: int) -> None:
         # Not by malloc, which would first take what the process of the tests has freed.
-        memory = mmap.mmap(-1, megabytes * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            memory = mmap.mmap(-1, megabytes * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError from error
         torch.frombuffer(memory, dtype=torch.uint8).fill_(1)
 
     base = limited_process(lambda: touch(1), 4000 * MB)
     peak = limited_process(lambda: touch(200), base + 300 * MB)
     assert base + 190 * MB < peak < base + 230 * MB
+    assert limited_process(lambda: touch(400), base + 300 * MB) is None
     # More than malloc keeps of what it frees, see wenet_uio.allocator.
     assert limited_process(lambda: torch.ones(2000 * MB // 4), base + 300 * MB) is None
 
